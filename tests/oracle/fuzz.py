@@ -1,0 +1,154 @@
+"""`make fuzz`: random programs, ours against torch's own, both against eager.
+
+    python -m tests.oracle.fuzz --n 500 --seed 0                    # ours and torch's, and where they part
+    python -m tests.oracle.fuzz --n 200 --candidate torch           # torch's own figures only
+    python -m tests.oracle.fuzz --only 17 --seed 0                  # one program: its text and every difference
+    python -m tests.oracle.fuzz --only 17 --shrink ours             # the same, made small
+    python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
+
+The goal is an empty first list: programs on which torch equals eager and ours does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
+from .strategy import Drawn, from_seed, from_source, shrink
+
+RANK = {"equal": 0, "details": 1, "raised": 2, "wrong": 3}
+
+
+def hard(verdict: Verdict) -> set[str]:
+    return {d.name for d in verdict.differences if not d.soft}
+
+
+def worse(ours: Verdict, theirs: Verdict) -> bool:
+    """Ours shows a caller something that theirs gets right: a higher rank, or a wrong fact that is right there."""
+    if theirs.status == "raised":
+        return ours.status == "wrong" and not hard(theirs)
+    return RANK[ours.status] > RANK[theirs.status] or not hard(ours) <= hard(theirs)
+
+
+def cause(verdict: Verdict) -> str:
+    """A short label by which failures of one cause fall together."""
+    kinds = sorted({d.kind for d in verdict.differences if not d.soft})
+    if kinds:
+        return "wrong: " + ", ".join(kinds)
+    if verdict.failure:
+        words = str(verdict.failure).split(" ")
+        return " ".join("#" if any(c.isdigit() for c in w) else w for w in words)[:110]
+    return verdict.status + ": " + ", ".join(sorted({d.kind for d in verdict.differences}))
+
+
+def report(program: Program, verdicts: dict[str, Verdict]) -> str:
+    lines = [f"# program {program.name}", program.source.rstrip()]
+    for name, verdict in verdicts.items():
+        lines += [f"# {name}: {line}" for line in str(verdict).splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def judge_all(program: Program, expected: Expectation, candidates: dict[str, Candidate]) -> dict[str, Verdict]:
+    return {name: judge(program, candidate, expected) for name, candidate in candidates.items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.oracle.fuzz", description=__doc__.split("\n")[0])
+    parser.add_argument("--n", type=int, default=500, help="number of programs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="first index")
+    parser.add_argument("--candidate", default=None, help=f"comma list of {', '.join(CANDIDATES)} (default: ours,torch)")
+    parser.add_argument("--show", default="", help="print programs with these statuses: wrong,raised,details")
+    parser.add_argument("--only", type=int, help="one index, with all its differences")
+    parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
+    parser.add_argument("--file", type=Path, help="judge the program in this file")
+    parser.add_argument("--json", type=Path, help="write every verdict here")
+    options = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    names = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
+    candidates = {name: CANDIDATES[name]() for name in names}
+    if options.file:
+        program = from_source(options.file.stem, options.file.read_text())
+        print(report(program, judge_all(program, expect(program), candidates)))
+        return 0
+    if options.only is not None:
+        drawn = from_seed(options.seed, options.only)
+        if options.shrink:
+            drawn = shrunk(drawn, CANDIDATES[options.shrink]())
+        print(report(drawn.program, judge_all(drawn.program, drawn.expected, candidates)))
+        return 0
+    return sweep(options, candidates)
+
+
+def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
+    first = judge(drawn.program, candidate, drawn.expected)
+    wanted = cause(first)
+
+    def still_fails(smaller: Drawn) -> bool:
+        return cause(judge(smaller.program, candidate, smaller.expected)) == wanted
+
+    return drawn if first.status == "equal" else shrink(drawn, still_fails)
+
+
+def sweep(options: argparse.Namespace, candidates: dict[str, Candidate]) -> int:
+    counts = {name: Counter[str]() for name in candidates}
+    causes = {name: Counter[str]() for name in candidates}
+    seconds = dict.fromkeys(candidates, 0.0)
+    parted: list[tuple[Program, dict[str, Verdict]]] = []
+    better = 0
+    rows = []
+    shown = set(filter(None, options.show.split(",")))
+    began = time.monotonic()
+    for index in range(options.start, options.start + options.n):
+        drawn = from_seed(options.seed, index)
+        verdicts: dict[str, Verdict] = {}
+        for name, candidate in candidates.items():
+            t0 = time.monotonic()
+            verdicts[name] = judge(drawn.program, candidate, drawn.expected)
+            seconds[name] += time.monotonic() - t0
+            counts[name][verdicts[name].status] += 1
+            if verdicts[name].status != "equal":
+                causes[name][cause(verdicts[name])] += 1
+        if shown & {v.status for v in verdicts.values()}:
+            print(report(drawn.program, verdicts), flush=True)
+        ours, theirs = verdicts.get("ours"), verdicts.get("torch")
+        if ours and theirs:
+            if worse(ours, theirs):
+                parted.append((drawn.program, verdicts))
+            better += worse(theirs, ours)
+        rows.append({"program": drawn.program.name, "source": drawn.program.source,
+                     **{n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}})  # fmt: skip
+        if sys.stderr.isatty() and index % 20 == 19:
+            print(f"\r{index + 1}", end="", file=sys.stderr)
+    print(f"{options.n} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
+    print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}{'ms each':>9}")
+    for name, count in counts.items():
+        figures = "".join(f"{count[s]:>{w}}" for s, w in (("equal", 8), ("details", 9), ("wrong", 7), ("raised", 8)))
+        print(f"{name:16}{figures}{1000 * seconds[name] / max(options.n, 1):>9.1f}")
+    for name, count in causes.items():
+        print(f"\n{name}, by cause:")
+        for label, k in count.most_common(25):
+            print(f"  {k:5} {label}")
+    if "ours" in candidates and "torch" in candidates:
+        print(f"\nours is right and torch is not, in part or whole: {better}")
+        print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}\n")
+        for program, verdicts in parted:
+            print(report(program, verdicts))
+    if options.json:
+        options.json.write_text(json.dumps({"seed": options.seed, "rows": rows}, indent=1))
+    return 1 if parted else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,418 @@
+"""Random programs made of views, in-place writes, metadata changes, shared inputs and returned aliases.
+
+A program is grown statement by statement, and each statement is tried on live tensors as it is added: what raises in
+eager is dropped on the spot, so nearly every draft becomes a program.  The result is plain Python text with
+`inputs()` and `f(...)`: a failure is a script that can be pasted.  Choices come from a `Chooser`, which is either a
+seeded `random.Random` (`from_seed`) or Hypothesis (`programs`), so the same grammar serves both.
+
+Left out on purpose: writes whose source and target overlap in part, and writes through tensors that overlap
+themselves.  Eager's result for these depends on loop order, so there is nothing to be equal to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import torch
+from hypothesis import strategies as st
+
+from .compare import EagerRaised, Expectation, Program, Setup, expect
+
+T = TypeVar("T")
+SHAPES = ((4,), (6,), (2, 3), (3, 2), (2, 2), (3, 3), (1, 4), (2, 2, 2), (), (4, 1))
+INDENT = "    "
+
+
+class Chooser(Protocol):
+    def below(self, n: int) -> int: ...
+
+
+class RandomChooser:
+    def __init__(self, seed: object):
+        self._random = random.Random(repr(seed))
+
+    def below(self, n: int) -> int:
+        return self._random.randrange(n)
+
+
+class DrawnChooser:
+    def __init__(self, draw: Callable[[Any], Any]):
+        self._draw = draw
+
+    def below(self, n: int) -> int:
+        return self._draw(st.integers(0, n - 1))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The text of a program, in parts that a shrinker can leave out."""
+
+    name: str
+    setup: tuple[str, ...]  # lines of inputs()
+    passed: tuple[str, ...]  # expressions over names made in setup, one per parameter p0, p1, ...
+    body: tuple[str, ...]  # statements of f; one entry may span lines
+    returned: tuple[str, ...]  # expressions over parameters and locals
+    wrapping: str = "tuple"  # how several outputs are returned: tuple | list | dict
+
+    def source(self) -> str:
+        lines = ["import torch", "", "", "def inputs():"]
+        lines += [INDENT + line for line in self.setup]
+        lines += [f"{INDENT}return ({', '.join(self.passed)},)", "", ""]
+        lines += [f"def f({', '.join(f'p{k}' for k in range(len(self.passed)))}):"]
+        for statement in self.body:
+            lines += [INDENT + line for line in statement.split("\n")]
+        lines += [f"{INDENT}return {self._result()}"]
+        return "\n".join(lines) + "\n"
+
+    def _result(self) -> str:
+        if self.wrapping == "dict":
+            return "{" + ", ".join(f'"r{k}": {r}' for k, r in enumerate(self.returned)) + "}"
+        if self.wrapping == "list":
+            return "[" + ", ".join(self.returned) + "]"
+        return self.returned[0] if len(self.returned) == 1 else ", ".join(self.returned)
+
+
+def from_source(name: str, source: str, dynamic: bool = False) -> Program:
+    """The program that a text with `inputs()` and `f(...)` describes."""
+    filename = f"<program {name}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    space: dict[str, Any] = {}
+    exec(compile(source, filename, "exec"), space)
+    return Program(name, (lambda: Setup(space["f"], tuple(space["inputs"]())),), source, dynamic)
+
+
+# --- expressions ----------------------------------------------------------------------------------------------------
+
+
+class Grower:
+    """Grows one draft; `space` holds the live value of every name written so far."""
+
+    def __init__(self, chooser: Chooser, name: str):
+        self.chooser = chooser
+        self.name = name
+        self.space: dict[str, Any] = {"torch": torch}
+        self.setup: list[str] = []
+        self.passed: list[str] = []
+        self.body: list[str] = []
+        self.names: list[str] = []  # tensors the body can use, oldest first
+        self.count = 0
+
+    # choices
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.chooser.below(len(options))]
+
+    def chance(self, percent: int) -> bool:
+        return self.chooser.below(100) >= 100 - percent
+
+    def name_recent(self) -> str:
+        """A tensor name, recent ones twice as likely."""
+        recent = self.names[-3:]
+        return self.pick([*self.names, *recent])
+
+    # text
+
+    def value(self, shape: tuple[int, ...]) -> str:
+        k = len(self.setup) % 7
+        n = torch.Size(shape).numel()
+        return f"torch.linspace({-1.1 + 0.13 * k:.2f}, {1.3 - 0.07 * k:.2f}, {n}).reshape({shape})"
+
+    def view(self, v: str, t: torch.Tensor) -> str:
+        """An expression for a view of `t`, which is called `v`."""
+        shape, dim = tuple(t.shape), t.dim()
+        d = self.chooser.below(dim) if dim else 0
+        n = shape[d] if dim else 1
+        i = self.chooser.below(max(n, 1))
+        options = [f"{v}.view(-1)", f"{v}.unsqueeze({self.chooser.below(dim + 1)})", f"{v}.view_as({v})", f"{v}[...]"]
+        if dim:
+            options += [f"{v}.select({d}, {i})", f"{v}[{min(i, shape[0] - 1)}]", f"{v}[{i % max(shape[0], 1)}:]"]
+            options += [f"{v}.narrow({d}, {i}, {n - i})", f"{v}[:{max(n - 1, 1)}]", f"{v}[::2]", f"{v}.squeeze()"]
+            options += [f"{v}.unbind({d})[{i}]", f"{v}.split(1, {d})[{i}]", f"{v}.chunk(2, {d})[0]"]
+            options += [f"{v}.expand(2, {', '.join('-1' for _ in shape)})", f"{v}.flatten()"]
+        if dim == 2:
+            options += [f"{v}.t()", f"{v}.t()", f"{v}.diagonal()", f"{v}[:, {self.chooser.below(max(shape[1], 1))}]"]
+        if dim >= 2:
+            options += [f"{v}.transpose(0, 1)", f"{v}.transpose({d}, {dim - 1})", f"{v}.reshape(-1)"]
+            options += [f"{v}.view({shape[1]}, {shape[0]}{''.join(f', {s}' for s in shape[2:])})"]
+        if t.numel() >= 4 and t.is_contiguous():
+            start = t.storage_offset()
+            options += [f"{v}.as_strided((2, 2), (2, 1), {start})", f"{v}.as_strided((2,), (2,), {start + 1})"]
+        if self.chance(10):
+            return f"{v}.detach()"
+        return self.pick(options)
+
+    def operand(self, target: torch.Tensor | None, like: torch.Tensor) -> str | None:
+        """A name whose tensor broadcasts to `like`; cloned when it overlaps `target` in part."""
+        fits = []
+        for name in self.names:
+            t = self.space[name]
+            with contextlib.suppress(RuntimeError):
+                if torch.broadcast_shapes(t.shape, like.shape) == like.shape:
+                    fits.append(name)
+        if not fits:
+            return None
+        name = self.pick(fits)
+        t = self.space[name]
+        if target is not None and t.untyped_storage()._cdata == target.untyped_storage()._cdata:
+            twin = t.storage_offset() == target.storage_offset() and t.stride() == target.stride()
+            if not (twin and t.shape == target.shape):
+                return f"{name}.clone()"
+        return name
+
+    def write(self, v: str) -> str | None:
+        """An in-place statement on a tensor, a view of it or a detached alias of it."""
+        t = self.space[v]
+        target = v
+        if self.chance(30):
+            target = self.view(v, t)
+            try:
+                t = eval(target, self.space)
+            except (RuntimeError, IndexError):
+                return None
+        if self.chance(8):
+            target = f"{target}.detach()"
+        if not t.is_floating_point() or 0 in t.stride():
+            return None
+        other = self.operand(t, t)
+        options = ["add_(1.5)", "mul_(2.0)", "mul_(0.5)", "sin_()", "neg_()", "zero_()", "fill_(0.5)",
+                   "clamp_(min=-0.5)", "sigmoid_()"]  # fmt: skip
+        if other is not None:
+            options += [f"mul_({other})", f"add_({other})", f"copy_({other})", f"sub_({other}, alpha=0.5)"] * 2
+        statement = f"{target}.{self.pick(options)}"
+        if t.dim() and self.chance(10):
+            statement = f"{target}[0] = {self.pick(['0.25', f'{other}[0]' if other and '.' not in other else '0.5'])}"
+        return self.maybe_no_grad(statement, 30)
+
+    def maybe_no_grad(self, statement: str, percent: int) -> str:
+        return f"with torch.no_grad():\n{INDENT}{statement}" if self.chance(percent) else statement
+
+    def reshape_in_place(self, v: str) -> str:
+        t = self.space[v]
+        options = ["unsqueeze_(0)", "squeeze_()"]
+        if t.dim() == 2:
+            options += ["t_()", "transpose_(0, 1)"] * 2
+        elif t.dim() > 2:
+            options += ["transpose_(0, 1)", f"transpose_(0, {t.dim() - 1})"]
+        return self.maybe_no_grad(f"{v}.{self.pick(options)}", 25)
+
+    def compute(self, v: str) -> str:
+        t = self.space[v]
+        options = [f"{v} * 2.0", f"{v}.sin()", f"{v} + 1.0", f"{v}.clone()", f"{v}.sum()", f"{v}.contiguous()",
+                   f"torch.relu({v})", f"{v}.exp()", f"{v}.detach() * 3.0"]  # fmt: skip
+        other = self.operand(None, t)
+        if other is not None:
+            options += [f"{v} * {other}", f"{v} + {other}", f"torch.where({v} > 0, {v}, {other})"] * 2
+        if t.dim():
+            options += [f"{v}.sum(0)", f"torch.cat([{v}, {v}])"]
+        if t.dim() == 2:
+            options += [f"{v} @ {v}.t()", f"{v}.t() * 0.5"]
+        return self.pick(options)
+
+    # statements, tried as they are written
+
+    def try_line(self, line: str) -> bool:
+        try:
+            exec(line, self.space)
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            return False
+        return True
+
+    def add_local(self, expression: str, under: Callable[[str], str] = lambda s: s) -> bool:
+        name = f"v{self.count}"
+        statement = under(f"{name} = {expression}")
+        if not self.try_line(statement) or not isinstance(self.space[name], torch.Tensor):
+            return False
+        if self.space[name].numel() > 64:
+            return False
+        self.count += 1
+        self.body.append(statement)
+        self.names.append(name)
+        return True
+
+    # parts of a program
+
+    def make_source(self) -> None:
+        """One tensor with a storage of its own, and the arguments made from it."""
+        name = "abcdefgh"[len([s for s in self.setup if "linspace" in s])]
+        shape = self.pick(SHAPES)
+        kind = self.pick(["plain", "leaf", "leaf", "grown", "grown", "plain"])
+        lines = [f"{name} = {self.value(shape)}"]
+        if kind != "plain":
+            lines.append(f"{name}.requires_grad_()")
+        if kind == "grown":
+            lines.append(f"{name} = {name} * 1.5")
+        for line in lines:
+            assert self.try_line(line), line
+            self.setup.append(line)
+        form = self.chooser.below(100)
+        if form < 48:
+            self.passed.append(name)
+        elif form < 58:
+            self.passed += [name, name]
+        elif form < 92:
+            members = [self.valid_view(name) for _ in range(1 + self.chooser.below(3))]
+            if self.chance(35):
+                members.insert(self.chooser.below(len(members) + 1), name)
+            for k, expression in enumerate(members):
+                if expression == name:
+                    self.passed.append(name)
+                else:
+                    line = f"{name}{k} = {expression}"
+                    assert self.try_line(line), line
+                    self.setup.append(line)
+                    self.passed += [f"{name}{k}"] * (2 if self.chance(6) else 1)
+        else:
+            self.setup.append(f"{name}_ = {name}.detach()")
+            assert self.try_line(self.setup[-1])
+            self.passed += [name, f"{name}_"]
+
+    def valid_view(self, name: str) -> str:
+        for _ in range(8):
+            expression = self.view(name, self.space[name])
+            try:
+                eval(expression, self.space)
+            except (RuntimeError, IndexError, ValueError):
+                continue
+            return expression
+        return name
+
+    def step(self) -> None:
+        kind = self.chooser.below(100)
+        v = self.name_recent()
+        if kind < 30:
+            self.add_local(self.view(v, self.space[v]), lambda s: self.maybe_no_grad(s, 6))
+        elif kind < 62:
+            statement = self.write(v)
+            if statement is not None and self.try_line(statement):
+                self.body.append(statement)
+        elif kind < 70:
+            statement = self.reshape_in_place(v)
+            if self.try_line(statement):
+                self.body.append(statement)
+        else:
+            self.add_local(self.compute(v), lambda s: self.maybe_no_grad(s, 8))
+
+    def results(self) -> tuple[str, ...]:
+        returned: list[str] = []
+        for _ in range(1 + self.chooser.below(4)):
+            v = self.name_recent()
+            if returned and self.chance(8):
+                v = self.pick(returned)
+            elif self.chance(15):
+                v = self.valid_view(v)
+            returned.append(v)
+        return tuple(returned)
+
+    def grow(self) -> Draft:
+        for _ in range(1 + self.chooser.below(3)):
+            if len(self.passed) < 5:
+                self.make_source()
+        arguments = eval(f"({', '.join(self.passed)},)", self.space)
+        for k, t in enumerate(arguments):
+            self.space[f"p{k}"] = t
+            self.names.append(f"p{k}")
+        for _ in range(1 + self.chooser.below(8)):
+            self.step()
+        wrapping = self.pick(["tuple", "tuple", "tuple", "list", "dict"])
+        return Draft(self.name, tuple(self.setup), tuple(self.passed), tuple(self.body), self.results(), wrapping)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A program that runs in eager, with what eager did."""
+
+    draft: Draft
+    program: Program
+    expected: Expectation
+
+
+def realize(draft: Draft) -> Drawn | None:
+    """None when eager refuses the program as a whole, or its first backward."""
+    program = from_source(draft.name, draft.source())
+    try:
+        expected = expect(program)
+    except EagerRaised:
+        return None
+    if any(run.failure for _, action, run in expected.runs if action[0] == "backward"):
+        return None
+    return Drawn(draft, program, expected)
+
+
+def from_chooser(chooser: Chooser, name: str) -> Drawn | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        return realize(Grower(chooser, name).grow())
+
+
+def from_seed(seed: int, index: int) -> Drawn:
+    """Program number `index` of a seed; drafts that eager refuses are replaced, so there always is one."""
+    for attempt in range(50):
+        drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}")
+        if drawn is not None:
+            return drawn
+    raise RuntimeError(f"no program for seed {seed}, index {index}")
+
+
+@st.composite
+def programs(draw: Callable[[Any], Any]) -> Drawn:
+    """Hypothesis: programs that run in eager."""
+    from hypothesis import assume
+
+    drawn = from_chooser(DrawnChooser(draw), "drawn")
+    assume(drawn is not None)
+    assert drawn is not None
+    return drawn
+
+
+def shrink(drawn: Drawn, still_fails: Callable[[Drawn], bool]) -> Drawn:
+    """Leave out statements, outputs and set-up lines, and simplify, while the failure stays."""
+    best = drawn
+    progress = True
+    while progress:
+        progress = False
+        for smaller in _smaller(best.draft):
+            try:
+                candidate = realize(smaller)
+            except (NameError, SyntaxError, IndexError, TypeError):
+                continue
+            if candidate is not None and still_fails(candidate):
+                best, progress = candidate, True
+                break
+    return best
+
+
+def _smaller(draft: Draft) -> list[Draft]:
+    def without(items: tuple[str, ...], k: int) -> tuple[str, ...]:
+        return items[:k] + items[k + 1 :]
+
+    found = [replace(draft, body=without(draft.body, k)) for k in range(len(draft.body))]
+    if len(draft.returned) > 1:
+        found += [replace(draft, returned=without(draft.returned, k)) for k in range(len(draft.returned))]
+    found += [replace(draft, setup=without(draft.setup, k)) for k in range(len(draft.setup))]
+    last = len(draft.passed) - 1
+    if last:
+        found.append(replace(draft, passed=draft.passed[:last]))  # fails by NameError if the last one is used
+        text = "\x00".join((*draft.body, *draft.returned))
+        for k in range(last):  # drop an earlier one if unused, renaming those after it
+            if f"p{k}" in text.replace(f"p{k}0", ""):
+                continue
+            renamed = text
+            for j in range(k + 1, last + 1):
+                renamed = renamed.replace(f"p{j}", f"p{j - 1}")
+            parts = tuple(renamed.split("\x00"))
+            cut = len(draft.body)
+            found.append(replace(draft, passed=without(draft.passed, k), body=parts[:cut], returned=parts[cut:]))
+    if draft.wrapping != "tuple":
+        found.append(replace(draft, wrapping="tuple"))
+    for k, statement in enumerate(draft.body):
+        if statement.startswith("with torch.no_grad"):
+            plain = statement.split("\n")[1].strip()
+            found.append(replace(draft, body=(*draft.body[:k], plain, *draft.body[k + 1 :])))
+    return found
