@@ -414,7 +414,8 @@ def differences(eager: Run, other: Run, loose_tuple: bool = False) -> list[Diffe
 
 def _listed(structure: str) -> str:
     """The structure with a tuple at the top read as a list."""
-    return structure.replace("TreeSpec(tuple", "TreeSpec(list", 1) if structure.startswith("TreeSpec(tuple") else structure
+    top = "TreeSpec(tuple"
+    return "TreeSpec(list" + structure.removeprefix(top) if structure.startswith(top) else structure
 
 
 def _identity(fn: Function) -> Any:
@@ -430,8 +431,8 @@ class Expectation:
     runs: tuple[tuple[int, tuple[Any, ...], Run], ...]
 
 
-def expect(program: Program) -> Expectation:
-    """Run the program in eager, with every action that its outputs allow."""
+def expect(program: Program, brief: bool = False) -> Expectation:
+    """Run the program in eager, with every action that its outputs allow; brief: the call and one backward."""
     runs: list[tuple[int, tuple[Any, ...], Run]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -446,9 +447,11 @@ def expect(program: Program) -> Expectation:
             first = go(("call",))
             if first.failure:
                 raise EagerRaised(first.failure)
-            go(("write",))
+            if not brief:
+                go(("write",))
             if first.differentiable:
                 go(("backward", "all", first.differentiable))
+            if first.differentiable and not brief:
                 if len(first.differentiable) > 1:
                     for k in first.differentiable[:4]:
                         go(("backward", "one", (k,)))

@@ -5,6 +5,8 @@
     python -m tests.oracle.fuzz --only 17 --seed 0                  # one program: its text and every difference
     python -m tests.oracle.fuzz --only 17 --shrink ours             # the same, made small
     python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
+    python -m tests.oracle.fuzz --table                             # the table in programs.py instead
+    python -m tests.oracle.fuzz --table 'ema|moving' --show all     # a part of it, with texts and differences
 
 The goal is an empty first list: programs on which torch equals eager and ours does not.
 """
@@ -14,15 +16,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
+from .programs import PROGRAMS
 from .strategy import Drawn, from_seed, from_source, shrink
 
 RANK = {"equal": 0, "details": 1, "raised": 2, "wrong": 3}
@@ -66,10 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--n", type=int, default=500, help="number of programs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="first index")
-    parser.add_argument("--candidate", default=None, help=f"comma list of {', '.join(CANDIDATES)} (default: ours,torch)")
+    parser.add_argument("--candidate", help=f"comma list of {', '.join(CANDIDATES)} (default: ours,torch)")
     parser.add_argument("--show", default="", help="print programs with these statuses: wrong,raised,details")
     parser.add_argument("--only", type=int, help="one index, with all its differences")
     parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
+    parser.add_argument("--table", nargs="?", const="", help="judge the hand-written table; a regex picks by name or tag")
     parser.add_argument("--file", type=Path, help="judge the program in this file")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
@@ -88,7 +94,12 @@ def main(arguments: list[str] | None = None) -> int:
             drawn = shrunk(drawn, CANDIDATES[options.shrink]())
         print(report(drawn.program, judge_all(drawn.program, drawn.expected, candidates)))
         return 0
-    return sweep(options, candidates)
+    if options.table is not None:
+        chosen = [p for p in PROGRAMS.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
+        return sweep(options, candidates, ((p, expect(p)) for p in chosen))
+    indices = range(options.start, options.start + options.n)
+    drawn = (from_seed(options.seed, index) for index in indices)
+    return sweep(options, candidates, ((d.program, d.expected) for d in drawn))
 
 
 def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
@@ -101,46 +112,48 @@ def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
     return drawn if first.status == "equal" else shrink(drawn, still_fails)
 
 
-def sweep(options: argparse.Namespace, candidates: dict[str, Candidate]) -> int:
+def sweep(
+    options: argparse.Namespace, candidates: dict[str, Candidate], work: Iterable[tuple[Program, Expectation]]
+) -> int:
     counts = {name: Counter[str]() for name in candidates}
     causes = {name: Counter[str]() for name in candidates}
     seconds = dict.fromkeys(candidates, 0.0)
     parted: list[tuple[Program, dict[str, Verdict]]] = []
+    ours_name = next((n for n in candidates if n.startswith("ours")), None)
+    torch_name = next((n for n in candidates if n.startswith("torch")), None)
     better = 0
     rows = []
     shown = set(filter(None, options.show.split(",")))
     began = time.monotonic()
-    for index in range(options.start, options.start + options.n):
-        drawn = from_seed(options.seed, index)
+    for program, expected in work:
         verdicts: dict[str, Verdict] = {}
         for name, candidate in candidates.items():
             t0 = time.monotonic()
-            verdicts[name] = judge(drawn.program, candidate, drawn.expected)
+            verdicts[name] = judge(program, candidate, expected)
             seconds[name] += time.monotonic() - t0
             counts[name][verdicts[name].status] += 1
             if verdicts[name].status != "equal":
                 causes[name][cause(verdicts[name])] += 1
-        if shown & {v.status for v in verdicts.values()}:
-            print(report(drawn.program, verdicts), flush=True)
-        ours, theirs = verdicts.get("ours"), verdicts.get("torch")
-        if ours and theirs:
-            if worse(ours, theirs):
-                parted.append((drawn.program, verdicts))
-            better += worse(theirs, ours)
-        rows.append({"program": drawn.program.name, "source": drawn.program.source,
-                     **{n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}})  # fmt: skip
-        if sys.stderr.isatty() and index % 20 == 19:
-            print(f"\r{index + 1}", end="", file=sys.stderr)
-    print(f"{options.n} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
+        if shown & {"all", *(v.status for v in verdicts.values())}:
+            print(report(program, verdicts), flush=True)
+        if ours_name and torch_name:
+            if worse(verdicts[ours_name], verdicts[torch_name]):
+                parted.append((program, verdicts))
+            better += worse(verdicts[torch_name], verdicts[ours_name])
+        judged = {n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}
+        rows.append({"program": program.name, "source": program.source, **judged})
+        if sys.stderr.isatty() and len(rows) % 20 == 0:
+            print(f"\r{len(rows)}", end="", file=sys.stderr)
+    print(f"{len(rows)} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
     print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}{'ms each':>9}")
     for name, count in counts.items():
         figures = "".join(f"{count[s]:>{w}}" for s, w in (("equal", 8), ("details", 9), ("wrong", 7), ("raised", 8)))
-        print(f"{name:16}{figures}{1000 * seconds[name] / max(options.n, 1):>9.1f}")
+        print(f"{name:16}{figures}{1000 * seconds[name] / max(len(rows), 1):>9.1f}")
     for name, count in causes.items():
         print(f"\n{name}, by cause:")
         for label, k in count.most_common(25):
             print(f"  {k:5} {label}")
-    if "ours" in candidates and "torch" in candidates:
+    if ours_name and torch_name:
         print(f"\nours is right and torch is not, in part or whole: {better}")
         print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}\n")
         for program, verdicts in parted:
