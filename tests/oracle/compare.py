@@ -6,7 +6,8 @@ tensors share a storage, gradients, version counters ...).  A candidate is judge
 eager's, name by name.  A program is run several times because some facts can only be had by spoiling others:
 
 * ``call``       the forward, then everything visible without touching anything;
-* ``backward``   the forward, then a loss over all differentiable outputs (and mutated inputs), or one output only;
+* ``backward``   the forward, then a loss over all differentiable outputs (and mutated inputs), or one output only,
+                 or over all with two backward passes through a retained graph;
 * ``write``      the forward, then each output and input is written through ``detach()``: who else sees it?
 * ``inplace``    the forward, then one output is multiplied in place with grad mode on, then a backward.
 
@@ -102,7 +103,7 @@ class Run:
     facts: Facts
     failure: Failure | None
     differentiable: tuple[int, ...]  # positions of outputs that require grad
-    n_outputs: int
+    mutated: tuple[str, ...] = ()  # labels of inputs that carry a gradient because of a mutation
 
 
 @dataclass(frozen=True)
@@ -253,10 +254,6 @@ def _loss(terms: Sequence[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _is_mutated(before: Mapping[str, int | None], label: str, t: torch.Tensor) -> bool:
-    return before.get(label) != version(t)
-
-
 def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
     """Call `fn` on the inputs of `setup`, then do `action`, and write down what is to be seen."""
     facts: Facts = {}
@@ -275,7 +272,7 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
             watched.add(f"root {k}", t)
     held = dict(watched.tensors)  # everything that existed before the call
     before = {label: version(t) for label, t in held.items()}
-    name = " ".join(str(a) for a in action)
+    name = " ".join(str(a) for a in action if a != ())
     step, differentiable, flat = "call", (), []
     torch.manual_seed(0)
     try:
@@ -308,33 +305,34 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
                     facts[f"output {k} value"] = Fact("value", o if isinstance(o, int | float | str) else repr(o))
             for label, t in held.items():
                 facts[f"{label} grad"] = Fact("grad", None if not t.is_leaf or t.grad is None else values(t.grad))
-            return Run(name, facts, None, differentiable, len(flat))
+            grown = [k for k, t in held.items() if k.startswith("input") and t.requires_grad and not t.is_leaf]
+            return Run(name, facts, None, differentiable, tuple(k for k in grown if version(held[k]) != before[k]))
         for label, o in outputs.items():
             watched.add(label, o)
         if action[0] == "write":
             step = "write"
             for label, t in list(watched.tensors.items()):
                 _write(facts, label, t, watched)
-            return Run(name, facts, None, differentiable, len(flat))
+            return Run(name, facts, None, differentiable)
         if action[0] == "inplace":
             step = "in-place write"
             if not isinstance(flat[action[1]], torch.Tensor):
                 raise TypeError(f"output {action[1]} is not a tensor")
             flat[action[1]].mul_(2)
         step = "backward"
-        terms = [flat[k] for k in action[2]]
-        if action[1] == "all" or action[0] == "inplace":
-            terms += [t for k, t in held.items() if k.startswith("input") and not t.is_leaf and _is_mutated(before, k, t)]
-        _loss(terms).backward()
+        loss = _loss([*(flat[k] for k in action[2]), *(held[k] for k in action[3])])
+        if action[1] == "twice":
+            loss.backward(retain_graph=True)
+        loss.backward()
         for k, t in enumerate(leaves):
             facts[f"gradient of {watched.name(t)} (leaf {k}) given"] = Fact("gradient is None", t.grad is None)
             if t.grad is not None:
                 facts[f"gradient of {watched.name(t)} (leaf {k})"] = Fact("gradient", values(t.grad))
     except Exception as error:
-        return Run(name, facts, Failure(type(error).__name__, str(error), step), differentiable, len(flat))
+        return Run(name, facts, Failure(type(error).__name__, str(error), step), differentiable)
     finally:
         torch.set_grad_enabled(True)
-    return Run(name, facts, None, differentiable, len(flat))
+    return Run(name, facts, None, differentiable)
 
 
 def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
@@ -449,14 +447,18 @@ def expect(program: Program, brief: bool = False) -> Expectation:
                 raise EagerRaised(first.failure)
             if not brief:
                 go(("write",))
-            if first.differentiable:
-                go(("backward", "all", first.differentiable))
-            if first.differentiable and not brief:
-                if len(first.differentiable) > 1:
-                    for k in first.differentiable[:4]:
-                        go(("backward", "one", (k,)))
-                for k in first.differentiable[:3]:
-                    go(("inplace", k, first.differentiable))
+            outputs, mutated = first.differentiable, first.mutated
+            if outputs or mutated:
+                go(("backward", "all", outputs, mutated))
+            if brief:
+                continue
+            if len(outputs) + len(mutated) > 1:
+                for k in outputs[:4]:
+                    go(("backward", "one", (k,), ()))
+            if outputs:
+                go(("backward", "twice", outputs, mutated))
+            for k in outputs[:3]:
+                go(("inplace", k, outputs, mutated))
     return Expectation(tuple(runs))
 
 

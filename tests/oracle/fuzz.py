@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--show", default="", help="print programs with these statuses: wrong,raised,details")
     parser.add_argument("--only", type=int, help="one index, with all its differences")
     parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
-    parser.add_argument("--table", nargs="?", const="", help="judge the hand-written table; a regex picks by name or tag")
+    parser.add_argument("--table", nargs="?", const="", help="judge the table; a regex picks by name or tag")
     parser.add_argument("--file", type=Path, help="judge the program in this file")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)

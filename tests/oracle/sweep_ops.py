@@ -1,0 +1,251 @@
+"""`make sweep-ops`: forward and backward of every float32 op_db sample, ours and torch's aot_function, against eager.
+
+    python -m tests.oracle.sweep_ops --out sweep.jsonl                    # all of it; resumes where it stopped
+    python -m tests.oracle.sweep_ops --every 12 --samples 1 --seed 3      # one sample of every twelfth op
+    python -m tests.oracle.sweep_ops --op 'linalg.*' --show
+
+Progress is one JSON line a sample.  Work is done in a child process: a sample that kills it is noted as "crashed" and
+the next child goes on behind it.  Left out, with the reason written down: layouts that are not strided (sparse inputs
+can abort the process inside functionalisation), samples that eager refuses, samples on which eager differs from eager.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from .compare import CANDIDATES, EagerRaised, Program, Setup, eager_itself, expect, judge, ours_exists
+from .fuzz import cause, worse
+
+# Not run at all, and why.
+LEFT_OUT = {
+    "to_sparse": "its result is sparse",
+    "sparse.sampled_addmm": "its input is sparse",
+    "sparse.mm": "its input is sparse",
+    "empty_like": "its values are undefined",
+    "empty": "its values are undefined",
+    "empty_strided": "its values are undefined",
+    "empty_permuted": "its values are undefined",
+    "new_empty": "its values are undefined",
+    "new_empty_strided": "its values are undefined",
+}
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+def chosen_ops(every: int = 1, seed: int = 0, pattern: str = "") -> list[Any]:
+    """The float32 ops whose name fits, or a seeded pick of one in `every`."""
+    ops = [o for o in op_db if torch.float32 in o.supported_dtypes("cpu") and re.search(pattern, name_of(o))]
+    if every == 1:
+        return ops
+    start = random.Random(repr(seed)).randrange(every)
+    return ops[start::every]
+
+
+class Samples:
+    """One op's sample inputs as programs; a sample's tensors are built anew, storage by storage, for every run."""
+
+    def __init__(self, op: Any, limit: int | None = None):
+        self.op = op
+        self.limit = limit
+
+    def __iter__(self) -> Iterator[tuple[str, Program | str]]:
+        torch.manual_seed(0)
+        random.seed(0)
+        samples = self.op.sample_inputs("cpu", torch.float32, requires_grad=self.op.supports_autograd)
+        for k, sample in enumerate(samples):
+            if self.limit is not None and k >= self.limit:
+                return
+            key = f"{name_of(self.op)}#{k}"
+            flat, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+            tensors = [x for x in flat if isinstance(x, torch.Tensor)]
+            if any(t.layout is not torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+                yield key, "not a plain strided tensor"
+            else:
+                yield key, sample_program(key, self.op.op, flat, spec)
+
+
+def sample_program(key: str, op: Any, flat: list[Any], spec: Any) -> Program:
+    """Tensors are arguments; everything else (numbers, dtypes, functions) is closed over."""
+
+    def f(*tensors: torch.Tensor) -> Any:
+        rest = iter(tensors)
+        args, kwargs = tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+        return op(*args, **kwargs)
+
+    def build() -> Setup:
+        return Setup(f, tuple(copies([x for x in flat if isinstance(x, torch.Tensor)])))
+
+    shown = tree_map(lambda x: f"{tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)[:40], flat)
+    return Program(key, (build,), f"# op_db {key}: {', '.join(shown)}")
+
+
+def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Leaf copies with the strides, offsets and shared storages of the originals; one object stays one object."""
+    made: dict[int, torch.Tensor] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
+    result = []
+    for t in tensors:
+        if id(t) not in made:
+            plain = t.detach().resolve_conj().resolve_neg()
+            storage = plain.untyped_storage()
+            fresh = storages.setdefault(storage._cdata, storage.clone())
+            copy = torch.empty(0, dtype=t.dtype).set_(fresh, plain.storage_offset(), plain.shape, plain.stride())
+            made[id(t)] = copy.requires_grad_(t.requires_grad)
+        result.append(made[id(t)])
+    return result
+
+
+def judge_sample(program: Program, candidates: list[str]) -> dict[str, Any]:
+    """The row of one sample: a status and a cause for each candidate, or the reason it was skipped."""
+    t0 = time.monotonic()
+    try:
+        expected = expect(program, brief=True)
+    except EagerRaised as error:
+        return {"skipped": f"eager: {str(error.failure)[:120]}"}
+    again = judge(program, eager_itself(), expected)
+    if again.status != "equal":
+        return {"skipped": f"eager differs from eager ({cause(again)})"}
+    row: dict[str, Any] = {}
+    verdicts = {}
+    for name in candidates:
+        verdicts[name] = judge(program, CANDIDATES[name](), expected)
+        v = verdicts[name]
+        row[name] = {"status": v.status, "cause": cause(v), "text": str(v)[:1500]}
+    if len(candidates) == 2:
+        ours, theirs = (verdicts[name] for name in candidates)
+        row["worse"], row["better"] = worse(ours, theirs), worse(theirs, ours)
+    row["ms"] = round(1000 * (time.monotonic() - t0))
+    return row
+
+
+# --- the walk, in a child process -------------------------------------------------------------------------------------
+
+
+def finished(out: Path) -> dict[str, dict[str, Any]]:
+    """key -> row.  A sample that was started and never finished killed its process."""
+    rows: dict[str, dict[str, Any]] = {}
+    if out.exists():
+        for line in out.read_text().splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # the line being written when the process died
+            rows[row["key"]] = row
+    return {k: {"key": k, "crashed": True} if row.get("started") else row for k, row in rows.items()}
+
+
+def walk(options: argparse.Namespace, candidates: list[str]) -> None:
+    done = finished(options.out)
+    until = time.monotonic() + options.seconds if options.seconds else None
+    with options.out.open("a") as log:
+
+        def write(row: dict[str, Any]) -> None:
+            log.write(json.dumps(row) + "\n")
+            log.flush()
+
+        for op in chosen_ops(options.every, options.seed, options.op):
+            name = name_of(op)
+            if f"{name} all" in done:
+                continue
+            if op.name in LEFT_OUT:
+                write({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
+                continue
+            for key, program in Samples(op, options.samples):
+                if key in done:
+                    continue
+                if until and time.monotonic() > until:
+                    return
+                if isinstance(program, str):
+                    write({"key": key, "skipped": program})
+                    continue
+                write({"key": key, "started": True})
+                write({"key": key, **judge_sample(program, candidates)})
+            write({"key": f"{name} all", "op": True})
+
+
+def summary(rows: dict[str, dict[str, Any]], candidates: list[str], show: bool) -> int:
+    samples = [r for r in rows.values() if not r.get("op")]
+    judged = [r for r in samples if candidates[0] in r]
+    ops = {r["key"].split("#")[0] for r in samples}
+    skipped = Counter(r["skipped"].split(" (")[0][:60] for r in samples if "skipped" in r)
+    crashed = [r["key"] for r in samples if r.get("crashed")]
+    print(f"{len(ops)} ops, {len(samples)} samples, {len(judged)} judged, {sum(r['ms'] for r in judged) / 1000:.0f} s")
+    for reason, k in skipped.most_common():
+        print(f"  skipped {k:5}: {reason}")
+    for key in crashed:
+        print(f"  crashed: {key}")
+    print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}")
+    for name in candidates:
+        count = Counter(r[name]["status"] for r in judged)
+        print(f"{name:16}{count['equal']:>8}{count['details']:>9}{count['wrong']:>7}{count['raised']:>8}")
+    for name in candidates:
+        failing = [r for r in judged if r[name]["status"] in ("wrong", "raised")]
+        failing_ops = {r["key"].split("#")[0] for r in failing}
+        print(f"\n{name}: {len(failing)} samples of {len(failing_ops)} ops fail, by cause:")
+        for label, k in Counter(r[name]["cause"] for r in failing).most_common(20):
+            example = next(r["key"] for r in failing if r[name]["cause"] == label)
+            print(f"  {k:5} {label}  (e.g. {example})")
+    parted = [r for r in judged if r.get("worse")]
+    if len(candidates) == 2:
+        print(f"\nours is right and torch is not: {sum(bool(r.get('better')) for r in judged)} samples")
+        print(f"torch is right and ours is not: {len(parted)} samples{' (the goal: none)' if parted else ''}")
+        for r in parted:
+            print(f"  {r['key']}: {r[candidates[0]]['text'] if show else r[candidates[0]]['cause']}")
+    return 1 if parted or crashed else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.oracle.sweep_ops", description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, help="progress file (JSON lines); an existing one is gone on with")
+    parser.add_argument("--op", default="", help="regex on the op's name")
+    parser.add_argument("--every", type=int, default=1, help="one op in so many")
+    parser.add_argument("--samples", type=int, help="at most so many samples of an op")
+    parser.add_argument("--seed", type=int, default=0, help="which ops --every picks")
+    parser.add_argument("--seconds", type=float, help="stop after so long; run again to go on")
+    parser.add_argument("--candidate", help="comma list (default: ours,torch)")
+    parser.add_argument("--show", action="store_true", help="print the differences of what fails")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    candidates = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
+    if options.out is None:
+        options.out = Path(tempfile.mkdtemp()) / "sweep.jsonl"
+    logging.disable(logging.WARNING)
+    if options.child:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        walk(options, candidates)
+        return 0
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = [sys.executable, "-m", "tests.oracle.sweep_ops", *given, "--child", "--out", str(options.out)]
+    while True:
+        code = subprocess.run(command, check=False).returncode
+        if code >= 0:
+            break
+        print(f"the child was ended by {signal.Signals(-code).name}; going on behind that sample", file=sys.stderr)
+        if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            break
+    return summary(finished(options.out), candidates, options.show) or code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
