@@ -1,0 +1,348 @@
+"""A graph as it stands now, in a form that outlives it.
+
+Later passes edit graphs in place, and a graph that is kept pins every fake tensor in it; a deep copy of GPT-2's
+costs more than the stage that made it. So a stage's graph is read once, when the stage ends, into columns of small
+integers (events.py): 13 µs a node or less, and nothing of torch is held on to afterwards.
+
+Three memos make that so. Texts are interned. What is known of a tensor is written down once, however many graphs it
+passes through, because stages hand the same FakeTensor objects on in `node.meta["val"]`; the number of that record
+is the value's identity across stages. And a source location or module path, shared by the nodes of one user line,
+is parsed once.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from aotviz.recorder.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recorder.strings import StringTable, clean
+from aotviz.torch_private import snapshotting
+
+INT64 = range(-(2**63), 2**63)  # what msgpack can carry
+OP_LETTERS = {
+    "placeholder": "p",
+    "call_function": "f",
+    "call_module": "m",
+    "call_method": "c",
+    "get_attr": "a",
+    "output": "o",
+}
+OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
+TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
+SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
+
+
+class SnapshotWriter:
+    """Writes the graphs of one compilation, with one table of texts and one of values.
+
+    Not thread safe: whoever owns it holds a lock. `release()` ends the compilation: what was kept alive so that
+    identities stay true is let go, and a late graph still finds the values that live on elsewhere.
+
+    >>> writer = SnapshotWriter()
+    >>> snapshot = writer.graph(fx.symbolic_trace(lambda x: x + 1))
+    >>> snapshot.op, [writer.strings.texts[i] for i in snapshot.target], snapshot.args
+    ('pfo', ['x', 'operator.add', 'output'], [[], [[1], 1], [[1]]])
+    """
+
+    def __init__(self, strings: StringTable | None = None) -> None:
+        self.strings = strings or StringTable()
+        self.values: list[ValueRecord] = []
+        self._by_id: dict[int, int] = {}  # id of a kept value -> its number
+        self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._tuples: dict[tuple[int, ...], int] = {}
+        self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
+        self._storage_groups = 0
+        self._targets: dict[Any, int] = {}
+        self._facts: dict[Any, int] = {}  # a dtype's or device's text
+        self._stacks: dict[str, int] = {}
+        self._modules: dict[int, int] = {}  # id of a module stack -> text
+        self._stack_of_sequence: dict[int, tuple[int, int]] = {}  # of the forward op: its (stack, module)
+        self._kept: list[Any] = []  # whatever `_by_id` and `_modules` know by id
+
+    def graph(self, graph: fx.Graph | fx.GraphModule) -> GraphSnapshot:
+        """The graph's nodes in columns, in topological order (see GraphSnapshot)."""
+        nodes = (graph.graph if isinstance(graph, fx.GraphModule) else graph).nodes
+        position: dict[fx.Node, int] = {}
+        encode = self._encoder(position)
+        text = self.strings.add
+        ops: list[str] = []
+        name: list[int] = []
+        target: list[int] = []
+        args: list[Any] = []
+        kwargs: dict[int, Any] = {}
+        value: list[int] = []
+        stack: list[int] = []
+        module: list[int] = []
+        sequence: list[int] = []
+        backward: list[str] = []
+        descriptor: dict[int, int] = {}
+        output_descriptors: list[int] = []
+        origins = self._stack_of_sequence
+        for index, node in enumerate(nodes):
+            meta = node.meta
+            op = node.op
+            ops.append(OP_LETTERS[op])
+            name.append(text(node.name))
+            target.append(self._target(node.target))
+            args.append([encode(arg, index) for arg in node.args])
+            if node.kwargs:
+                kwargs[index] = {key: encode(arg, index) for key, arg in node.kwargs.items()}
+            example = meta.get("val")
+            if example is None:
+                example = meta.get("example_value")
+            value.append(NONE if example is None else self.value(example))
+            at, inside = self._stack(meta.get("stack_trace")), self._module(meta)
+            number = meta.get("seq_nr", NONE)
+            is_backward = meta.get("partitioner_tag") == "is_backward" or bool(meta.get("autograd_backward"))
+            if number != NONE:
+                if not is_backward:
+                    origins.setdefault(number, (at, inside))
+                elif at == NONE or inside == NONE:  # a backward op stands where its forward op stands
+                    origin = origins.get(number, (NONE, NONE))
+                    at, inside = origin[0] if at == NONE else at, origin[1] if inside == NONE else inside
+            stack.append(at)
+            module.append(inside)
+            sequence.append(number)
+            backward.append("1" if is_backward else "0")
+            if op == "placeholder":
+                if meta.get("desc") is not None:
+                    descriptor[index] = text(describe(meta["desc"]))
+            elif op == "output":
+                output_descriptors = self._outputs(node)
+            position[node] = index
+        return GraphSnapshot(
+            op="".join(ops),
+            name=name,
+            target=target,
+            args=args,
+            kwargs=kwargs,
+            value=value,
+            stack=stack,
+            module=module,
+            sequence=sequence,
+            backward="".join(backward),
+            descriptor=descriptor,
+            output_descriptors=output_descriptors,
+        )
+
+    def value(self, example: Any) -> int:
+        """The number of a traced value's record: the same number for the same object, in whatever graph."""
+        key = id(example)
+        number = self._by_id.get(key)
+        if number is not None:
+            return number
+        released = self._released.pop(key, None)
+        if released is not None and released[0]() is example:
+            number = released[1]
+            if isinstance(example, torch.Tensor):
+                self._rejoin_storage(example, number)
+        elif isinstance(example, (tuple, list)):
+            return self._tuple(example)
+        else:
+            number = len(self.values)
+            self.values.append(self._tensor(example) if isinstance(example, torch.Tensor) else self._scalar(example))
+        self._by_id[key] = number
+        self._kept.append(example)
+        return number
+
+    def release(self) -> None:
+        """Let go of every traced value; from now on an identity holds only while its value lives elsewhere."""
+        for example in self._kept:
+            number = self._by_id.get(id(example))
+            if number is not None:
+                try:
+                    self._released[id(example)] = (weakref.ref(example), number)
+                except TypeError:
+                    pass  # a plain number: it has no identity to lose
+        self._by_id.clear()
+        self._modules.clear()
+        self._storages.clear()
+        self._targets.clear()
+        self._stacks.clear()
+        self._kept.clear()
+
+    def _encoder(self, position: dict[fx.Node, int]) -> Callable[[Any, int], Any]:
+        """A function that writes one argument of the node at an index (see GraphSnapshot)."""
+        text = self.strings.add
+
+        def encode(arg: Any, index: int) -> Any:
+            kind = type(arg)
+            if kind is fx.Node:
+                return [index - position[arg]]
+            if arg is None or kind is bool or kind is float:
+                return arg
+            if kind is int:
+                return arg if arg in INT64 else {"r": text(str(arg))}
+            if kind is str:
+                return clean(arg)
+            if isinstance(arg, (list, tuple)):
+                return ["L", *[encode(part, index) for part in arg]]
+            if isinstance(arg, dict):
+                return {"d": {clean(str(key)): encode(part, index) for key, part in arg.items()}}
+            if kind is slice:
+                return {"s": [encode(part, index) for part in (arg.start, arg.stop, arg.step)]}
+            return {"r": text(str(arg))}
+
+        return encode
+
+    def _tensor(self, tensor: torch.Tensor) -> ValueRecord:
+        try:
+            stride, offset = sizes(tensor.stride()), size(tensor.storage_offset())
+            key = snapshotting.storage_key(tensor)
+            storage = self._storages.get(key)
+            if storage is None:
+                storage = self._storages[key] = self._storage_groups
+                self._storage_groups += 1
+        except (RuntimeError, NotImplementedError):  # a layout without strides, or without one storage
+            stride, offset, storage = [], 0, NONE
+        return ValueRecord(
+            kind="tensor",
+            dtype=self._fact(tensor.dtype),
+            shape=sizes(tensor.shape),
+            stride=stride,
+            offset=offset,
+            device=self._fact(tensor.device),
+            storage=storage,
+            requires_grad=tensor.requires_grad,
+            parts=[],
+            text=NONE,
+        )
+
+    def _scalar(self, example: Any) -> ValueRecord:
+        kind = SYMBOLIC.get(type(example), "other")
+        return without_tensor(kind, text=self.strings.add(str(example)))
+
+    def _tuple(self, examples: tuple[Any, ...] | list[Any]) -> int:
+        """A tuple is the values in it: copies of a graph may copy the tuple, and it is still the same."""
+        parts = tuple([NONE if part is None else self.value(part) for part in examples])
+        number = self._tuples.get(parts)
+        if number is None:
+            number = self._tuples[parts] = len(self.values)
+            self.values.append(without_tensor("tuple", parts=list(parts)))
+        return number
+
+    def _rejoin_storage(self, tensor: torch.Tensor, number: int) -> None:
+        try:
+            self._storages.setdefault(snapshotting.storage_key(tensor), self.values[number].storage)
+        except (RuntimeError, NotImplementedError):
+            pass
+
+    def _fact(self, thing: Any) -> int:
+        number = self._facts.get(thing)
+        if number is None:
+            number = self._facts[thing] = self.strings.add(str(thing))
+        return number
+
+    def _target(self, target: Any) -> int:
+        number = self._targets.get(target)
+        if number is None:
+            number = self._targets[target] = self.strings.add(target_name(target))
+        return number
+
+    def _stack(self, trace: str | None) -> int:
+        if not trace:
+            return NONE
+        number = self._stacks.get(trace)
+        if number is None:
+            number = self._stacks[trace] = self.strings.add(user_frames(trace) or None)
+        return number
+
+    def _module(self, meta: dict[str, Any]) -> int:
+        modules = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+        if not modules:
+            return NONE
+        number = self._modules.get(id(modules))
+        if number is None:
+            number = self._modules[id(modules)] = self.strings.add(module_lines(modules) or None)
+            self._kept.append(modules)
+        return number
+
+    def _outputs(self, node: fx.Node) -> list[int]:
+        returned = node.args[0] if node.args else ()
+        count = len(returned) if isinstance(returned, (list, tuple)) else 1
+        given = node.meta.get("desc")
+        described = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        texts = [NONE if desc is None else self.strings.add(describe(desc)) for desc in described]
+        return (texts + [NONE] * count)[:count]
+
+
+def size(number: Any) -> int | str:
+    """A size in elements; a symbolic one as its expression, e.g. "s0*2"."""
+    return number if type(number) is int else str(number)
+
+
+def sizes(numbers: Any) -> list[int | str]:
+    return [number if type(number) is int else str(number) for number in numbers]
+
+
+def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:
+    """The record of a value that is not a tensor."""
+    return ValueRecord(kind, NONE, [], [], 0, NONE, NONE, False, parts or [], text)
+
+
+def describe(descriptor: Any) -> str:
+    """What a placeholder or output means to the user, in words (ir/descriptors.py).
+
+    Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
+    """
+    if type(descriptor).__str__ is object.__str__ and hasattr(descriptor, "expr"):
+        return str(descriptor.expr())
+    return str(descriptor)
+
+
+def target_name(target: Any) -> str:
+    """What a node calls, by the name that a user would type.
+
+    >>> target_name(torch.ops.aten.add.Tensor), target_name(operator.getitem), target_name("weight")
+    ('aten.add.Tensor', 'operator.getitem', 'weight')
+    """
+    if isinstance(target, str):
+        return target
+    if snapshotting.is_operator(target):
+        return str(target)
+    name = getattr(target, "__name__", None) or str(target)
+    if snapshotting.is_higher_order(target):
+        return f"higher_order.{name}"
+    if getattr(operator, name, None) is target:
+        return f"operator.{name}"
+    module = getattr(target, "__module__", None) or ("torch" if getattr(torch, name, None) is target else "")
+    return f"{module}.{name}" if module else name
+
+
+def user_frames(trace: str) -> str:
+    r"""A traceback's text without the frames inside torch and aotviz, and without the rows of carets.
+
+    >>> user_frames('  File "model.py", line 3, in forward\n    return x.cos()\n           ^^^^^^^\n')
+    '  File "model.py", line 3, in forward\n    return x.cos()'
+    """
+    kept: list[str] = []
+    keep = False
+    for line in trace.splitlines():
+        if line.startswith('  File "'):
+            keep = not line[8:].startswith(TORCHS + OURS)
+        elif not line.strip(" ^~"):
+            continue
+        if keep:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def module_lines(modules: dict[str, Any]) -> str:
+    """A module stack as "path|Class" lines, outermost first; the paths as the user would write them.
+
+    >>> module_lines({"1": ("L['self'].h.0", torch.nn.Linear)})
+    'h.0|Linear'
+    """
+    lines = []
+    for path, kind in modules.values():
+        path = path.removeprefix("L['self']").removeprefix("L__self__").lstrip("._")
+        name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
+        lines.append(f"{path}|{name}".replace("\n", " "))
+    return "\n".join(lines)
