@@ -1,0 +1,72 @@
+"""A recording in a few lines, for places that run no script: nbconvert, a diff view, a mail.
+
+One table a compilation: its stages, how long each took, the nodes after it, what it changed. As text and as HTML;
+every name is escaped there.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from aotviz.recorder.events import CompilationData, RecordingData, StageRecord
+
+HEAD = ("stage", "ms", "nodes", "what changed")
+
+
+def title(data: RecordingData) -> str:
+    """E.g. "GPT2 (training) · aotviz"."""
+    names = [f"{compilation.name} ({compilation.kind})" for compilation in data.compilations[:3]]
+    more = f" and {len(data.compilations) - 3} more" if len(data.compilations) > 3 else ""
+    return f"{', '.join(names) or 'empty recording'}{more} · aotviz"
+
+
+def nodes(compilation: CompilationData, stage: StageRecord) -> str:
+    """E.g. "forward 12, backward 15"; "" for a stage without graphs."""
+    return ", ".join(f"{role} {len(compilation.graphs[index].op)}" for role, index in stage.graphs.items())
+
+
+def rows(compilation: CompilationData) -> list[tuple[str, str, str, str]]:
+    """One a stage, in the order of HEAD."""
+    return [
+        (stage.name, f"{stage.elapsed_ns / 1e6:.2f}", nodes(compilation, stage), stage.summary)
+        for stage in compilation.stages
+    ]
+
+
+def heading(compilation: CompilationData) -> str:
+    """The compilation's name, kind and time, and its error if it has one."""
+    total = sum(stage.elapsed_ns for stage in compilation.stages) / 1e6
+    text = f"{compilation.name} · {compilation.kind} · {len(compilation.stages)} stages · {total:.1f} ms"
+    error = compilation.error
+    return f"{text} · {error.type} in {error.stage}: {error.message}" if error else text
+
+
+def as_text(data: RecordingData) -> str:
+    """Aligned columns for a terminal."""
+    if not data.compilations:
+        return "aotviz recording: nothing was compiled"
+    out: list[str] = []
+    for compilation in data.compilations:
+        table = [HEAD, *rows(compilation)]
+        widths = [max(len(row[column]) for row in table) for column in range(3)]
+        out.append(heading(compilation))
+        for name, ms, counts, what in table:
+            out.append(f"  {name:{widths[0]}}  {ms:>{widths[1]}}  {counts:{widths[2]}}  {what}".rstrip())
+    return "\n".join(out)
+
+
+def as_html(data: RecordingData) -> str:
+    """Plain tables, without style or script."""
+    if not data.compilations:
+        return "<p>aotviz recording: nothing was compiled</p>"
+    out: list[str] = []
+    for compilation in data.compilations:
+        head = "".join(f"<th>{name}</th>" for name in HEAD)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(compilation)
+        )
+        caption = escape(heading(compilation))
+        out.append(
+            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+    return "\n".join(out)

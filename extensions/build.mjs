@@ -1,0 +1,58 @@
+// Builds what the Python package serves, into aotviz/widgets/static/:
+//   core.js.gz editor.js.gz graphviz.js.gz   bundles that the kernel sends to a widget on demand
+//   widget.js                                the anywidget entry, which knows the bundles by their hash
+//   page.js                                  the static page: core and editor in one
+// `npm ci && npm run build` is all there is to do.
+
+import { createHash } from "node:crypto";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+import { build } from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const target = join(here, "..", "aotviz", "widgets", "static");
+
+async function bundle(entry, options = {}) {
+  const result = await build({
+    entryPoints: [join(here, entry)],
+    bundle: true,
+    minify: true,
+    write: false,
+    format: "esm",
+    target: "es2022",
+    loader: { ".css": "text" },
+    charset: "utf8",
+    legalComments: "none",
+    logLevel: "warning",
+    ...options,
+  });
+  return result.outputFiles[0].contents;
+}
+
+await mkdir(target, { recursive: true });
+for (const name of await readdir(target)) await rm(join(target, name));
+
+const hashes = {};
+const sizes = [];
+async function write(name, bytes) {
+  await writeFile(join(target, name), bytes);
+  sizes.push([name, bytes.length]);
+}
+
+for (const [name, entry, options] of [
+  ["core.js", "core/src/index.ts", {}],
+  ["editor.js", "core/src/editor/index.ts", {}],
+  ["graphviz.js", "core/src/worker/graphviz.ts", { format: "iife" }],
+]) {
+  const bytes = await bundle(entry, options);
+  hashes[name] = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
+  sizes.push([`${name} (unzipped)`, bytes.length]);
+  await write(`${name}.gz`, gzipSync(bytes, { level: 9 }));
+}
+await write("widget.js", await bundle("widget/src/index.ts", { define: { HASHES: JSON.stringify(hashes) } }));
+await write("page.js", await bundle("page/src/index.ts", { format: "iife" }));
+
+for (const [name, size] of sizes) console.log(`${name.padEnd(26)} ${(size / 1000).toFixed(1).padStart(8)} kB`);

@@ -1,0 +1,170 @@
+// From the bytes of a file to a RecordingData that the views can trust: unzip (bounded), msgpack, then a check of
+// every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
+// Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
+
+import { decodeMsgpack, MsgpackError } from "./msgpack";
+import {
+  Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, VERSION, type Wire,
+} from "./wire";
+
+const MAX_BYTES = 1 << 28; // of msgpack, unzipped
+
+export class RecordingError extends Error {}
+
+export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
+  let tree: Wire;
+  try {
+    tree = decodeMsgpack(await gunzip(file));
+  } catch (error) {
+    if (error instanceof MsgpackError) throw new RecordingError(`This recording is damaged: ${error.message}.`);
+    throw error;
+  }
+  return checked(tree);
+}
+
+/** The recording in an already decoded tree, checked. */
+export function checked(tree: Wire): RecordingData {
+  const format = tree instanceof Map ? tree.get("format") : undefined;
+  if (format !== FORMAT) throw new RecordingError("This is not an aotviz recording.");
+  const version = (tree as Map<Wire, Wire>).get("version");
+  if (typeof version !== "number" || version < 1) throw new RecordingError("This recording says no version.");
+  if (version > VERSION) {
+    throw new RecordingError(
+      `This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
+  }
+  const data = convert(tree, ["record", "RecordingData"], "recording") as RecordingData;
+  checkIndices(data);
+  return data;
+}
+
+export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
+  if (file[0] !== 0x1f || file[1] !== 0x8b) throw new RecordingError("This is not an aotviz recording (not gzip).");
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  const stream = new Blob([file as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const reader = stream.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      size += value.length;
+      if (size > MAX_BYTES) throw new RecordingError("This recording unzips to more than 256 MiB; it is not opened.");
+      parts.push(value);
+    }
+  } catch (error) {
+    if (error instanceof RecordingError) throw error;
+    throw new RecordingError("This recording is damaged: it does not unzip. Was it copied in full?");
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function convert(value: Wire | undefined, schema: Schema, path: string): unknown {
+  if (typeof schema === "string") return leaf(value, schema, path);
+  switch (schema[0]) {
+    case "list": {
+      if (!Array.isArray(value)) throw wrong("a list", value, path);
+      const item = schema[1];
+      return value.map((part, i) => convert(part, item, `${path}[${i}]`));
+    }
+    case "map": {
+      if (!(value instanceof Map)) throw wrong("a map", value, path);
+      const out = new Map<unknown, unknown>();
+      for (const [key, part] of value) {
+        out.set(convert(key, schema[1], `a key of ${path}`), convert(part, schema[2], `${path}.${String(key)}`));
+      }
+      return out;
+    }
+    case "or": {
+      const parts = schema.slice(1) as Schema[];
+      for (const part of parts) {
+        if (fits(value, part)) return convert(value, part, path);
+      }
+      throw wrong(parts.map((part) => (typeof part === "string" ? part : part[0])).join(" or "), value, path);
+    }
+    case "record": {
+      const record = SCHEMA[schema[1]]!;
+      const out: Record<string, unknown> = {};
+      if (record.array) {
+        if (!Array.isArray(value)) throw wrong(`a ${schema[1]}`, value, path);
+        if (value.length !== record.fields.length) throw wrong(`${record.fields.length} fields`, value.length, path);
+        record.fields.forEach(([name, part], i) => (out[name] = convert(value[i], part, `${path}.${name}`)));
+      } else {
+        if (!(value instanceof Map)) throw wrong(`a ${schema[1]}`, value, path);
+        for (const [name, part] of record.fields) out[name] = convert(value.get(name), part, `${path}.${name}`);
+      }
+      return out;
+    }
+  }
+}
+
+function leaf(value: Wire | undefined, schema: string, path: string): unknown {
+  if (!fits(value, schema)) throw wrong({ str: "text", int: "an integer", bool: "true or false" }[schema] ?? schema, value, path);
+  if (schema === "int") return Number(value);
+  if (schema === "float") return value instanceof Float ? value.value : Number(value);
+  return value;
+}
+
+function fits(value: Wire | undefined, schema: Schema): boolean {
+  if (typeof schema !== "string") {
+    if (schema[0] === "list") return Array.isArray(value);
+    if (schema[0] === "record") return SCHEMA[schema[1]]!.array ? Array.isArray(value) : value instanceof Map;
+    return schema[0] === "map" && value instanceof Map;
+  }
+  switch (schema) {
+    case "str": return typeof value === "string";
+    case "int": return typeof value === "number" || typeof value === "bigint";
+    case "float": return value instanceof Float || typeof value === "number";
+    case "bool": return typeof value === "boolean";
+    case "none": return value === null;
+    default: return value !== undefined;
+  }
+}
+
+function wrong(expected: string, value: unknown, path: string): RecordingError {
+  const got = value === undefined ? "nothing" : value === null ? "None"
+    : Array.isArray(value) ? "a list" : value instanceof Map ? "a map" : String(value).slice(0, 40);
+  return new RecordingError(`This recording is damaged: ${path} should be ${expected}, but is ${got}.`);
+}
+
+function checkIndices(data: RecordingData): void {
+  for (const [i, compilation] of data.compilations.entries()) {
+    const where = `compilations[${i}]`;
+    const values = compilation.values.length;
+    for (const [j, value] of compilation.values.entries()) {
+      within([value.dtype, value.device, value.text], data.strings.length, `${where}.values[${j}]`);
+      within(value.parts, values, `${where}.values[${j}].parts`);
+    }
+    compilation.graphs.forEach((graph, j) => checkGraph(graph, data.strings.length, values, `${where}.graphs[${j}]`));
+    for (const stage of compilation.stages) {
+      within([...stage.graphs.values()], compilation.graphs.length, `${where}.stages.${stage.name}.graphs`);
+    }
+  }
+}
+
+function checkGraph(graph: GraphSnapshot, strings: number, values: number, where: string): void {
+  const nodes = graph.op.length;
+  for (const name of ["name", "target", "args", "value", "stack", "module", "sequence", "backward"] as const) {
+    if (graph[name].length !== nodes) {
+      throw new RecordingError(
+        `This recording is damaged: ${where}.${name} should have ${nodes} entries, one a node, but has ${graph[name].length}.`);
+    }
+  }
+  for (const name of ["name", "target", "stack", "module"] as const) within(graph[name], strings, `${where}.${name}`);
+  within(graph.value, values, `${where}.value`);
+  within([...graph.descriptor.values()], strings, `${where}.descriptor`);
+  within(graph.output_descriptors, strings, `${where}.output_descriptors`);
+}
+
+function within(indices: readonly number[], size: number, where: string): void {
+  for (const index of indices) {
+    if (!Number.isInteger(index) || index < NONE || index >= size) {
+      throw new RecordingError(`This recording is damaged: ${where} points at ${index}, of ${size}.`);
+    }
+  }
+}

@@ -1,0 +1,59 @@
+// The only way the views make elements. Strings become text nodes, never markup, so that a name from a recording
+// can't be anything but text.
+
+export type Child = Element | string | number | null | undefined | false | Child[];
+
+type Properties = {
+  class?: string | undefined;
+  title?: string | undefined;
+  on?: { [event: string]: (event: never) => void };
+  data?: { [name: string]: string };
+  [attribute: string]: unknown;
+};
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element: Element, properties: Properties, children: Child[]): void {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === false || value === null) continue;
+    if (name === "on") {
+      for (const [event, handler] of Object.entries(value as object)) element.addEventListener(event, handler as EventListener);
+    } else if (name === "data") {
+      for (const [key, text] of Object.entries(value as object)) element.setAttribute(`data-${key}`, String(text));
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  append(element, children);
+}
+
+export function append(parent: Element | DocumentFragment, children: Child[]): void {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(parent, child);
+    else parent.append(typeof child === "number" ? String(child) : child);
+  }
+}
+
+export function h<K extends keyof HTMLElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  fill(element, properties, children);
+  return element;
+}
+
+export function svg<K extends keyof SVGElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): SVGElementTagNameMap[K] {
+  const element = document.createElementNS(SVG, tag);
+  fill(element, properties, children);
+  return element;
+}
+
+export function replace(parent: Element, ...children: Child[]): void {
+  parent.replaceChildren();
+  append(parent, children);
+}
+
+/** An empty, loading or error state: what is the case, and what to do. */
+export function notice(kind: "empty" | "loading" | "error", title: string, advice = ""): HTMLElement {
+  return h("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
+    h("strong", {}, title), advice && h("p", {}, advice));
+}

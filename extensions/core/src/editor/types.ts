@@ -1,0 +1,39 @@
+// The editor as the views see it, so that the core bundle names no part of CodeMirror.
+
+import type { Span } from "../code/diff";
+
+export interface Note {
+  readonly first: number; // lines, from 0, inclusive
+  readonly last: number;
+  readonly text: string;
+}
+
+export interface ReaderOptions {
+  readonly parent: HTMLElement;
+  readonly root: Document | ShadowRoot;
+  readonly text: string;
+  readonly label: string; // for assistive technology
+  readonly notes?: readonly Note[];
+  readonly onLine?: (line: number) => void; // from 0; clicked or reached by keyboard
+}
+
+export interface Reader {
+  /** Marks lines (from 0) and brings the first into view. */
+  mark(lines: readonly number[], scroll: boolean): void;
+  destroy(): void;
+}
+
+export interface DiffOptions {
+  readonly parent: HTMLElement;
+  readonly root: Document | ShadowRoot;
+  readonly before: string;
+  readonly after: string;
+  readonly spans: readonly Span[];
+  readonly sideBySide: boolean;
+  readonly onLine?: (line: number) => void; // of `after`, from 0
+}
+
+export interface Editor {
+  reader(options: ReaderOptions): Reader;
+  diff(options: DiffOptions): { destroy(): void };
+}

@@ -1,0 +1,57 @@
+// Facts as short text: the words of the field, units stated.
+
+import type { Recording } from "./model";
+import type { ValueRecord } from "./wire";
+
+const SHORT: Record<string, string> = {
+  float64: "f64", float32: "f32", float16: "f16", bfloat16: "bf16", int64: "i64", int32: "i32", int16: "i16",
+  int8: "i8", uint8: "u8", bool: "b8", complex64: "c64", complex128: "c128", float8_e4m3fn: "f8e4m3", float8_e5m2: "f8e5m2",
+};
+
+export function dtype(name: string): string {
+  const bare = name.replace(/^torch\./, "");
+  return Object.hasOwn(SHORT, bare) ? SHORT[bare]! : bare;
+}
+
+export function shape(sizes: readonly (number | string)[]): string {
+  return `[${sizes.join(", ")}]`;
+}
+
+/** `f32[4, 8]`, "(f32[4], i64[4])", "Sym(s0)". */
+export function value(recording: Recording, record: ValueRecord | null, values: readonly ValueRecord[], depth = 0): string {
+  if (!record) return "";
+  if (record.kind === "tensor") return dtype(recording.text(record.dtype)) + shape(record.shape);
+  if (record.kind === "tuple") {
+    if (depth > 3) return "(…)";
+    const parts = record.parts.slice(0, 8).map((part) => value(recording, values[part] ?? null, values, depth + 1));
+    return `(${parts.join(", ")}${record.parts.length > 8 ? ", …" : ""})`;
+  }
+  return recording.text(record.text) || record.kind;
+}
+
+export function milliseconds(ns: number): string {
+  const ms = ns / 1e6;
+  return ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 10 ? `${ms.toFixed(1)} ms` : `${ms.toFixed(2)} ms`;
+}
+
+export function bytes(count: number | null): string {
+  if (count === null) return "symbolic";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let size = count;
+  let unit = 0;
+  while (size >= 1024 && unit < units.length - 1) {
+    size /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? size : size.toFixed(size < 10 ? 2 : 1)} ${units[unit]}`;
+}
+
+export function plural(count: number, noun: string): string {
+  return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** `model.py:12`, from a path of any length. */
+export function place(file: string, line: number): string {
+  const short = file.split(/[\\/]/).pop() ?? file;
+  return line > 0 ? `${short}:${line}` : short;
+}

@@ -1,0 +1,7 @@
+// What `core` offers to the places that show a workbench.
+
+export { decodeRecording, gunzip, RecordingError } from "./decode";
+export type { Editor } from "./editor/types";
+export type { Host } from "./host";
+export { mountWorkbench, openRecording, type Workbench } from "./workbench";
+export type { RecordingData } from "./wire";

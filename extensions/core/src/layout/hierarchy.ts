@@ -1,0 +1,193 @@
+// A graph of thousands of nodes as a few boxes: nodes are put into their modules, modules start closed, and what
+// crosses the border of a closed module becomes one edge with a count. Forward and backward are kept apart (two
+// lanes), so a module that occurs in both is two boxes. Pure data in, pure data out; nothing here draws.
+
+import type { Graph, ModuleStep, Node } from "../model";
+
+export type Lane = "forward" | "backward";
+
+export interface Group {
+  readonly id: string;
+  readonly label: string; // the module's name below its parent's
+  readonly type: string; // its class
+  readonly path: string;
+  readonly lane: Lane;
+  readonly parent: Group | null;
+  readonly groups: Group[];
+  readonly nodes: number[]; // directly in it
+  size: number; // nodes in it and in its groups
+}
+
+export interface Hierarchy {
+  readonly roots: { readonly [lane in Lane]: Group };
+  readonly groups: ReadonlyMap<string, Group>;
+  readonly home: readonly { readonly [lane in Lane]?: Group }[]; // per node; the output node may be at home in both lanes
+}
+
+export interface Box {
+  readonly id: string;
+  readonly lane: Lane;
+  readonly group: Group | null; // a closed module, or
+  readonly node: number; // a node, else -1
+  readonly parent: Group; // the open module around it
+}
+
+export interface Edge {
+  readonly from: string;
+  readonly to: string;
+  readonly count: number; // values that pass
+}
+
+export interface Picture {
+  readonly boxes: readonly Box[];
+  readonly open: readonly Group[]; // open modules, outer before inner; the roots are not among them
+  readonly edges: readonly Edge[];
+}
+
+export function hierarchy(graph: Graph): Hierarchy {
+  const groups = new Map<string, Group>();
+  const root = (lane: Lane): Group => {
+    const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0 };
+    groups.set(group.id, group);
+    return group;
+  };
+  const roots = { forward: root("forward"), backward: root("backward") };
+  const enter = (lane: Lane, steps: readonly ModuleStep[]): Group => {
+    let group: Group = roots[lane];
+    for (const step of steps) {
+      const id = `${group.id}/${step.path}|${step.type}`;
+      let next = groups.get(id);
+      if (!next) {
+        next = { id, label: below(step, group), type: step.type, path: step.path, lane, parent: group, groups: [], nodes: [], size: 0 };
+        groups.set(id, next);
+        group.groups.push(next);
+      }
+      group = next;
+    }
+    return group;
+  };
+  // A backward node that knows no module belongs to that of the forward node with its sequence number.
+  const modulesOf = new Map<number, readonly ModuleStep[]>();
+  for (const node of graph.nodes) if (node.sequence >= 0 && node.modules.length) modulesOf.set(node.sequence, node.modules);
+  const home: { [lane in Lane]?: Group }[] = [];
+  // From the last node to the first, so that an input's users are at home before it is.
+  for (let i = graph.nodes.length - 1; i >= 0; i--) {
+    const node = graph.nodes[i]!;
+    if (node.op === "o") {
+      home[i] = {};
+      for (const input of node.inputs) {
+        const lane = laneOf(graph.nodes[input]!);
+        home[i]![lane] = roots[lane];
+      }
+      continue;
+    }
+    const lane = laneOf(node);
+    const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence) ?? [];
+    home[i] = { [lane]: node.op === "p" || node.op === "a" ? inputHome(node, lane, graph, home, roots) : enter(lane, steps) };
+  }
+  home.forEach((lanes, i) => {
+    for (const group of Object.values(lanes)) group.nodes.push(i);
+  });
+  for (const group of groups.values()) {
+    for (let at: Group | null = group; at; at = at.parent) at.size += group.nodes.length;
+  }
+  return { roots, groups, home };
+}
+
+function laneOf(node: Node): Lane {
+  return node.backward || /tangent/i.test(node.descriptor) ? "backward" : "forward";
+}
+
+/** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
+function inputHome(
+  node: Node, lane: Lane, graph: Graph, home: readonly { [lane in Lane]?: Group }[], roots: { [lane in Lane]: Group },
+): Group {
+  if (/PlainAOTInput|Tangent/.test(node.descriptor)) return roots[lane];
+  let common: Group | null = null;
+  for (const user of node.users) {
+    const at = home[user]?.[lane];
+    if (!at || graph.nodes[user]!.op === "o") continue;
+    common = common ? lowestCommon(common, at) : at;
+  }
+  return common ?? roots[lane];
+}
+
+function lowestCommon(a: Group, b: Group): Group {
+  const above = new Set<Group>();
+  for (let at: Group | null = a; at; at = at.parent) above.add(at);
+  let at = b;
+  while (!above.has(at)) at = at.parent!;
+  return at;
+}
+
+function below(step: ModuleStep, parent: Group): string {
+  if (step.path === "") return step.type || "module";
+  const prefix = `${parent.path}.`;
+  return parent.path && step.path.startsWith(prefix) ? step.path.slice(prefix.length) : step.path;
+}
+
+/** What to open at first: modules that stand alone in their parent, down to where there is something to choose. */
+export function firstOpen(tree: Hierarchy): Set<string> {
+  const open = new Set<string>();
+  for (const root of Object.values(tree.roots)) {
+    let group = root;
+    while (group.groups.length === 1 && group.groups[0]!.nodes.length + group.groups[0]!.groups.length <= 60) {
+      group = group.groups[0]!;
+      open.add(group.id);
+    }
+    if (group !== root && !group.groups.length && group.nodes.length > 60) open.delete(group.id);
+  }
+  return open;
+}
+
+/** Open every module around a node, so that it can be seen. */
+export function openTo(tree: Hierarchy, node: number, open: Set<string>): void {
+  for (const group of Object.values(tree.home[node] ?? {})) {
+    for (let at: Group | null = group; at?.parent; at = at.parent) open.add(at.id);
+  }
+}
+
+export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>): Picture {
+  const boxes: Box[] = [];
+  const opened: Group[] = [];
+  const walk = (group: Group): void => {
+    for (const node of group.nodes) boxes.push({ id: nodeBox(node, group.lane), lane: group.lane, group: null, node, parent: group });
+    for (const child of group.groups) {
+      if (!child.size) continue;
+      if (open.has(child.id)) {
+        opened.push(child);
+        walk(child);
+      } else {
+        boxes.push({ id: child.id, lane: child.lane, group: child, node: -1, parent: group });
+      }
+    }
+  };
+  walk(tree.roots.forward);
+  walk(tree.roots.backward);
+  const counts = new Map<string, Edge>();
+  for (const node of graph.nodes) {
+    for (const input of node.inputs) {
+      const fromLane = laneOf(graph.nodes[input]!);
+      const from = boxOf(tree, open, input, fromLane);
+      const to = boxOf(tree, open, node.index, node.op === "o" ? fromLane : laneOf(node));
+      if (from === to) continue;
+      const key = `${from}\n${to}`;
+      counts.set(key, { from, to, count: (counts.get(key)?.count ?? 0) + 1 });
+    }
+  }
+  return { boxes, open: opened, edges: [...counts.values()] };
+}
+
+/** The box that stands for a node: the outermost closed module around it, or its own. */
+export function boxOf(tree: Hierarchy, open: ReadonlySet<string>, node: number, lane?: Lane): string {
+  const lanes = tree.home[node] ?? {};
+  const group = (lane && lanes[lane]) ?? lanes.forward ?? lanes.backward;
+  if (!group) return nodeBox(node, "forward");
+  let box = nodeBox(node, group.lane);
+  for (let at: Group | null = group; at?.parent; at = at.parent) if (!open.has(at.id)) box = at.id;
+  return box;
+}
+
+function nodeBox(node: number, lane: Lane): string {
+  return `${lane}#${node}`;
+}

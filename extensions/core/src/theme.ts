@@ -1,0 +1,24 @@
+// Light or dark is what the page around us says by the colour it gives us, whatever the operating system prefers:
+// Jupyter's and VS Code's variables come in through CSS, and we look at the result.
+
+export function followTheme(body: HTMLElement): () => void {
+  const look = (): void => {
+    const [r = 255, g = 255, b = 255] = (getComputedStyle(body).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
+    body.setAttribute("data-theme", 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light");
+  };
+  const observer = new MutationObserver(() => {
+    look();
+    setTimeout(look, 300); // a theme's style sheet may arrive after its name
+  });
+  for (const element of [document.documentElement, document.body]) {
+    observer.observe(element, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
+  }
+  const media = matchMedia("(prefers-color-scheme: dark)");
+  media.addEventListener("change", look);
+  requestAnimationFrame(look);
+  look();
+  return () => {
+    observer.disconnect();
+    media.removeEventListener("change", look);
+  };
+}

@@ -1,0 +1,88 @@
+// The user's inputs and outputs: what shares memory, what is mutated, what is rebuilt from what, and why.
+
+import { h, notice, replace } from "../../dom";
+import { dtype, shape } from "../../format";
+import type { InputRecord, OutputRecord } from "../../wire";
+import { chip, type Column, table } from "../table";
+import type { Context, Mounted, View } from "../view";
+
+/** Storage groups that more than one input has get a letter; the others are of no interest. */
+function storageLetters(inputs: readonly InputRecord[]): Map<number, string> {
+  const seen = new Map<number, number>();
+  for (const { storage } of inputs) if (storage >= 0) seen.set(storage, (seen.get(storage) ?? 0) + 1);
+  const letters = new Map<number, string>();
+  for (const [storage, count] of seen) {
+    const n = letters.size;
+    if (count > 1) letters.set(storage, n < 26 ? String.fromCharCode(65 + n) : `S${n}`);
+  }
+  return letters;
+}
+
+function inputColumns(inputs: readonly InputRecord[]): Column<InputRecord>[] {
+  const letters = storageLetters(inputs);
+  return [
+    { title: "Input", kind: "code", cell: (row) => row.name },
+    { title: "Kind", cell: (row) => row.kind },
+    { title: "Tensor", kind: "code", cell: (row) => dtype(row.dtype) + shape(row.shape) },
+    { title: "Device", cell: (row) => row.device },
+    {
+      title: "Autograd", kind: "flags", hint: "whether it asks for a gradient, and whether it is a leaf",
+      cell: (row) => (row.requires_grad ? chip(row.is_leaf ? "grad · leaf" : "grad", "grad") : ""),
+    },
+    {
+      title: "Mutation", kind: "flags", hint: "what the function does to it in place",
+      cell: (row) => [
+        row.mutates_data && chip("data", "warn", row.mutation), row.mutates_metadata && chip("metadata", "warn", row.mutation),
+        row.storage_resized && chip("storage resized", "warn"), row.storage_replaced && chip("set_", "warn"),
+        row.under_no_grad && chip("under no_grad"), row.hidden_from_autograd && chip("hidden from autograd"),
+      ],
+    },
+    { title: "Static", hint: "at the same address in every call", cell: (row) => (row.static ? "yes" : "") },
+    {
+      title: "Memory", kind: "flags", hint: "inputs with the same letter share memory",
+      cell: (row) => [
+        letters.has(row.storage) && chip(`storage ${letters.get(row.storage)!}`, `storage s${[...letters.keys()].indexOf(row.storage) % 6}`),
+        row.duplicate_of !== "" && chip(`same tensor as ${row.duplicate_of}`, "alias"),
+        row.synthetic_base !== "" && chip(`view of ${row.synthetic_base}`, "alias"),
+      ],
+    },
+    { title: "Why", kind: "prose", cell: (row) => row.reason },
+  ];
+}
+
+const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
+  { title: "Output", kind: "code", cell: (row) => row.name },
+  { title: "Type", kind: "flags", cell: (row) => chip(row.output_type, row.output_type === "non_alias" ? "" : "alias") },
+  { title: "Tensor", kind: "code", cell: (row) => dtype(row.dtype) + shape(row.shape) },
+  { title: "Device", cell: (row) => row.device },
+  {
+    title: "Autograd", kind: "flags", hint: "whether it asks for a gradient, and whether the backward takes one for it",
+    cell: (row) => [row.requires_grad && chip("grad", "grad"), row.has_tangent && chip("tangent")],
+  },
+  { title: "Rebuilt from", kind: "code", cell: (row) => row.base },
+  { title: "By", kind: "code", hint: "the views that rebuild it", cell: (row) => row.view_chain.map((step) => `.${step}`).join("") },
+  { title: "Why", kind: "prose", cell: (row) => row.reason },
+];
+
+export const aliasing: View = {
+  id: "aliasing",
+  title: "Aliasing",
+  badge: ({ compilation }) => `${compilation.inputs.length}→${compilation.outputs.length}`,
+  mount(parent: HTMLElement, { state }: Context): Mounted {
+    let shown = -1;
+    const update = (): void => {
+      if (shown === state.selection.compilation) return;
+      shown = state.selection.compilation;
+      const { inputs, outputs } = state.compilation;
+      if (!inputs.length && !outputs.length) {
+        replace(parent, notice("empty", "No inputs or outputs are recorded.", "The compilation ended before its metadata was known; see the stages."));
+        return;
+      }
+      replace(parent, h("div", { class: "page" },
+        table(`Inputs (${inputs.length})`, inputColumns(inputs), inputs),
+        table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs)));
+    };
+    update();
+    return { update, destroy() {} };
+  },
+};

@@ -1,0 +1,65 @@
+// The stage's graph as Python-like code. A click on a line selects its node.
+
+import { h, notice, replace } from "../../dom";
+import type { Editor, Reader } from "../../editor/types";
+import { listingOf } from "../listings";
+import type { Context, Mounted, View } from "../view";
+
+export const code: View = {
+  id: "code",
+  title: "Code",
+  mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
+    let editor: Editor | null = null;
+    let reader: Reader | null = null;
+    let shown: unknown = null;
+    let own = false; // the selection came from here: don't scroll
+    let gone = false;
+
+    const update = (): void => {
+      const graph = state.graph;
+      if (!graph) {
+        reader?.destroy();
+        reader = shown = null;
+        replace(parent, notice("empty", "This stage made no graph.", "Pick a later stage, or read its evidence: it only decided something."));
+        return;
+      }
+      if (!editor) return;
+      const { lines, nodes, lineOf } = listingOf(state, graph);
+      if (shown !== graph) {
+        reader?.destroy();
+        shown = graph;
+        const place = h("div", { class: "editor" });
+        replace(parent, place);
+        reader = editor.reader({
+          parent: place, root, text: lines.join("\n"), label: `Code of the ${graph.role} graph`,
+          onLine: (line) => {
+            own = true;
+            state.openNode(nodes[line] ?? -1);
+            own = false;
+          },
+        });
+      }
+      const line = lineOf.get(state.selection.node);
+      reader?.mark(line === undefined ? [] : [line], !own);
+    };
+
+    replace(parent, notice("loading", "Loading the code view …"));
+    host.editor().then(
+      (loaded) => {
+        if (gone) return;
+        editor = loaded;
+        update();
+      },
+      (error: unknown) => {
+        if (!gone) replace(parent, notice("error", "The code view could not be loaded.", String(error)));
+      },
+    );
+    return {
+      update,
+      destroy() {
+        gone = true;
+        reader?.destroy();
+      },
+    };
+  },
+};

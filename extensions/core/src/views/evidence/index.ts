@@ -1,0 +1,31 @@
+// Why the stage decided as it did, in its own words; and the other texts that it made.
+
+import { h, notice, replace } from "../../dom";
+import { table } from "../table";
+import type { Context, Mounted, View } from "../view";
+
+export const evidence: View = {
+  id: "evidence",
+  title: "Evidence",
+  badge: ({ stage }) => String(stage?.evidence.length || ""),
+  mount(parent: HTMLElement, { state }: Context): Mounted {
+    let shown: unknown = null;
+    const update = (): void => {
+      const stage = state.stage;
+      if (shown === stage) return;
+      shown = stage;
+      if (!stage || (!stage.evidence.length && !stage.code.size)) {
+        replace(parent, notice("empty", "This stage left no evidence.", "It had nothing to decide for this program."));
+        return;
+      }
+      replace(parent, h("div", { class: "page" },
+        stage.evidence.length > 0 && table("Why", [
+          { title: "About", kind: "code", cell: (row) => row.subject },
+          { title: "Reason", kind: "prose", cell: (row) => row.reason },
+        ], stage.evidence),
+        [...stage.code].map(([name, text]) => h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)))));
+    };
+    update();
+    return { update, destroy() {} };
+  },
+};

@@ -1,0 +1,49 @@
+// What a box says, and how large it must be for that.
+
+import * as format from "../../format";
+import type { Box } from "../../layout/hierarchy";
+import type { Size } from "../../layout/placed";
+import type { Graph, Node } from "../../model";
+import type { State } from "../../state";
+
+export interface Label {
+  readonly title: string;
+  readonly detail: string;
+  readonly size: Size;
+  readonly kind: "module" | "input" | "output" | "node";
+}
+
+const MOST = 30; // characters in a line
+const LETTER = 6.7; // pixels, of the 11.5 px monospace that draw.ts uses
+const DETAIL_LETTER = 6.0;
+
+export function label(state: State, graph: Graph, box: Box): Label {
+  if (box.group) {
+    const { type, size } = box.group;
+    return sized("module", clip(box.group.label), clip([type !== box.group.label && type, format.plural(size, "node")].filter(Boolean).join(" · ")));
+  }
+  const node = graph.nodes[box.node]!;
+  if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
+  const type = format.value(state.recording, node.value, state.compilation.values);
+  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(title(node)), clip(type));
+}
+
+/** `mm` for aten.mm.default, `attn.weight` for a parameter, else the node's name. */
+function title(node: Node): string {
+  if (node.op === "p") return /['"]([^'"]+)['"]/.exec(node.descriptor)?.[1] ?? node.name;
+  if (node.op === "a" || node.op === "m") return node.target;
+  const parts = node.target.split(".");
+  const last = parts[parts.length - 1]!;
+  const namespaced = parts.length >= 3 && /^(torch\.ops\.)?\w+\.\w+\.\w+$/.test(node.target);
+  return namespaced ? parts[parts.length - 2]! : last || node.name;
+}
+
+function clip(text: string): string {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > MOST ? `${line.slice(0, MOST - 1)}…` : line;
+}
+
+function sized(kind: Label["kind"], title: string, detail: string): Label {
+  const width = Math.max(title.length * LETTER * (kind === "module" ? 1.06 : 1), detail.length * DETAIL_LETTER, 34) + (kind === "module" ? 38 : 20);
+  return { kind, title, detail, size: { width: Math.ceil(width), height: detail ? 40 : 26 } };
+}

@@ -1,0 +1,68 @@
+// What the forward keeps for the backward: how much, from where, why it was not recomputed, and whether its memory
+// may be reused. A click goes to the node in the forward graph.
+
+import { h, notice, replace } from "../../dom";
+import { bytes, dtype, plural, shape } from "../../format";
+import type { State } from "../../state";
+import type { SavedTensorRecord } from "../../wire";
+import { chip, type Column, table } from "../table";
+import type { Context, Mounted, View } from "../view";
+
+function columns(largest: number): Column<SavedTensorRecord>[] {
+  return [
+    { title: "Value", kind: "code", cell: (row) => row.name },
+    { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
+    { title: "Size", kind: "number", cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
+    { title: "Made by", kind: "code", cell: (row) => row.producer },
+    { title: "Module", kind: "code", cell: (row) => row.module },
+    { title: "Source", kind: "code", cell: (row) => row.source },
+    { title: "Why saved", kind: "prose", cell: (row) => row.why },
+    { title: "Memory reused", kind: "flags", hint: "donated: the backward may overwrite it", cell: (row) => chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated) },
+    { title: "Checked", hint: "its version is checked before the backward", cell: (row) => (row.version_checked ? "version" : "") },
+  ];
+}
+
+function meter(part: number): HTMLElement {
+  const fill = h("i");
+  fill.style.width = `${Math.max(0, Math.min(100, 100 * part)).toFixed(1)}%`;
+  return h("span", { class: "meter", "aria-hidden": "true" }, fill);
+}
+
+function openInForward(state: State, name: string): void {
+  const { stages } = state.compilation;
+  const stage = stages.findIndex((record) => record.graphs.has("forward"));
+  if (stage < 0) return;
+  state.openStage(stages[state.selection.stage]?.graphs.has("forward") ? state.selection.stage : stage, "forward");
+  const node = state.graph?.nodes.find((other) => other.name === name);
+  if (node) state.openNode(node.index);
+}
+
+export const saved: View = {
+  id: "saved",
+  title: "Saved tensors",
+  badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
+  mount(parent: HTMLElement, { state }: Context): Mounted {
+    let shown = "";
+    const update = (): void => {
+      const key = `${state.selection.compilation} ${state.node?.name ?? ""}`;
+      if (shown === key) return;
+      shown = key;
+      const rows = [...state.compilation.saved_tensors].sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
+      if (!rows.length) {
+        replace(parent, notice("empty", "Nothing is saved for a backward.",
+          state.compilation.kind === "training" ? "The backward needs only its own inputs." : "This is an inference graph: it has no backward."));
+        return;
+      }
+      const total = rows.reduce((sum, row) => sum + (row.nbytes ?? 0), 0);
+      const donated = rows.filter((row) => row.donated);
+      const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
+      replace(parent, h("div", { class: "page" },
+        h("p", { class: "lead" }, `${bytes(total)} in ${plural(rows.length, "value")}`, donated.length > 0 && `, of which the backward may reuse ${bytes(donated.reduce((sum, row) => sum + (row.nbytes ?? 0), 0))}`, "."),
+        table("Saved for backward, largest first", columns(largest), rows, {
+          onRow: (row) => openInForward(state, row.name), selected: (row) => row.name === state.node?.name,
+        })));
+    };
+    update();
+    return { update, destroy() {} };
+  },
+};

@@ -1,0 +1,24 @@
+// What a view is. A new view is one folder beside this file and one line in registry.ts.
+
+import type { Host } from "../host";
+import type { State } from "../state";
+
+export interface Context {
+  readonly state: State;
+  readonly host: Host;
+  readonly root: Document | ShadowRoot; // where styles and focus live
+}
+
+export interface Mounted {
+  /** Called after each change of the selection while the view is shown. */
+  update(): void;
+  destroy(): void;
+}
+
+export interface View {
+  readonly id: string;
+  readonly title: string;
+  /** A count for the tab, or "". */
+  badge?(state: State): string;
+  mount(parent: HTMLElement, context: Context): Mounted;
+}

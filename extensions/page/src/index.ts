@@ -1,0 +1,20 @@
+// The static page's entry. Everything is in the file: this bundle holds the workbench and the editor; the recording
+// and graphviz stand beside it as zipped text. Nothing is ever requested from anywhere.
+
+import { gunzip, openRecording } from "@aotviz/core";
+import { editor } from "@aotviz/core/editor";
+
+function embedded(id: string): Uint8Array {
+  const text = document.getElementById(id)?.textContent ?? "";
+  return Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+}
+
+const place = document.getElementById("workbench")!;
+place.replaceChildren();
+void openRecording(place, Promise.resolve().then(() => embedded("recording")), {
+  editor: () => Promise.resolve(editor),
+  graphvizWorker: async () => {
+    const script = await gunzip(embedded("graphviz"));
+    return new Worker(URL.createObjectURL(new Blob([script as BlobPart], { type: "text/javascript" })));
+  },
+});

@@ -1,0 +1,79 @@
+// The anywidget entry. It is copied into every notebook that saves its widgets, so it holds next to nothing: the
+// workbench, the editor and graphviz are bundles that the kernel sends when first asked, kept once per page by their
+// hash, however many widgets show. The recording comes the same way, when the widget is displayed.
+
+import type * as Core from "@aotviz/core";
+import type { Editor } from "@aotviz/core";
+
+type Answer = { answer: string; error?: string };
+
+interface Model {
+  send(content: unknown): void;
+  on(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
+  off(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
+}
+
+declare const HASHES: { readonly [bundle: string]: string }; // put in by build.mjs
+
+const PATIENCE_MS = 30_000;
+const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
+let questions = 0;
+
+/** Asks the kernel for bytes. */
+function ask(model: Model, want: string): Promise<Uint8Array> {
+  const question = `${Date.now()}.${questions++}`;
+  return new Promise((resolve, reject) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      model.off("msg:custom", hear);
+    };
+    const hear = (message: Answer, buffers: DataView[]): void => {
+      if (message?.answer !== question) return;
+      done();
+      const view = buffers[0];
+      if (message.error || !view) reject(new Error(message.error ?? "The kernel's answer was empty."));
+      else resolve(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
+    };
+    const timer = setTimeout(() => {
+      done();
+      reject(new Error("The kernel does not answer. This view needs the kernel that made it: run the cell again."));
+    }, PATIENCE_MS);
+    model.on("msg:custom", hear);
+    model.send({ ask: want, question });
+  });
+}
+
+/** The blob URL of a bundle, fetched once per page. */
+function bundle(model: Model, name: string): Promise<string> {
+  const key = HASHES[name]!;
+  let url = shelf.get(key);
+  if (!url) {
+    url = ask(model, name).then(async (zipped) => {
+      const text = new Blob([zipped as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
+      return URL.createObjectURL(new Blob([await new Response(text).blob()], { type: "text/javascript" }));
+    });
+    shelf.set(key, url);
+    url.catch(() => shelf.delete(key)); // so that running the cell again tries again
+  }
+  return url;
+}
+
+async function render({ model, el }: { model: Model; el: HTMLElement }): Promise<() => void> {
+  const place = document.createElement("div");
+  place.textContent = "Loading the workbench …";
+  el.append(place);
+  try {
+    const core = (await import(await bundle(model, "core.js"))) as typeof Core;
+    place.replaceChildren();
+    const workbench = await core.openRecording(place, ask(model, "recording"), {
+      editor: async () => ((await import(await bundle(model, "editor.js"))) as { editor: Editor }).editor,
+      graphvizWorker: async () => new Worker(await bundle(model, "graphviz.js")),
+    });
+    return () => workbench.destroy();
+  } catch (error) {
+    place.textContent = error instanceof Error ? error.message : String(error);
+    return () => {};
+  }
+}
+
+export default { render };

@@ -1,0 +1,437 @@
+"""A recording made by hand, for the tests of the front end: no torch, no pipeline, the same bytes each time.
+
+It has what the views must cope with: a training compilation with forward and backward, modules and saved tensors; an
+inference one with symbolic sizes and shared memory; a failed one; and names that contain markup. `python
+tests/ui/fixture.py` writes it for the TypeScript tests to `extensions/core/test/fixture.aotviz`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aotviz.recorder import events
+
+MARKUP = "<img src=x onerror=alert(1)>"
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
+
+
+class FixtureRecording:
+    """What the widgets need of a Recording."""
+
+    def __init__(self, data: events.RecordingData) -> None:
+        self.data = data
+
+    def to_bytes(self) -> bytes:
+        return gzip.compress(msgspec.msgpack.encode(self.data), mtime=0)
+
+
+class Strings:
+    """Interned strings."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self.index: dict[str, int] = {}
+
+    def __call__(self, text: str | None) -> int:
+        if not text:
+            return events.NONE
+        if text not in self.index:
+            self.index[text] = len(self.all)
+            self.all.append(text)
+        return self.index[text]
+
+
+@dataclass
+class Builder:
+    """One graph, node by node."""
+
+    strings: Strings
+    values: list[events.ValueRecord]
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    places: dict[str, int] = field(default_factory=dict)
+    value_of: dict[str, int] = field(default_factory=dict)
+    descriptor: dict[int, int] = field(default_factory=dict)
+    kwargs: dict[int, Any] = field(default_factory=dict)
+
+    def tensor(self, shape: tuple[int | str, ...], dtype: str = "float32", storage: int | None = None) -> int:
+        stride: list[int | str] = []
+        step: int | str = 1
+        for size in reversed(shape):
+            stride.insert(0, step)
+            step = step * size if isinstance(step, int) and isinstance(size, int) else f"{step}*{size}"
+        self.values.append(
+            events.ValueRecord(
+                kind="tensor", dtype=self.strings(f"torch.{dtype}"), shape=list(shape), stride=stride, offset=0,
+                device=self.strings("cpu"), storage=len(self.values) if storage is None else storage,
+                requires_grad=False, parts=[], text=events.NONE,
+            )
+        )  # fmt: skip
+        return len(self.values) - 1
+
+    def node(
+        self, op: str, name: str, target: str, args: list[Any], value: int = events.NONE, *, stack: str = "",
+        module: str = "", sequence: int = -1, backward: bool = False, descriptor: str = "", kwargs: Any = None,
+    ) -> str:  # fmt: skip
+        """Adds a node; an argument `Ref(name)` is the result of an earlier one."""
+        place = len(self.columns["op"])
+        self.places[name] = place
+        self.value_of[name] = value
+        row = {
+            "op": op, "name": self.strings(name), "target": self.strings(target),
+            "args": [self.encode(arg, place) for arg in args], "value": value, "stack": self.strings(stack),
+            "module": self.strings(module), "sequence": sequence, "backward": "1" if backward else "0",
+        }  # fmt: skip
+        for column, cell in row.items():
+            self.columns[column].append(cell)
+        if descriptor:
+            self.descriptor[place] = self.strings(descriptor)
+        if kwargs:
+            self.kwargs[place] = {key: self.encode(arg, place) for key, arg in kwargs.items()}
+        return name
+
+    def encode(self, arg: Any, place: int) -> Any:
+        if isinstance(arg, Ref):
+            return [place - self.places[arg.name]]
+        if isinstance(arg, (list, tuple)):
+            return ["L", *(self.encode(part, place) for part in arg)]
+        if isinstance(arg, slice):
+            return {"s": [arg.start, arg.stop, arg.step]}
+        if isinstance(arg, Text):
+            return {"r": self.strings(arg)}
+        return arg
+
+    def snapshot(self, outputs: list[str]) -> events.GraphSnapshot:
+        columns = {name: "".join(cells) if name in ("op", "backward") else cells for name, cells in self.columns.items()}
+        return events.GraphSnapshot(
+            **columns, kwargs=self.kwargs, descriptor=self.descriptor,
+            output_descriptors=[self.strings(text) for text in outputs],
+        )  # fmt: skip
+
+
+COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
+
+
+@dataclass(frozen=True)
+class Ref:
+    name: str
+
+
+class Text(str):
+    """An argument known only by its repr."""
+
+
+def stack(line: int, code: str) -> str:
+    return (
+        f'  File "/home/ada/project/train.py", line 31, in step\n    loss = model(x).square().mean()\n'
+        f'  File "/home/ada/project/model.py", line {line}, in forward\n    {code}'
+    )
+
+
+def modules(*path: tuple[str, str]) -> str:
+    return "\n".join(f"{name}|{kind}" for name, kind in path)
+
+
+LAYERS, BATCH, WIDTH = 3, 8, 64
+ROOT_MODULE = ("", "Net")
+
+
+class Network:
+    """Forward and backward of a small residual network, into one graph (joint) or two."""
+
+    def __init__(self, strings: Strings, values: list[events.ValueRecord], inner: str) -> None:
+        self.strings, self.values = strings, values
+        self.inner = inner  # name of the innermost module, which may hold markup
+        self.shared: dict[str, int] = {}  # value of a name, in every stage
+
+    def value(self, builder: Builder, name: str, shape: tuple[int | str, ...], **facts: Any) -> int:
+        if name not in self.shared:
+            self.shared[name] = builder.tensor(shape, **facts)
+        return self.shared[name]
+
+    def inputs(self, builder: Builder) -> None:
+        for layer in range(LAYERS):
+            for part, shape in (("weight", (WIDTH, WIDTH)), ("bias", (WIDTH,))):
+                name = f"primals_{2 * layer + (1 if part == 'weight' else 2)}"
+                path = f"blocks.{layer}.{self.inner}.{part}"
+                value = self.value(builder, name, shape)
+                builder.node("p", name, name, [], value, descriptor=f"ParamAOTInput(target='{path}')")
+        last = f"primals_{2 * LAYERS + 1}"
+        builder.node("p", last, last, [], self.value(builder, last, (BATCH, WIDTH)), descriptor="PlainAOTInput(idx=0)")
+
+    def forward(self, builder: Builder, decomposed: bool) -> str:
+        here = f"primals_{2 * LAYERS + 1}"
+        full = (BATCH, WIDTH)
+        for layer in range(LAYERS):
+            block = (ROOT_MODULE, (f"blocks.{layer}", "Block"))
+            fc = modules(*block, (f"blocks.{layer}.{self.inner}", "Linear"))
+            weight, bias = Ref(f"primals_{2 * layer + 1}"), Ref(f"primals_{2 * layer + 2}")
+            n = f"_{layer}" if layer else ""
+            line = stack(12, f"h = self.fc(x)  # {self.inner}")
+            storage = self.shared[weight.name]
+            t = self.value(builder, f"t{n}", (WIDTH, WIDTH), storage=storage)
+            builder.node("f", f"t{n}", "aten.t.default", [weight], t, stack=line, module=fc, sequence=10 * layer)
+            if decomposed:
+                value = self.value(builder, f"mm{n}", full)
+                builder.node("f", f"mm{n}", "aten.mm.default", [Ref(here), Ref(f"t{n}")], value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
+                args = [Ref(f"mm{n}"), bias]
+                value = self.value(builder, f"addmm{n}", full)
+                builder.node("f", f"add_bias{n}", "aten.add.Tensor", args, value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
+                pre = f"add_bias{n}"
+            else:
+                args = [bias, Ref(here), Ref(f"t{n}")]
+                value = self.value(builder, f"addmm{n}", full)
+                builder.node("f", f"addmm{n}", "aten.addmm.default", args, value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
+                pre = f"addmm{n}"
+            act = modules(*block, (f"blocks.{layer}.act", "GELU"))
+            line = stack(13, "h = self.act(h)")
+            value = self.value(builder, f"gelu{n}", full)
+            builder.node("f", f"gelu{n}", "aten.gelu.default", [Ref(pre)], value, stack=line, module=act, sequence=10 * layer + 2, kwargs={"approximate": "none"})  # noqa: E501
+            value = self.value(builder, f"add{n}", full)
+            builder.node("f", f"add{n}", "aten.add.Tensor", [Ref(here), Ref(f"gelu{n}")], value, stack=stack(14, "return x + h"), module=modules(*block), sequence=10 * layer + 3, kwargs={"alpha": 1.0})  # noqa: E501
+            here = f"add{n}"
+        head = modules(ROOT_MODULE)
+        value = self.value(builder, "slice_1", (BATCH, WIDTH))
+        line = stack(22, "return x[:, :]")
+        builder.node("f", "slice_1", "aten.slice.Tensor", [Ref(here), 1, 0, 2**63 - 1], value, stack=line, module=head, sequence=40)  # noqa: E501
+        return "slice_1"
+
+    def backward(self, builder: Builder, joint: bool) -> list[str]:
+        full = (BATCH, WIDTH)
+        builder.node("p", "tangents_1", "tangents_1", [], self.value(builder, "tangents_1", full), descriptor="TangentAOTInput(output=PlainAOTOutput(idx=0))", backward=True)  # noqa: E501
+        here, grads = "tangents_1", []
+        for layer in reversed(range(LAYERS)):
+            n = f"_{layer}" if layer else ""
+            block = (ROOT_MODULE, (f"blocks.{layer}", "Block"))
+            fc = modules(*block, (f"blocks.{layer}.{self.inner}", "Linear"))
+            act = modules(*block, (f"blocks.{layer}.act", "GELU"))
+            pre = f"addmm{n}" if f"addmm{n}" in builder.places else f"add_bias{n}"
+            value = self.value(builder, f"gelu_backward{n}", full)
+            builder.node("f", f"gelu_backward{n}", "aten.gelu_backward.default", [Ref(here), Ref(pre)], value, module=act, stack=stack(13, "h = self.act(h)"), sequence=10 * layer + 2, backward=True)  # noqa: E501
+            line = stack(12, f"h = self.fc(x)  # {self.inner}")
+            before = f"add_{layer - 1}" if layer > 1 else "add" if layer else f"primals_{2 * LAYERS + 1}"
+            steps = [
+                (f"t_g{n}", "aten.t.default", [Ref(f"gelu_backward{n}")], (WIDTH, BATCH)),
+                (f"mm_w{n}", "aten.mm.default", [Ref(f"t_g{n}"), Ref(before)], (WIDTH, WIDTH)),
+                (f"sum{n}", "aten.sum.dim_IntList", [Ref(f"gelu_backward{n}"), [0], True], (1, WIDTH)),
+                (f"view{n}", "aten.view.default", [Ref(f"sum{n}"), [WIDTH]], (WIDTH,)),
+                (f"mm_x{n}", "aten.mm.default", [Ref(f"gelu_backward{n}"), Ref(f"primals_{2 * layer + 1}")], full),
+            ]
+            for name, target, args, shape in steps:
+                builder.node("f", name, target, args, self.value(builder, name, shape), module=fc, stack=line, sequence=10 * layer + 1, backward=True)  # noqa: E501
+            value = self.value(builder, f"add_g{n}", full)
+            builder.node("f", f"add_g{n}", "aten.add.Tensor", [Ref(here), Ref(f"mm_x{n}")], value, module=modules(*block), stack=stack(14, "return x + h"), sequence=10 * layer + 3, backward=True)  # noqa: E501
+            grads = [f"mm_w{n}", f"view{n}", *grads]
+            here = f"add_g{n}"
+        return [*grads, here]
+
+    def joint(self, decomposed: bool) -> events.GraphSnapshot:
+        builder = Builder(self.strings, self.values)
+        self.inputs(builder)
+        out = self.forward(builder, decomposed)
+        grads = self.backward(builder, True)
+        builder.node("o", "output", "output", [[Ref(out), *map(Ref, grads)]])
+        return builder.snapshot(["PlainAOTOutput(idx=0)", *(f"GradAOTOutput(grad_of=primals_{i + 1})" for i in range(len(grads)))])  # noqa: E501
+
+    def split(self) -> tuple[events.GraphSnapshot, events.GraphSnapshot, list[str]]:
+        saved = [f"add_bias_{layer}" if layer else "add_bias" for layer in range(LAYERS)]
+        saved += ["add", "add_1", *(f"primals_{2 * layer + 1}" for layer in range(LAYERS)), f"primals_{2 * LAYERS + 1}"]
+        front = Builder(self.strings, self.values)
+        self.inputs(front)
+        out = self.forward(front, True)
+        front.node("o", "output", "output", [[Ref(out), *map(Ref, saved)]])
+        back = Builder(self.strings, self.values)
+        for name in saved:
+            back.node("p", name, name, [], front.value_of[name], descriptor=f"SavedForBackwardsAOTOutput(of={name})")
+        grads = self.backward(back, False)
+        back.node("o", "output", "output", [list(map(Ref, grads))])
+        return front.snapshot(["PlainAOTOutput(idx=0)"]), back.snapshot(["GradAOTOutput"] * len(grads)), saved
+
+
+STAGES = [  # name, form, summary, microseconds
+    ("flatten", "FlatCall", "7 flat inputs: 6 parameters, 1 tensor.", 212),
+    ("metadata", "FlatCall", "No input is mutated; the output is fresh memory.", 4210),
+    ("dedupe", "FlatCall", "No duplicates.", 31),
+    ("synthetic bases", "FlatCall", "No mutated inputs share memory.", 18),
+    ("joint", "JointCall", "Forward and backward became one function of 7 primals and 1 tangent.", 402),
+    ("functionalize", "JointCall", "No mutation to remove.", 96),
+    ("subclasses", "JointCall", "No tensor subclasses.", 22),
+    ("trace", "JointGraph", "Traced into one joint graph.", 38120),
+    ("decompose", "JointGraph", "3 addmm became mm and add.", 1830),
+    ("partition", "Split", "Cut into forward and backward; 9 values are saved.", 9120),
+    ("saved hooks", "Split", "No saved-tensor hooks.", 12),
+    ("donated buffers", "Split", "5 saved values may be overwritten by the backward.", 140),
+    ("lower", "Lowered", "Inductor compiled the forward.", 512300),
+    ("lower backward", "Lowered", "Inductor compiled the backward, on its first use.", 441000),
+    ("link", "Program", "One wrapper of 14 lines.", 690),
+]
+
+WRAPPER = f'''def call(args):
+    # 7 inputs: 6 parameters, then x
+    w0, b0, w1, b1, w2, b2, x = args
+    args.clear()
+    out, *saved = forward_compiled([w0, b0, w1, b1, w2, b2, x])
+    # {MARKUP}
+    return (out,)
+
+
+def backward(ctx, tangent):
+    tangent = tangent.contiguous()
+    grads = backward_compiled([*ctx.saved_tensors, tangent])
+    return (*grads[:6], None)
+'''
+
+
+def training(strings: Strings, inner: str) -> events.CompilationData:
+    values: list[events.ValueRecord] = []
+    network = Network(strings, values, inner)
+    joint, decomposed = network.joint(False), network.joint(True)
+    forward, backward, saved = network.split()
+    graphs = [joint, decomposed, forward, backward]
+    roles = {
+        "trace": {"joint": 0}, "decompose": {"joint": 1}, "partition": {"forward": 2, "backward": 3},
+        "saved hooks": {"forward": 2, "backward": 3}, "donated buffers": {"forward": 2, "backward": 3},
+        "lower": {"forward": 2}, "lower backward": {"backward": 3},
+    }  # fmt: skip
+    idle = {"dedupe", "synthetic bases", "functionalize", "subclasses", "saved hooks"}
+    evidence = [
+        events.Evidence(f"add_bias_{layer}" if layer else "add_bias", "gelu's backward reads it, and recomputing it would run a matrix multiplication again")  # noqa: E501
+        for layer in range(LAYERS)
+    ] + [events.Evidence(MARKUP, f"a name with markup: {MARKUP}")]
+    clock, stages = 0, []
+    for name, form, summary, micros in STAGES:
+        stages.append(
+            events.StageRecord(
+                name=name, form=form, summary=summary, changed=name not in idle, late=name == "lower backward",
+                started_ns=clock, elapsed_ns=micros * 1000, graphs=roles.get(name, {}),
+                evidence=evidence if name == "partition" else [],
+                code={"wrapper": WRAPPER} if name == "link" else {},
+            )
+        )  # fmt: skip
+        clock += micros * 1000
+    inputs = [
+        tensor_input(f"blocks.{layer}.{inner}.{part}", "parameter", shape, storage)
+        for storage, (layer, part, shape) in enumerate(
+            (layer, part, shape)
+            for layer in range(LAYERS)
+            for part, shape in (("weight", [WIDTH, WIDTH]), ("bias", [WIDTH]))
+        )
+    ]
+    inputs.append(tensor_input("x", "input", [BATCH, WIDTH], 6, requires_grad=False))
+    return events.CompilationData(
+        id="0", name="Net", kind="training", started_unix_ns=1_790_000_000_123_456_789,
+        options={"backend": "inductor", "dynamic": "None"}, stages=stages, graphs=graphs, values=values, inputs=inputs,
+        outputs=[
+            events.OutputRecord(
+                name="out", output_type="non_alias", dtype="torch.float32", shape=[BATCH, WIDTH], device="cpu",
+                requires_grad=True, base="", view_chain=[], has_tangent=True, reason="",
+            )
+        ],
+        saved_tensors=[saved_tensor(name, inner, i) for i, name in enumerate(saved)],
+        wrapper=events.WrapperRecord(
+            filename="<aotviz Net.0>", source=WRAPPER,
+            notes=[
+                events.WrapperNote(3, 3, "the calling convention: parameters first, in the order of the module", ""),
+                events.WrapperNote(4, 4, "inputs are freed as early as they can be", "args"),
+                events.WrapperNote(11, 11, "the backward was compiled for a contiguous tangent", "out"),
+                events.WrapperNote(12, 12, "5 of the saved values are donated: the backward overwrites them", MARKUP),
+                events.WrapperNote(13, 13, "x asks for no gradient", "x"),
+            ],
+        ),
+        error=None,
+    )  # fmt: skip
+
+
+def saved_tensor(name: str, inner: str, position: int) -> events.SavedTensorRecord:
+    made, parameter = name.startswith("add"), name.startswith("primals")
+    return events.SavedTensorRecord(
+        name=name, kind="tensor", dtype="torch.float32", shape=[BATCH, WIDTH] if made else [WIDTH, WIDTH],
+        nbytes=4 * WIDTH * (BATCH if made else WIDTH), producer="aten.add.Tensor" if made else f"blocks.{position}.weight",
+        source="model.py:12 h = self.fc(x)" if made else "", module=f"blocks.0.{inner}" if made else "",
+        why="the backward of gelu reads it; a matrix multiplication would have to run again" if made
+        else "an input of the forward: keeping it costs nothing",
+        version_checked=parameter, donated=made,
+        why_donated="made by the forward, and nothing else holds it" if made else "it belongs to the user",
+    )  # fmt: skip
+
+
+def tensor_input(
+    name: str, kind: str, shape: list[int | str], storage: int, *, requires_grad: bool = True, **facts: Any
+) -> events.InputRecord:
+    return events.InputRecord(**{
+        "name": name, "kind": kind, "dtype": "torch.float32", "shape": shape, "device": "cpu",
+        "requires_grad": requires_grad, "is_leaf": True, "mutates_data": False, "mutates_metadata": False,
+        "mutation": "NOT_MUTATED", "hidden_from_autograd": False, "under_no_grad": False, "storage_resized": False,
+        "storage_replaced": False, "static": kind == "parameter", "storage": storage, "duplicate_of": "",
+        "synthetic_base": "", "reason": "", **facts,
+    })  # fmt: skip
+
+
+def inference(strings: Strings) -> events.CompilationData:
+    values: list[events.ValueRecord] = []
+    builder = Builder(strings, values)
+    base = builder.tensor(("s0", 4))
+    builder.node("p", "arg0_1", "arg0_1", [], base, descriptor="SyntheticBaseAOTInput(base_of=PlainAOTInput(idx=0))")
+    values.append(events.ValueRecord("symint", -1, [], [], 0, -1, -1, False, [], strings("s0")))
+    line = stack(7, "a.mul_(2); return b[0], a.view(-1)")
+    builder.node("f", "sym_size_int", "aten.sym_size.int", [Ref("arg0_1"), 0], len(values) - 1, stack=line)
+    builder.node("f", "mul", "aten.mul.Tensor", [Ref("arg0_1"), 2.0], builder.tensor(("s0", 4)), stack=line)
+    builder.node("f", "copy_", "aten.copy_.default", [Ref("arg0_1"), Ref("mul")], base, stack=line)
+    view = builder.tensor(("4*s0",), storage=base)
+    builder.node("f", "view", "aten.view.default", [Ref("mul"), [-1]], view, stack=line)
+    builder.node("f", "scale", "_operator.mul", [Ref("sym_size_int"), 4], -1, stack=line)
+    builder.node("f", "full", "aten.full.default", [[Ref("scale")], 1.0], view, kwargs={"dtype": Text("torch.float32"), "pin_memory": False})  # noqa: E501
+    builder.node("o", "output", "output", [[Ref("view"), Ref("full"), None]])
+    graph = builder.snapshot(["PlainAOTOutput(idx=0)", "PlainAOTOutput(idx=1)", "PlainAOTOutput(idx=2)"])
+    shape: list[int | str] = ["s0", 4]
+    return events.CompilationData(
+        id="1", name=f"update{MARKUP}", kind="inference", started_unix_ns=1_790_000_001_000_000_000,
+        options={"dynamic": "True"},
+        stages=[
+            events.StageRecord("metadata", "FlatCall", "a is mutated; b shares its memory.", True, False, 0, 900_000, {}, [events.Evidence("a", "mul_ wrote to it")], {}),  # noqa: E501
+            events.StageRecord("synthetic bases", "FlatCall", f"a and b became views of one base {MARKUP}.", True, False, 900_000, 80_000, {}, [], {}),  # noqa: E501
+            events.StageRecord("trace", "InferenceGraph", "Traced into one graph.", True, False, 980_000, 7_000_000, {"inference": 0}, [], {}),  # noqa: E501
+        ],
+        graphs=[graph], values=values,
+        inputs=[
+            tensor_input("a", "input", shape, 0, requires_grad=False, mutates_data=True, mutation="MUTATED_OUT_GRAPH", synthetic_base="base of a, b", reason="written by mul_, and b sees the change"),  # noqa: E501
+            tensor_input("b", "input", shape, 0, requires_grad=False, synthetic_base="base of a, b", reason="shares memory with a, which is mutated"),  # noqa: E501
+            tensor_input("c", "input", [4], 1, duplicate_of="d", mutates_metadata=True, reason="transposed in place"),
+        ],
+        outputs=[
+            events.OutputRecord("out[0]", "alias_of_input", "torch.float32", [4], "cpu", False, "b", ["select(0, 0)"], False, "a view of input b: rebuilt from it, so that autograd and the user see one tensor"),  # noqa: E501
+            events.OutputRecord("out[1]", "alias_of_input", "torch.float32", ["4*s0"], "cpu", False, "a", ["view([-1])"], False, ""),  # noqa: E501
+        ],
+        saved_tensors=[], wrapper=None, error=None,
+    )  # fmt: skip
+
+
+def failed() -> events.CompilationData:
+    stage = events.StageRecord("flatten", "FlatCall", "1 flat input.", True, False, 0, 50_000, {}, [], {})
+    return events.CompilationData(
+        id="2", name="broken", kind="training", started_unix_ns=1_790_000_002_000_000_000, options={}, stages=[stage],
+        graphs=[], values=[], inputs=[], outputs=[], saved_tensors=[], wrapper=None,
+        error=events.ErrorRecord("metadata", "RuntimeError", f"x.resize_() inside {MARKUP} can't be traced"),
+    )  # fmt: skip
+
+
+def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
+    strings = Strings()
+    compilations = [training(strings, inner), inference(strings), failed()]
+    data = events.RecordingData(
+        format=events.FORMAT, version=events.VERSION,
+        producer={"aotviz": "0.1.0", "torch": "2.13.0", "python": "3.12.3"}, strings=strings.all,
+        compilations=compilations, dropped=0,
+    )  # fmt: skip
+    return FixtureRecording(data)
+
+
+if __name__ == "__main__":
+    TARGET.write_bytes(recording().to_bytes())
+    print(f"wrote {TARGET.relative_to(ROOT)}", file=sys.stderr)
