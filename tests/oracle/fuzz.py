@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="judge the program in this file")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)  # torch logs what it raises
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     names = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")

@@ -251,11 +251,11 @@ class Grower:
             assert self.try_line(line), line
             self.setup.append(line)
         form = self.chooser.below(100)
-        if form < 48:
+        if form < 60:
             self.passed.append(name)
-        elif form < 58:
+        elif form < 68:
             self.passed += [name, name]
-        elif form < 92:
+        elif form < 94:
             members = [self.valid_view(name) for _ in range(1 + self.chooser.below(3))]
             if self.chance(35):
                 members.insert(self.chooser.below(len(members) + 1), name)

@@ -229,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
     candidates = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
     if options.out is None:
         options.out = Path(tempfile.mkdtemp()) / "sweep.jsonl"
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)  # torch logs what it raises
     if options.child:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
