@@ -1,0 +1,127 @@
+"""What each graph input and output means to the user.
+
+A graph speaks of `primals_3` and `tangents_1`; a person speaks of `model.wte.weight` and "the gradient of the
+loss". A descriptor is the bridge. Every placeholder carries one in `meta["desc"]`, the output node carries a
+list of them, and `str()` of one is the text that tables and views show (SYSTEM.md A6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Base of all descriptors."""
+
+
+@dataclass(frozen=True)
+class InputDescriptor(Descriptor):
+    """A value that goes into a graph."""
+
+
+@dataclass(frozen=True)
+class OutputDescriptor(Descriptor):
+    """A value that comes out of a graph."""
+
+
+@dataclass(frozen=True)
+class PlainInput(InputDescriptor):
+    """The user's argument number `index`, by the user's name for it."""
+
+    index: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ParameterInput(PlainInput):
+    """A module's parameter, lifted to an input."""
+
+
+@dataclass(frozen=True)
+class BufferInput(PlainInput):
+    """A module's buffer, lifted to an input."""
+
+
+@dataclass(frozen=True)
+class SyntheticBaseInput(InputDescriptor):
+    """The one tensor that several overlapping inputs are views of."""
+
+    members: tuple[InputDescriptor, ...]
+
+    def __str__(self) -> str:
+        return "base of " + ", ".join(str(member) for member in self.members)
+
+
+@dataclass(frozen=True)
+class PlainOutput(OutputDescriptor):
+    """The user's output number `index`, by its path in what the function returned."""
+
+    index: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class MutatedInputOutput(OutputDescriptor):
+    """The new contents (or new metadata) of an input that the function changed."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"{self.input} after mutation"
+
+
+@dataclass(frozen=True)
+class IntermediateBaseOutput(OutputDescriptor):
+    """A tensor that the user never named, returned because user outputs are views of it."""
+
+    of: OutputDescriptor
+
+    def __str__(self) -> str:
+        return f"base of {self.of}"
+
+
+@dataclass(frozen=True)
+class GradientOutput(OutputDescriptor):
+    """The gradient of an input, as a backward graph returns it."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"gradient of {self.input}"
+
+
+@dataclass(frozen=True)
+class TangentInput(InputDescriptor):
+    """The gradient that comes in from outside, for one output of the forward graph."""
+
+    output: OutputDescriptor
+
+    def __str__(self) -> str:
+        return f"tangent of {self.output}"
+
+
+@dataclass(frozen=True)
+class SavedInput(InputDescriptor):
+    """A value that the forward kept for the backward; `name` is its node in the forward graph."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"saved {self.name}"
+
+
+@dataclass(frozen=True)
+class SavedOutput(OutputDescriptor):
+    """The other end of `SavedInput`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"saved {self.name}"

@@ -1,0 +1,309 @@
+"""What stages hand on: one frozen form for each state that a compilation passes through (SYSTEM.md, rule 1).
+
+    Request     what the user asked for: a function and its arguments
+    FlatCall    the same as flat lists, with fake arguments and names
+    TracedCall  + the facts about the call, and the open trace they were read off
+    GraphCall   + a closed graph: `slots` say what its outputs are, `graph_inputs` what its inputs are
+    JointCall   a GraphCall whose graph computes gradients as well
+    Split       the forward and the backward graph, and what goes from one to the other
+    Lowered     + callables
+    Program     + the one Python function that runs
+
+No field is None until a later stage fills it in, and no stage changes its argument. Every form brings the reasons
+for what its stage decided (`evidence`) and the graphs that a person would look at (`graphs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
+from aotviz.ir.metadata import ViewAndMutationMeta
+from aotviz.options import Options
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a stage decided something about `subject`, in one sentence."""
+
+    subject: str
+    text: str
+
+
+class Emitter(Protocol):
+    """Where a rewrite writes its lines of the generated wrapper (`runtime/codegen.py`)."""
+
+    user_inputs: list[str]  # variable of each of the user's flat inputs
+
+    def line(self, text: str, fact: str = "", subject: str = "") -> None: ...
+    def bind(self, hint: str, value: Any) -> str: ...
+    def fresh(self, hint: str) -> str: ...
+
+
+class Rewrite(Protocol):
+    """Both halves of a change of the calling convention: the traced call's, and the run time's.
+
+    `inputs` writes the lines that turn the caller's variables into the rewritten ones and returns those;
+    `after` writes the lines that must follow once the graph has run and its mutations are written back.
+    """
+
+    def inputs(self, emit: Emitter, variables: list[str]) -> list[str]: ...
+    def after(self, emit: Emitter, variables: list[str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How the finished program is called.
+
+    "python": with the user's own arguments, whose structure was `in_spec`. "boxed": with one flat list, which it
+    empties; it returns a flat list.
+    """
+
+    kind: str
+    in_spec: Any = None
+    parameters: Callable[[], Sequence[Any]] | None = None  # reads lifted parameters and buffers at each call
+
+
+@dataclass(frozen=True)
+class Form:
+    """Base of all forms."""
+
+    options: Options
+    evidence: tuple[Reason, ...] = field(kw_only=True, default=())
+
+    @property
+    def graphs(self) -> Mapping[str, Any]:
+        """Role ("joint", "forward", ...) -> fx.Graph."""
+        return {}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Other texts worth showing, by name."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Request(Form):
+    """A function of any pytrees, and one call of it. `named` are the tensors lifted in front of the arguments."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    named: tuple[tuple[str, str, Any], ...]  # (kind, name, tensor), kind "parameter" or "buffer"
+    root: Any  # the nn.Module whose paths the nodes carry, or None
+    convention: Convention
+    name: str
+    input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
+    is_graph: bool
+    static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
+
+
+@dataclass(frozen=True)
+class FlatCall(Form):
+    """`fn(*args)` takes flat fakes and returns the user's pytree."""
+
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]  # one per flat input
+    descriptors: tuple[PlainInput, ...]  # one per flat input
+    duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
+    fake_mode: Any
+    root: Any
+    is_graph: bool
+    convention: Convention
+    static_inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TracedCall(FlatCall):
+    """A call whose forward has been run. `graph_inputs` are what the graph takes, after all rewrites."""
+
+    meta: ViewAndMutationMeta
+    forward: Any  # tracing.forward.ForwardTrace
+    graph_inputs: tuple[InputDescriptor, ...]  # one per graph input
+    outputs: tuple[OutputDescriptor, ...]  # one per flat output
+    out_spec: Any
+    rewrites: tuple[Rewrite, ...]
+    user_input_info: ViewAndMutationMeta  # the facts by the user's own inputs, before any rewrite
+
+    @property
+    def graphs(self) -> Mapping[str, Any]:
+        return {"forward": self.forward.trace.graph}
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether anything that leaves the call can be differentiated by anything that enters it."""
+        forward = self.forward
+        if not forward.with_gradients:
+            return False
+        mutated = (self.meta.input_info[i] for i in self.meta.mutated_input_indices)
+        leaves = any(info.has_tangent for info in self.meta.output_info) or self.meta.num_intermediate_bases > 0
+        return leaves or any(info.mutates_data and info.requires_grad_after for info in mutated)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One output of the forward graph. `index` counts inputs, user outputs or bases, by `kind`."""
+
+    kind: str  # "mutation" | "output" | "base"
+    index: int
+    descriptor: OutputDescriptor
+    differentiable: bool  # it receives a tangent
+    hidden: bool  # autograd must not see it: a TensorAlias
+
+
+@dataclass(frozen=True)
+class GraphCall(TracedCall):
+    """A call with a closed graph: (graph inputs) -> (slots)."""
+
+    graph_module: Any  # fx.GraphModule
+    slots: tuple[Slot, ...]  # one per forward output of the graph
+
+    @property
+    def role(self) -> str:
+        return "inference"
+
+    @property
+    def graphs(self) -> Mapping[str, Any]:
+        return {self.role: self.graph_module.graph}
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """What the backward expects for one differentiable slot: its layout, in elements."""
+
+    slot: int
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    dtype: Any
+    device: Any
+
+
+@dataclass(frozen=True)
+class JointCall(GraphCall):
+    """A call whose graph is (graph inputs, tangents) -> (slots, one gradient or None per graph input)."""
+
+    tangents: tuple[Tangent, ...]  # one per differentiable slot
+
+    @property
+    def role(self) -> str:
+        return "joint"
+
+
+@dataclass(frozen=True)
+class JointGraph(JointCall):
+    """A joint graph that is ready to be partitioned: functional, named, described."""
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """One value that the forward keeps for the backward (SYSTEM.md G5)."""
+
+    name: str
+    is_symbol: bool
+    value: Any  # fake tensor or symbolic number
+    producer: str
+    stack: str
+    module: str
+    why: str
+    is_view: bool
+    donated: bool = False
+    why_donated: str = ""
+
+
+@dataclass(frozen=True)
+class Split(JointGraph):
+    """A joint graph cut in two. The forward returns (slots, saved tensors, saved symbols)."""
+
+    forward_module: Any
+    backward_module: Any
+    saved: tuple[SavedTensor, ...]  # tensors first, then symbols
+
+    @property
+    def graphs(self) -> Mapping[str, Any]:
+        return {"forward": self.forward_module.graph, "backward": self.backward_module.graph}
+
+    @property
+    def saved_tensor_count(self) -> int:
+        return sum(not value.is_symbol for value in self.saved)
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Backward graph inputs whose memory it may reuse: saved symbols come first there, then saved tensors."""
+        symbols = len(self.saved) - self.saved_tensor_count
+        return tuple(symbols + i for i, value in enumerate(self.saved) if value.donated)
+
+
+class BackwardSource(Protocol):
+    """Gives the compiled backward on first use; `keep` asks for one that leaves the saved tensors intact."""
+
+    def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
+
+
+@dataclass(frozen=True)
+class LoweredSplit(Split):
+    """A split whose forward is compiled, and whose backward is or will be."""
+
+    compiled_forward: Callable[[list[Any]], Any]
+    backward: BackwardSource
+    backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
+
+
+@dataclass(frozen=True)
+class LoweredGraph(GraphCall):
+    """An inference graph, compiled."""
+
+    compiled_forward: Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class BackwardRequest(Form):
+    """A backward graph to be compiled: late work, on first use."""
+
+    backward_module: Any
+    values: tuple[Any, ...]
+    donated: tuple[int, ...]
+    context: Any
+    reason: str
+
+    @property
+    def graphs(self) -> Mapping[str, Any]:
+        return {"backward": self.backward_module.graph}
+
+
+@dataclass(frozen=True)
+class LoweredBackward(BackwardRequest):
+    compiled: Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Lines first..last (1-based) of a source stand there because of `fact`, which is about `subject`."""
+
+    first: int
+    last: int
+    fact: str
+    subject: str
+
+
+@dataclass(frozen=True)
+class Program(Form):
+    """The executable: `function` is generated from `source`, and nothing else runs."""
+
+    name: str
+    function: Callable[..., Any]
+    filename: str
+    source: str
+    notes: tuple[Note, ...]
+    lowered: LoweredSplit | LoweredGraph
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        return {"wrapper": self.source}
+
+
+def described(descriptors: Sequence[Descriptor | None]) -> list[str]:
+    """Descriptors as text; an absent one is empty."""
+    return ["" if d is None else str(d) for d in descriptors]

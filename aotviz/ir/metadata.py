@@ -1,0 +1,165 @@
+"""Facts about one call: how its inputs are changed, and what its outputs share memory with (SYSTEM.md A1-A4).
+
+All of it is frozen and free of torch objects, but for the operator overloads inside a view chain. A stage that
+learns more makes a new value with `dataclasses.replace`. Lists state their length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class OutputType(Enum):
+    """How an output relates to the inputs and to the other outputs."""
+
+    non_alias = "a tensor of its own"
+    alias_of_input = "a view of an input"
+    is_input = "an input itself"
+    alias_of_intermediate_save_as_output = "a view of an intermediate, which the graph returns for its sake"
+    alias_of_intermediate = "a view of an intermediate that the graph returns already"
+    alias_of_intermediate_base_is_user_output = "a view of another output"
+    unsafe_view_alias = "the only view of its base that leaves the function, so it may stand alone"
+    custom_function_view = "a view of an input that a custom autograd.Function returned"
+
+
+ALIASES_OF_INTERMEDIATES = frozenset(
+    {
+        OutputType.alias_of_intermediate_save_as_output,
+        OutputType.alias_of_intermediate,
+        OutputType.alias_of_intermediate_base_is_user_output,
+    }
+)
+
+
+class MutationType(Enum):
+    """Where the change of an input happens at run time."""
+
+    NOT_MUTATED = "not mutated"
+    MUTATED_IN_GRAPH = "the compiled graph writes it"
+    MUTATED_OUT_GRAPH = "the wrapper writes it after the graph ran"
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view operator of a chain: `result = target(base, *args)[item]`.
+
+    `args` are the operator's arguments after the tensor; `item` picks one result of a multi-output view.
+    """
+
+    target: Any  # torch._ops.OpOverload
+    args: tuple[Any, ...]
+    item: int | None = None
+
+    def __str__(self) -> str:
+        name = str(self.target.overloadpacket.__name__)
+        text = f"{name}({', '.join(map(repr, self.args))})"
+        return text if self.item is None else f"{text}[{self.item}]"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a strided tensor lies in its storage, in elements."""
+
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+
+@dataclass(frozen=True)
+class InputAliasInfo:
+    """What a call does to one input, and what the input was before (SYSTEM.md A3)."""
+
+    is_tensor: bool
+    is_leaf: bool
+    requires_grad: bool  # when the call began
+    requires_grad_after: bool
+    mutates_data: bool
+    mutates_metadata: bool
+    mutations_hidden_from_autograd: bool
+    mutations_under_no_grad_or_inference_mode: bool
+    mutates_storage_metadata: bool  # by `set_`
+    resizes_storage: bool
+    keep_input_mutations: bool
+    version_bumps: int  # in-place operations on it or on a view of it
+    layout_after: Layout | None  # where it lies after a metadata mutation; None if there was none
+
+    @property
+    def mutated(self) -> bool:
+        return self.mutates_data or self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
+
+    @property
+    def mutation_type(self) -> MutationType:
+        """Derived, so that it can't disagree with the facts."""
+        if not self.mutated:
+            return MutationType.NOT_MUTATED
+        moves = self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
+        invisible = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
+        stays = not moves and (not self.requires_grad_after or invisible)
+        if self.keep_input_mutations and self.mutates_data and stays:
+            return MutationType.MUTATED_IN_GRAPH
+        return MutationType.MUTATED_OUT_GRAPH
+
+
+@dataclass(frozen=True)
+class OutputAliasInfo:
+    """What one output is (SYSTEM.md A2).
+
+    `base_index` counts inputs for alias_of_input and is_input, intermediate bases for alias_of_intermediate and
+    alias_of_intermediate_save_as_output, and user outputs for alias_of_intermediate_base_is_user_output.
+    """
+
+    output_type: OutputType
+    raw_type: type
+    base_index: int | None
+    dynamic_dims: frozenset[int]
+    requires_grad: bool
+    has_tangent: bool  # the backward receives a gradient for it directly
+    view_chain: tuple[ViewStep, ...] | None  # from the base to the output; None if it is not known or not needed
+    layout: Layout | None  # None for what is not a strided tensor
+    same_object_as: int | None  # an earlier output that is this very object
+    constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
+    is_constant: bool = False
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether the compiled graph returns it. What the wrapper can rebuild, it need not."""
+        if self.is_constant or self.same_object_as is not None or self.output_type is OutputType.is_input:
+            return False
+        return self.view_chain is None
+
+
+@dataclass(frozen=True)
+class TensorAlias:
+    """Hides a tensor from autograd: `autograd.Function` looks only at what is a tensor (SYSTEM.md A7).
+
+    The generated forward returns a metadata-mutated input inside one, since autograd would otherwise take the
+    alias for a view of a differentiable input and forbid its mutation.
+    """
+
+    alias: Any
+
+
+@dataclass(frozen=True)
+class ViewAndMutationMeta:
+    """All facts about one call (SYSTEM.md A4)."""
+
+    input_info: tuple[InputAliasInfo, ...]  # one per flat input
+    output_info: tuple[OutputAliasInfo, ...]  # one per flat output
+    num_intermediate_bases: int
+    grad_enabled_after: bool | None  # the grad mode that the call leaves behind, if it differs
+    static_input_indices: tuple[int, ...]  # inputs whose memory stays where it is between calls
+    deterministic: bool  # torch.are_deterministic_algorithms_enabled() at compile time
+    autocast: bool  # some autocast was on at compile time
+
+    @property
+    def mutated_input_indices(self) -> tuple[int, ...]:
+        """Inputs whose new value leaves the graph, in order."""
+        out = MutationType.MUTATED_OUT_GRAPH
+        return tuple(i for i, info in enumerate(self.input_info) if info.mutation_type is out)
+
+    @property
+    def in_graph_mutated_indices(self) -> tuple[int, ...]:
+        inside = MutationType.MUTATED_IN_GRAPH
+        return tuple(i for i, info in enumerate(self.input_info) if info.mutation_type is inside)

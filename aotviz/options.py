@@ -1,0 +1,43 @@
+"""Every option of a compilation in one frozen value, read once at the front door and passed down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile. Stages read these and no global configuration.
+
+    `fw_compiler`, `bw_compiler` and `inference_compiler` take `(graph_module, example_inputs)` and return a
+    callable; one whose `_boxed_call` is true takes a list that it may empty. `partition_fn` takes
+    `(joint, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)` and returns the forward and the
+    backward graph modules. `joint_pass` may rewrite the joint graph before it is partitioned.
+    """
+
+    fw_compiler: Callable[..., Any]
+    bw_compiler: Callable[..., Any]
+    inference_compiler: Callable[..., Any]
+    partition_fn: Callable[..., Any]
+    joint_pass: Callable[[Any, Any], Any] | None = None
+    decompositions: Mapping[Any, Any] | None = None
+    keep_inference_input_mutations: bool = False
+    dynamic: bool = False
+    static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
+    donate_buffers: bool = True
+    debug: bool = False  # verify every form at every boundary
+    backend: str = "custom"  # the name that a person knows the compilers by
+
+    def as_text(self) -> dict[str, str]:
+        """Each option by its name, for a recording."""
+
+        def text(value: Any) -> str:
+            if callable(value):
+                return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+            if isinstance(value, Mapping):
+                return f"{len(value)} entries"
+            return str(value)
+
+        return {field.name: text(getattr(self, field.name)) for field in fields(self)}

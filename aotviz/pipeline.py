@@ -1,0 +1,142 @@
+"""The pipeline: lists of named stages, and the one loop that runs them.
+
+A stage is a function from a frozen form to the next one. The loop tells an observer before and after each, so that
+everything is recorded by construction and nothing by hand. To add a stage, write one file in `stages/` and name it
+in one line here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aotviz.ir import verify
+from aotviz.ir.forms import Form, TracedCall
+from aotviz.stages import (
+    dedupe,
+    donate,
+    flatten,
+    functionalize,
+    joint,
+    link,
+    lower,
+    metadata,
+    partition,
+    synthetic_bases,
+    trace,
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    run: Callable[[Any], Any]
+
+
+PREPARE = (
+    Stage("flatten", flatten.run),  # Request    -> FlatCall
+    Stage("metadata", metadata.run),  # FlatCall   -> TracedCall
+    Stage("dedupe", dedupe.run),  # TracedCall -> TracedCall
+    Stage("synthetic bases", synthetic_bases.run),  # TracedCall -> TracedCall
+)
+TRAINING = (
+    *PREPARE,
+    Stage("joint", joint.run),  # TracedCall -> JointCall
+    Stage("functionalize", functionalize.run),  # JointCall  -> JointCall
+    Stage("trace", trace.run),  # JointCall  -> JointGraph
+    Stage("partition", partition.run),  # JointGraph -> Split
+    Stage("donated buffers", donate.run),  # Split      -> Split
+    Stage("lower", lower.run),  # Split      -> LoweredSplit
+    Stage("link", link.run),  # LoweredSplit -> Program
+)
+INFERENCE = (
+    *PREPARE,
+    Stage("graph", joint.close),  # TracedCall -> GraphCall
+    Stage("functionalize", functionalize.run),  # GraphCall  -> GraphCall
+    Stage("trace", trace.run),  # GraphCall  -> GraphCall
+    Stage("lower", lower.run),  # GraphCall  -> LoweredGraph
+    Stage("link", link.run),  # LoweredGraph -> Program
+)
+BACKWARD = (
+    Stage("lower backward", lower.run_backward),  # BackwardRequest -> LoweredBackward, when it is first needed
+)
+
+
+class Observer(Protocol):
+    """Sees every stage's argument and result. `elapsed_ns` is the stage's own time."""
+
+    def before(self, stage: str, argument: Form) -> None: ...
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None: ...
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None: ...
+    def late(self) -> Observer:
+        """The observer for work that runs after the compilation has returned."""
+        ...
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def before(self, stage: str, argument: Form) -> None:
+        """Nothing to do."""
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        """Nothing to do."""
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        """Nothing to do."""
+
+    def late(self) -> Silent:
+        return self
+
+
+class Several:
+    """Tells each of several observers, in order."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers = tuple(observers)
+
+    def before(self, stage: str, argument: Form) -> None:
+        for observer in self.observers:
+            observer.before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        for observer in self.observers:
+            observer.after(stage, argument, result, elapsed_ns)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        for observer in self.observers:
+            observer.failed(stage, argument, error)
+
+    def late(self) -> Several:
+        return Several(observer.late() for observer in self.observers)
+
+
+def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
+    """Run `form` through `stages`. With `options.debug`, each form is verified at its boundary."""
+    for stage in stages:
+        observer.before(stage.name, form)
+        started = time.perf_counter_ns()
+        try:
+            result = stage.run(form)
+        except BaseException as error:
+            observer.failed(stage.name, form, error)
+            raise
+        elapsed = time.perf_counter_ns() - started
+        if form.options.debug:
+            verify.verify(result, stage.name)
+        observer.after(stage.name, form, result, elapsed)
+        form = result
+    return form
+
+
+def tail_for(call: TracedCall) -> tuple[Stage, ...]:
+    """The stages after PREPARE: with gradients where the call needs them, without where it doesn't."""
+    return (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
+
+
+def compile_request(request: Form, observer: Observer) -> Any:
+    """A Request to a Program, through the list that fits it."""
+    prepared = run(PREPARE, request, observer)
+    return run(tail_for(prepared), prepared, observer)

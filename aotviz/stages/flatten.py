@@ -1,0 +1,125 @@
+"""From a call with any pytrees to a flat list of fakes with names (SYSTEM.md B1, B2).
+
+Parameters and buffers come first, then the leaves of the arguments, in pytree order. Each flat input gets the name
+that the user would call it by: `wte.weight`, `x`, `batch['ids']`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
+from aotviz.ir.forms import FlatCall, Reason, Request
+from aotviz.torch_private import fakes, graphs
+
+
+def run(request: Request) -> FlatCall:
+    leaves, in_spec = pytree.tree_flatten((request.args, dict(request.kwargs)))
+    lifted = [tensor for _, _, tensor in request.named]
+    flat = [*lifted, *leaves]
+    descriptors = _descriptors(request, leaves)
+    _refuse_unsupported(flat, descriptors)
+    fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
+    names = [d.name for d in descriptors]
+    static = len(lifted) + request.options.static_parameters
+    stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names)
+    duplicate_of = _duplicates(flat)
+    evidence = tuple(
+        Reason(names[i], f"it is the same tensor as {names[first]}")
+        for i, first in enumerate(duplicate_of)
+        if first is not None
+    )
+    return FlatCall(
+        options=request.options,
+        evidence=evidence,
+        name=request.name,
+        fn=_flat_function(request, len(lifted), in_spec),
+        args=tuple(stand_ins),
+        descriptors=descriptors,
+        duplicate_of=duplicate_of,
+        fake_mode=fake_mode,
+        root=request.root,
+        is_graph=request.is_graph,
+        convention=request.convention,
+        static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
+    )
+
+
+def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
+    fn, root = request.fn, request.root
+    names = [name for _, name, _ in request.named]
+
+    if request.is_graph:
+        return graphs.interpreter(fn)
+    if not names:
+
+        def plain(*flat: Any) -> Any:
+            args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
+            return fn(*args, **kwargs)
+
+        return plain
+
+    def functional_call(*flat: Any) -> Any:
+        args, kwargs = pytree.tree_unflatten(list(flat[lifted:]), in_spec)
+        with graphs.swapped(root, dict(zip(names, flat[:lifted], strict=True))):
+            return fn(*args, **kwargs)
+
+    return functional_call
+
+
+def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
+    made: list[PlainInput] = []
+    for kind, name, _ in request.named:
+        made.append((ParameterInput if kind == "parameter" else BufferInput)(len(made), name))
+    names = request.input_names or _argument_names(request)
+    if len(names) != len(leaves):
+        raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")
+    for name in names:
+        made.append(PlainInput(len(made), name))
+    return tuple(made)
+
+
+def _argument_names(request: Request) -> tuple[str, ...]:
+    """Names of the flat arguments by the function's signature and each leaf's path."""
+    parameters: list[str] = []
+    try:
+        for parameter in inspect.signature(request.fn).parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                parameters.append(parameter.name)
+    except (TypeError, ValueError):
+        pass  # a builtin has no signature; its arguments are numbered
+    parts: list[tuple[str, Any]] = []
+    for position, value in enumerate(request.args):
+        parts.append((parameters[position] if position < len(parameters) else f"args[{position}]", value))
+    parts.extend(request.kwargs.items())
+    names: list[str] = []
+    for name, value in parts:
+        paths, _ = pytree.tree_flatten_with_path(value)
+        names.extend(name + pytree.keystr(path) for path, _ in paths)
+    return tuple(names)
+
+
+def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
+    first: dict[int, int] = {}
+    found: list[int | None] = []
+    for index, value in enumerate(flat):
+        if not isinstance(value, torch.Tensor):
+            found.append(None)
+            continue
+        earlier = first.setdefault(id(value), index)
+        found.append(None if earlier == index else earlier)
+    return tuple(found)
+
+
+def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...]) -> None:
+    for value, descriptor in zip(flat, descriptors, strict=True):
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            layout = str(value.layout).removeprefix("torch.")
+            raise NotImplementedError(
+                f"input {descriptor.name!r} is a {layout} tensor; aotviz compiles strided tensors only. "
+                f"Pass {descriptor.name}.to_dense(), or leave this function to eager."
+            )

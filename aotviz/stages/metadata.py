@@ -1,0 +1,81 @@
+"""Run the forward once, functionalised, and read the facts off it (SYSTEM.md B3, A1-A4).
+
+The run is also the first half of the graph: it stays open, and the joint stage goes on in it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aotviz.ir.descriptors import PlainOutput
+from aotviz.ir.forms import FlatCall, Reason, TracedCall
+from aotviz.ir.metadata import MutationType, OutputType, ViewAndMutationMeta
+from aotviz.tracing.forward import ForwardTrace, Program
+from aotviz.torch_private.context import autocast_enabled
+
+
+def run(call: FlatCall) -> TracedCall:
+    program = Program(
+        fn=call.fn,
+        args=call.args,
+        fake_mode=call.fake_mode,
+        decompositions=call.options.decompositions,
+        root=call.root,
+        is_graph=call.is_graph,
+        keep_input_mutations=call.options.keep_inference_input_mutations,
+    )
+    forward = ForwardTrace(program)
+    meta = ViewAndMutationMeta(
+        input_info=forward.input_info,
+        output_info=forward.output_info,
+        num_intermediate_bases=len(forward.bases),
+        grad_enabled_after=forward.grad_enabled_after,
+        static_input_indices=call.static_inputs,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        autocast=autocast_enabled(),
+    )
+    outputs = tuple(
+        PlainOutput(index, "output" + path if path else "output") for index, path in enumerate(forward.output_paths)
+    )
+    traced = TracedCall(
+        **{name: getattr(call, name) for name in FlatCall.__dataclass_fields__ if name != "evidence"},
+        evidence=_evidence(call, meta, outputs),
+        meta=meta,
+        forward=forward,
+        graph_inputs=call.descriptors,
+        outputs=outputs,
+        out_spec=forward.out_spec,
+        rewrites=(),
+        user_input_info=meta,
+    )
+    return traced
+
+
+def _evidence(
+    call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]
+) -> tuple[Reason, ...]:
+    reasons: list[Reason] = []
+    for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
+        if info.mutation_type is MutationType.NOT_MUTATED:
+            continue
+        what = " and ".join(
+            text
+            for text, holds in (
+                ("its data is written", info.mutates_data),
+                ("its storage is replaced by set_", info.mutates_storage_metadata),
+                ("its storage is resized", info.resizes_storage),
+                ("its shape or strides change", info.mutates_metadata and not info.mutates_storage_metadata),
+            )
+            if holds
+        )
+        how = " under no_grad" if info.mutations_under_no_grad_or_inference_mode else ""
+        how = " through a detached alias" if info.mutations_hidden_from_autograd and info.mutates_data else how
+        reasons.append(Reason(descriptor.name, f"{what}{how}; {info.mutation_type.value}"))
+    for output, fact in zip(outputs, meta.output_info, strict=True):
+        if fact.same_object_as is not None:
+            reasons.append(Reason(output.name, f"it is the same object as {outputs[fact.same_object_as].name}"))
+        elif fact.output_type is not OutputType.non_alias:
+            reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
+    if meta.grad_enabled_after is not None:
+        reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))
+    return tuple(reasons)

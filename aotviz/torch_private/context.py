@@ -1,0 +1,59 @@
+"""Dynamo's and Inductor's ambient context: what they tell us, and what we tell them (FINDINGS, section 2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import CompileContext, TracingContext, compile_context, tracing
+
+
+@dataclass
+class CompilerFacts:
+    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`."""
+
+    static_input_indices: list[int]
+    num_mutated_inp_runtime_indices: int
+    bw_donated_idxs: list[int] | None
+    input_info: Sequence[Any] = ()
+    output_info: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Dynamo's contexts at compile time, kept for a backward that is compiled later."""
+
+    tracing: Any
+    compile: Any
+
+
+def autocast_enabled() -> bool:
+    return bool(torch._C._is_any_autocast_enabled())
+
+
+@contextlib.contextmanager
+def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = None) -> Iterator[list[Any]]:
+    """The ambient state that a compiler expects. Yields the list into which it may report output strides."""
+    known = context or Context(TracingContext.try_get(), CompileContext.try_get())
+    tracing_context = known.tracing or TracingContext(fake_mode)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch._C._DisableAutocast())
+        stack.enter_context(tracing(tracing_context))
+        if context is not None:
+            stack.enter_context(compile_context(known.compile))
+        before = tracing_context.fw_metadata
+        tracing_context.fw_metadata = facts
+        try:
+            with tracing_context.report_output_strides() as strides:
+                yield strides if strides is not None else []
+        finally:
+            if before is not None:
+                tracing_context.fw_metadata = before
+
+
+def current() -> Context:
+    return Context(TracingContext.try_get(), CompileContext.try_get())

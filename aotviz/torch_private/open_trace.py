@@ -1,0 +1,287 @@
+"""A trace that can be put down and taken up again.
+
+torch's `make_fx` traces one function from beginning to end. This pipeline wants to run the forward in one stage,
+read the facts, and go on with the backward in a later one, in the same graph: one trace does the work of two.
+So an `OpenTrace` holds the modes that make_fx would push (functionalisation, proxies, fake tensors) and pushes
+them again whenever a stage has more to trace. `close` makes the graph module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo  # its lazy import inside a trace would itself be traced
+import torch.fx as fx
+import torch.fx.traceback as fx_traceback
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import (
+    ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    _MakefxTracer,
+    _set_make_fx_tracer,
+    disable_autocast_cache,
+    disable_proxy_modes_tracing,
+    get_proxy_slot,
+    track_tensor_tree,
+)
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class _Tracer(PythonKeyTracer):  # type: ignore[misc]
+    """A proxy tracer that knows which line of the user's program it is on."""
+
+    def __init__(self, keeps_stacks: bool) -> None:
+        super().__init__()
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        self.tensor_attrs: dict[Any, str] = {}
+        self.keeps_stacks = keeps_stacks
+        self._lines: dict[tuple[Any, int], str] = {}
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
+            stack = self._user_stack()
+            if stack:
+                node.meta["stack_trace"] = stack
+        return node
+
+    def _user_stack(self) -> str:
+        """The frames that are neither torch's nor ours, outermost first, as Python prints a traceback."""
+        lines: list[str] = []
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            name = code.co_filename
+            if name.startswith(_HERE) and lines:
+                break  # what called the compiler is not the program
+            if not name.startswith((_TORCH, _HERE)) and not name.startswith("<frozen") and "weakref" not in name:
+                lines.append(self._line(frame))
+            frame = frame.f_back  # type: ignore[assignment]
+        return "".join(reversed(lines))
+
+    def _line(self, frame: Any) -> str:
+        key = (frame.f_code, frame.f_lineno)
+        text = self._lines.get(key)
+        if text is None:
+            code = frame.f_code
+            source = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
+            text = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    {source}\n'
+            self._lines[key] = text
+        return text
+
+
+class OpenTrace:
+    """A graph under construction, with the modes that trace into it.
+
+    `keeps_stacks` asks for the user's stack on each node; a function that is itself a graph brings its own.
+    """
+
+    def __init__(self, fake_mode: Any, decompositions: Mapping[Any, Any] | None, keeps_stacks: bool) -> None:
+        self.fake_mode = fake_mode
+        self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
+        self.tracer = _Tracer(keeps_stacks)
+        self._make_fx = _MakefxTracer(decompositions, "real", False, False, True, False, True)
+        self._make_fx.fx_tracer = self.tracer
+        self._make_fx.proxy_mode = self._proxies = ProxyTorchDispatchMode(
+            self.tracer, "real", decomposition_table=self._make_fx.decomposition_table
+        )
+        self._last_placeholder: fx.Node | None = None
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.tracer.graph
+
+    @contextlib.contextmanager
+    def active(self, tag: str) -> Iterator[None]:
+        """Trace what runs inside. `tag` ("is_forward", "is_backward") tells partitioners which half it is."""
+        collects = gc.isenabled()
+        gc.disable()  # a trace allocates much and frees little
+        try:
+            with contextlib.ExitStack() as stack:
+                enter = stack.enter_context
+                enter(torch.autograd.set_multithreading_enabled(False))
+                enter(self.fake_mode)
+                enter(enable_python_dispatcher())
+                enter(self.functional_mode)
+                enter(self._proxies)
+                enter(disable_autocast_cache())
+                enter(_set_make_fx_tracer(self._make_fx))
+                enter(fx_traceback.preserve_node_meta())
+                enter(_current_tag(tag))
+                enter(_tracing_flag())
+                # Functionalisation happens in the Python mode; the C++ key above it stays out of the way.
+                keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+                guard = torch._C._ExcludeDispatchKeyGuard(keys)
+                try:
+                    yield
+                finally:
+                    del guard
+        finally:
+            if collects:
+                gc.enable()
+
+    def placeholder(self, name: str, value: Any) -> fx.Node:
+        """Add a graph input that holds `value`, after the inputs that are there."""
+        if self._last_placeholder is None:
+            proxy = self.tracer.create_proxy("placeholder", name, (), {})
+        else:
+            with self.graph.inserting_after(self._last_placeholder):
+                proxy = self.tracer.create_proxy("placeholder", name, (), {})
+        node: fx.Node = proxy.node
+        self._last_placeholder = node
+        if isinstance(value, (torch.Tensor, *_SYMBOLIC)):
+            with disable_proxy_modes_tracing():
+                track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+        else:
+            node.meta["val"] = value
+        return node
+
+    def node_of(self, value: Any) -> Any:
+        """The node whose result `value` is; a constant as itself; None if the trace never saw the tensor."""
+        if isinstance(value, torch.Tensor):
+            slot = get_proxy_slot(value, self.tracer, None)
+            if slot is not None:
+                return slot.proxy.node
+            return self.tracer.create_arg(value)
+        if isinstance(value, _SYMBOLIC):
+            if value.node.constant is not None:
+                return value.node.constant
+            return get_proxy_slot(value, self.tracer).force().node
+        return value
+
+    def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
+        """A graph module over this trace's root (its constants), not yet compiled to Python."""
+        return fx.GraphModule(self.tracer.root, graph)
+
+    def functional(self, value: Any) -> Any:
+        """A functional tensor around a fake one; anything else as it is."""
+        return FunctionalTensor.to_functional(value) if isinstance(value, torch.Tensor) else value
+
+
+@contextlib.contextmanager
+def _current_tag(tag: str) -> Iterator[None]:
+    meta = fx_traceback.current_meta
+    before = meta.get("partitioner_tag")
+    meta["partitioner_tag"] = tag
+    try:
+        yield
+    finally:
+        if before is None:
+            meta.pop("partitioner_tag", None)
+        else:
+            meta["partitioner_tag"] = before
+
+
+@contextlib.contextmanager
+def _tracing_flag() -> Iterator[None]:
+    """What `torch.fx.is_fx_tracing` reports; libraries ask it whether values are concrete."""
+    module = sys.modules["torch.fx._symbolic_trace"]
+    before = module._is_fx_tracing_flag  # type: ignore[attr-defined]
+    module._is_fx_tracing_flag = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module._is_fx_tracing_flag = before  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def module_stack(root: torch.nn.Module | None) -> Iterator[None]:
+    """Put each node's module path (`nn_module_stack`) on it while modules of `root` run."""
+    if root is None:
+        yield
+        return
+    paths = {id(module): path for path, module in root.named_modules()}
+    saved: list[Any] = []
+
+    def enter(module: torch.nn.Module, _args: Any) -> None:
+        meta = fx_traceback.current_meta
+        before = meta.get("nn_module_stack")
+        saved.append(before)
+        path = paths.get(id(module))
+        if path is not None:
+            entry = (path or type(root).__name__, type(module))
+            meta["nn_module_stack"] = {**(before or {}), path: entry}
+
+    def leave(_module: torch.nn.Module, _args: Any, _result: Any) -> None:
+        if not saved:
+            return
+        before = saved.pop()
+        if before is None:
+            fx_traceback.current_meta.pop("nn_module_stack", None)
+        else:
+            fx_traceback.current_meta["nn_module_stack"] = before
+
+    modules = torch.nn.modules.module
+    handles = [
+        modules.register_module_forward_pre_hook(enter),
+        modules.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def link_backward_to_forward(graph: fx.Graph) -> None:
+    """Give each backward node the source line and module path of the forward node that it differentiates.
+
+    Both carry the sequence number of the autograd node between them; the first forward node with a number made it.
+    """
+    forward: dict[int, fx.Node] = {}
+    for node in graph.nodes:
+        number = node.meta.get("seq_nr")
+        if number is None or node.op == "placeholder":
+            continue
+        if not node.meta.get("autograd_backward"):
+            forward.setdefault(number, node)
+            continue
+        origin = forward.get(number)
+        if origin is None or node.meta.get("is_gradient_acc"):
+            continue
+        for field in ("nn_module_stack", "source_fn_stack"):
+            node.meta["fwd_" + field] = origin.meta.get(field)
+        if "stack_trace" in origin.meta:
+            node.meta["stack_trace"] = origin.meta["stack_trace"]
+        if "custom" in origin.meta:
+            node.meta["custom"] = {**node.meta.get("custom", {}), **origin.meta["custom"]}
+
+
+def mark_backward(roots: Sequence[Any]) -> None:
+    """Hook the autograd graph behind `roots` so that nodes traced while it runs carry their sequence numbers."""
+    seen: set[Any] = set()
+    queue = [root for root in roots if root is not None]
+    while queue:
+        node = queue.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        _hook(node)
+        queue.extend(following for following, _ in node.next_functions if following is not None)
+
+
+def _hook(node: Any) -> None:
+    number = node._sequence_nr()
+
+    def before(_gradients: Any) -> None:
+        fx_traceback.set_grad_fn_seq_nr(number)
+        fx_traceback._mark_autograd_backward()
+
+    def after(_inputs: Any, _outputs: Any) -> None:
+        fx_traceback.reset_grad_fn_seq_nr()
+        fx_traceback._reset_autograd_backward()
+
+    node.register_prehook(before)
+    node.register_hook(after)

@@ -1,0 +1,39 @@
+"""Which releases of torch this package knows, and one clear sentence for any other.
+
+Everything that differs by release hangs on this table; nothing else asks for torch's version.
+"""
+
+from __future__ import annotations
+
+import torch
+
+SUPPORTED = {  # (major, minor): is it tested in CI
+    (2, 11): False,
+    (2, 12): False,
+    (2, 13): True,
+    (2, 14): False,
+    (2, 15): False,
+}
+
+
+def release(version: str) -> tuple[int, int]:
+    """(major, minor) of a version string.
+
+    >>> release("2.13.0+cpu")
+    (2, 13)
+    """
+    major, minor = version.split("+")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
+def check(version: str = torch.__version__) -> None:
+    """Raise ImportError unless `version` is one that aotviz supports."""
+    if release(version) not in SUPPORTED:
+        first, last = min(SUPPORTED), max(SUPPORTED)
+        raise ImportError(
+            f"aotviz supports torch {first[0]}.{first[1]} to {last[0]}.{last[1]}, and this is torch {version}. "
+            "Install a supported torch, or a newer aotviz."
+        )
+
+
+check()
