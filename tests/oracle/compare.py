@@ -129,12 +129,25 @@ class Verdict:
 
     status: str
     differences: tuple[Difference, ...] = ()
-    failure: Failure | None = None
+    failures: tuple[tuple[str, Failure], ...] = ()  # (name of the run, what it raised)
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.failures[0][1] if self.failures else None
+
+    @property
+    def stopped(self) -> bool:
+        """It raised in the call itself, so there are no facts."""
+        return any(f.step in ("compile", "call") for _, f in self.failures)
+
+    @property
+    def problems(self) -> set[str]:
+        """Names of facts that are wrong, and of runs that raised."""
+        return {d.name for d in self.differences if not d.soft} | {f"{run}: raised" for run, _ in self.failures}
 
     def __str__(self) -> str:
         lines = [self.status] + [f"  {d}" for d in self.differences]
-        if self.failure:
-            lines.append(f"  {self.failure}")
+        lines += [f"  {run}: {failure}" for run, failure in self.failures]
         return "\n".join(lines)
 
 
@@ -469,9 +482,9 @@ def judge(program: Program, candidate: Candidate, expected: Expectation | None =
     try:
         expected = expected or expect(program)
     except EagerRaised as error:
-        return Verdict("eager raised", failure=error.failure)
+        return Verdict("eager raised", failures=(("eager", error.failure),))
     found: list[Difference] = []
-    failure: Failure | None = None
+    failures: list[tuple[str, Failure]] = []
     compiled: dict[Any, tuple[Function, Function]] = {}  # by function; also keeps the function alive
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -483,7 +496,7 @@ def judge(program: Program, candidate: Candidate, expected: Expectation | None =
                 try:
                     compiled[key] = (setup.fn, candidate.compile(setup.fn, program.dynamic))
                 except Exception as error:
-                    failure = Failure(type(error).__name__, str(error), "compile")
+                    failures.append((eager.name, Failure(type(error).__name__, str(error), "compile")))
                     break
             theirs = run(setup, compiled[key][1], action)
             if eager.failure:  # eager refuses the action; a candidate may refuse it or not
@@ -492,16 +505,16 @@ def judge(program: Program, candidate: Candidate, expected: Expectation | None =
                 continue
             found += differences(eager, theirs, candidate.loose_tuple)
             if theirs.failure:
-                failure = failure or theirs.failure
+                failures.append((eager.name, theirs.failure))
                 if theirs.failure.step == "call":
                     break
     if any(not d.soft for d in found):
         status = "wrong"
-    elif failure:
+    elif failures:
         status = "raised"
     else:
         status = "details" if found else "equal"
-    return Verdict(status, tuple(found), failure)
+    return Verdict(status, tuple(found), tuple(failures))
 
 
 # --- candidates -------------------------------------------------------------------------------------------------

@@ -30,18 +30,14 @@ from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expec
 from .programs import PROGRAMS
 from .strategy import Drawn, from_seed, from_source, shrink
 
-RANK = {"equal": 0, "details": 1, "raised": 2, "wrong": 3}
-
-
-def hard(verdict: Verdict) -> set[str]:
-    return {d.name for d in verdict.differences if not d.soft}
-
 
 def worse(ours: Verdict, theirs: Verdict) -> bool:
-    """Ours shows a caller something that theirs gets right: a higher rank, or a wrong fact that is right there."""
-    if theirs.status == "raised":
-        return ours.status == "wrong" and not hard(theirs)
-    return RANK[ours.status] > RANK[theirs.status] or not hard(ours) <= hard(theirs)
+    """Ours gets something wrong that theirs gets right, or is silently wrong where theirs raises."""
+    if theirs.stopped:
+        return ours.status == "wrong"
+    if theirs.status == "equal":
+        return ours.status != "equal"
+    return not ours.problems <= theirs.problems
 
 
 def cause(verdict: Verdict) -> str:
