@@ -14,14 +14,17 @@ The goal is an empty first list: programs on which torch equals eager and ours d
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,6 +32,8 @@ import torch
 from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
 from .programs import PROGRAMS
 from .strategy import Drawn, from_seed, from_source, shrink
+
+CURRENT = Path(tempfile.gettempdir()) / "aotviz-fuzz-current.py"  # the program being judged, should the process die
 
 
 def worse(ours: Verdict, theirs: Verdict) -> bool:
@@ -73,8 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
     parser.add_argument("--table", nargs="?", const="", help="judge the table; a regex picks by name or tag")
     parser.add_argument("--file", type=Path, help="judge the program in this file")
+    parser.add_argument("--dynamic", action="store_true", help="compile random programs with dynamic shapes")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
+    faulthandler.enable()
     logging.disable(logging.CRITICAL)  # torch logs what it raises
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -86,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.only is not None:
         drawn = from_seed(options.seed, options.only)
+        drawn = replace(drawn, program=replace(drawn.program, dynamic=options.dynamic))
         if options.shrink:
             drawn = shrunk(drawn, CANDIDATES[options.shrink]())
         print(report(drawn.program, judge_all(drawn.program, drawn.expected, candidates)))
@@ -95,7 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
         return sweep(options, candidates, ((p, expect(p)) for p in chosen))
     indices = range(options.start, options.start + options.n)
     drawn = (from_seed(options.seed, index) for index in indices)
-    return sweep(options, candidates, ((d.program, d.expected) for d in drawn))
+    work = ((replace(d.program, dynamic=options.dynamic), d.expected) for d in drawn)
+    return sweep(options, candidates, work)
 
 
 def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
@@ -122,6 +131,7 @@ def sweep(
     shown = set(filter(None, options.show.split(",")))
     began = time.monotonic()
     for program, expected in work:
+        CURRENT.write_text(program.source)
         verdicts: dict[str, Verdict] = {}
         for name, candidate in candidates.items():
             t0 = time.monotonic()

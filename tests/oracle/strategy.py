@@ -59,9 +59,10 @@ class Draft:
     body: tuple[str, ...]  # statements of f; one entry may span lines
     returned: tuple[str, ...]  # expressions over parameters and locals
     wrapping: str = "tuple"  # how several outputs are returned: tuple | list | dict
+    context: str = ""  # what the call is made under, e.g. torch.no_grad
 
     def source(self) -> str:
-        lines = ["import torch", "", "", "def inputs():"]
+        lines = ["import torch", *([f"context = {self.context}"] if self.context else []), "", "", "def inputs():"]
         lines += [INDENT + line for line in self.setup]
         lines += [f"{INDENT}return ({', '.join(self.passed)},)", "", ""]
         lines += [f"def f({', '.join(f'p{k}' for k in range(len(self.passed)))}):"]
@@ -79,12 +80,13 @@ class Draft:
 
 
 def from_source(name: str, source: str, dynamic: bool = False) -> Program:
-    """The program that a text with `inputs()` and `f(...)` describes."""
+    """The program that a text with `inputs()`, `f(...)` and perhaps `context` describes."""
     filename = f"<program {name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     space: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), space)
-    return Program(name, (lambda: Setup(space["f"], tuple(space["inputs"]())),), source, dynamic)
+    context = space.get("context", contextlib.nullcontext)
+    return Program(name, (lambda: Setup(space["f"], tuple(space["inputs"]()), context=context),), source, dynamic)
 
 
 # --- expressions ----------------------------------------------------------------------------------------------------
@@ -317,10 +319,13 @@ class Grower:
         for k, t in enumerate(arguments):
             self.space[f"p{k}"] = t
             self.names.append(f"p{k}")
-        for _ in range(1 + self.chooser.below(8)):
-            self.step()
+        context = "torch.no_grad" if self.chance(6) else ""
+        with torch.no_grad() if context else contextlib.nullcontext():
+            for _ in range(1 + self.chooser.below(8)):
+                self.step()
+            results = self.results()
         wrapping = self.pick(["tuple", "tuple", "tuple", "list", "dict"])
-        return Draft(self.name, tuple(self.setup), tuple(self.passed), tuple(self.body), self.results(), wrapping)
+        return Draft(self.name, tuple(self.setup), tuple(self.passed), tuple(self.body), results, wrapping, context)
 
 
 @dataclass(frozen=True)
@@ -409,6 +414,8 @@ def _smaller(draft: Draft) -> list[Draft]:
             parts = tuple(renamed.split("\x00"))
             cut = len(draft.body)
             found.append(replace(draft, passed=without(draft.passed, k), body=parts[:cut], returned=parts[cut:]))
+    if draft.context:
+        found.append(replace(draft, context=""))
     if draft.wrapping != "tuple":
         found.append(replace(draft, wrapping="tuple"))
     for k, statement in enumerate(draft.body):
