@@ -23,7 +23,7 @@ class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every record."""
 
 
-class ValueRecord(Frozen, array_like=True):
+class ValueRecord(Frozen, array_like=True, frozen=True):
     """What is known of one traced value. Two nodes (of any stages) with the same record index hold the same value."""
 
     kind: str  # "tensor" | "symint" | "symfloat" | "symbool" | "tuple" | "other"
@@ -38,7 +38,7 @@ class ValueRecord(Frozen, array_like=True):
     text: int  # string: the repr, for a kind without tensor facts
 
 
-class GraphSnapshot(Frozen):
+class GraphSnapshot(Frozen, frozen=True):
     """An FX graph in columns, each of length `len(op)`, in topological order.
 
     An argument is None, bool, int, float or str as it is; `[d]` is the result of the node d places before;
@@ -60,7 +60,7 @@ class GraphSnapshot(Frozen):
     output_descriptors: list[int]  # string, one per graph output
 
 
-class InputRecord(Frozen):
+class InputRecord(Frozen, frozen=True):
     """One flat input as the user passed it (SYSTEM.md A3)."""
 
     name: str  # the user's own name for it, e.g. "model.wte.weight" or "x"
@@ -84,7 +84,7 @@ class InputRecord(Frozen):
     reason: str  # one sentence: why it is treated so; "" where nothing is special
 
 
-class OutputRecord(Frozen):
+class OutputRecord(Frozen, frozen=True):
     """One flat output as the user receives it (SYSTEM.md A1, A2)."""
 
     name: str
@@ -99,7 +99,7 @@ class OutputRecord(Frozen):
     reason: str
 
 
-class SavedTensorRecord(Frozen):
+class SavedTensorRecord(Frozen, frozen=True):
     """One value kept from forward to backward (SYSTEM.md G5)."""
 
     name: str  # node name in the forward graph
@@ -116,7 +116,7 @@ class SavedTensorRecord(Frozen):
     why_donated: str  # why it is, or is not, donated
 
 
-class WrapperNote(Frozen):
+class WrapperNote(Frozen, frozen=True):
     """Lines first..last (1-based, inclusive) of a generated source stand there because of `fact`."""
 
     first: int
@@ -125,7 +125,7 @@ class WrapperNote(Frozen):
     subject: str  # the input or output that it is about, or ""
 
 
-class WrapperRecord(Frozen):
+class WrapperRecord(Frozen, frozen=True):
     """The generated Python that runs on every call (SYSTEM.md G4)."""
 
     filename: str
@@ -133,14 +133,14 @@ class WrapperRecord(Frozen):
     notes: list[WrapperNote]
 
 
-class Evidence(Frozen):
+class Evidence(Frozen, frozen=True):
     """Why a stage decided as it did."""
 
     subject: str
     reason: str
 
 
-class StageRecord(Frozen):
+class StageRecord(Frozen, frozen=True):
     """One run of one stage."""
 
     name: str
@@ -155,13 +155,13 @@ class StageRecord(Frozen):
     code: dict[str, str]  # other texts that it made, by name, e.g. "wrapper"
 
 
-class ErrorRecord(Frozen):
+class ErrorRecord(Frozen, frozen=True):
     stage: str
     type: str
     message: str
 
 
-class CompilationData(Frozen):
+class CompilationData(Frozen, frozen=True):
     id: str  # unique within the recording, in order: "0", "1", ...
     name: str  # the function's or module's name
     kind: str  # "training" | "inference"
@@ -177,7 +177,7 @@ class CompilationData(Frozen):
     error: ErrorRecord | None
 
 
-class RecordingData(Frozen):
+class RecordingData(Frozen, frozen=True):
     """A whole recording, as in a file."""
 
     format: str

@@ -1,0 +1,200 @@
+"""Where a running process keeps what it records: a bounded shelf of compilations.
+
+Recording is always on, so it must not grow with the life of the process, and a million small Python objects would
+slow every garbage collection of the user's program. So each graph is packed into bytes as soon as it is taken; a
+compilation on the shelf is a few strings and byte strings whose size is known, and is unpacked when someone looks.
+When the shelf is full, the oldest compilation goes, and is counted.
+
+Thread safe: a backward may be compiled, and recorded, on autograd's thread while a notebook reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from aotviz.recorder.events import (
+    CompilationData,
+    ErrorRecord,
+    GraphSnapshot,
+    InputRecord,
+    OutputRecord,
+    SavedTensorRecord,
+    StageRecord,
+    ValueRecord,
+    WrapperRecord,
+)
+from aotviz.recorder.strings import StringTable
+
+STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
+STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
+ROW_BYTES = 600  # estimate for one input, output or saved tensor
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class CompilationLog:
+    """What one compilation has been seen to do so far. Made by a Recorder, read through a Store."""
+
+    def __init__(self, name: str, options: dict[str, str], strings: StringTable) -> None:
+        self._lock = threading.Lock()
+        self._name = name
+        self._options = options
+        self._strings = strings
+        self._kind = "inference"
+        self._started_unix_ns = time.time_ns()
+        self._stages: list[StageRecord] = []
+        self._graphs: list[bytes] = []
+        self._graph_numbers: dict[bytes, int] = {}
+        self._values: list[bytes] = []
+        self._inputs: list[InputRecord] = []
+        self._outputs: list[OutputRecord] = []
+        self._saved: list[SavedTensorRecord] = []
+        self._wrapper: WrapperRecord | None = None
+        self._error: ErrorRecord | None = None
+        self._packed_bytes = 0
+        self._stage_bytes = 0
+        self.revision = 0  # grows whenever there is more to read
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory this log holds."""
+        rows = len(self._inputs) + len(self._outputs) + len(self._saved)
+        texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
+        wrapper = len(self._wrapper.source) if self._wrapper else 0
+        return self._packed_bytes + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
+
+    def graph(self, snapshot: GraphSnapshot) -> int:
+        """The number under which the graph is kept: the same for a graph that has not changed."""
+        packed = _encoder.encode(snapshot)
+        with self._lock:
+            number = self._graph_numbers.get(packed)
+            if number is None:
+                number = self._graph_numbers[packed] = len(self._graphs)
+                self._graphs.append(packed)
+                self._packed_bytes += len(packed)
+            return number
+
+    def values(self, records: list[ValueRecord]) -> None:
+        """The next values, in the order of their numbers."""
+        if records:
+            packed = _encoder.encode(records)
+            with self._lock:
+                self._values.append(packed)
+                self._packed_bytes += len(packed)
+                self.revision += 1
+
+    def stage(self, record: StageRecord) -> None:
+        texts = sum(map(len, record.code.values()))
+        reasons = sum(len(evidence.subject) + len(evidence.reason) + 100 for evidence in record.evidence)
+        with self._lock:
+            self._stages.append(record)
+            self._stage_bytes += STAGE_BYTES + texts + reasons
+            self.revision += 1
+
+    def facts(
+        self,
+        *,
+        kind: str | None = None,
+        inputs: list[InputRecord] | None = None,
+        outputs: list[OutputRecord] | None = None,
+        saved: list[SavedTensorRecord] | None = None,
+        wrapper: WrapperRecord | None = None,
+        error: ErrorRecord | None = None,
+    ) -> None:
+        """Replace what is known of the compilation as a whole; what is None stays."""
+        with self._lock:
+            self._kind = self._kind if kind is None else kind
+            self._inputs = self._inputs if inputs is None else inputs
+            self._outputs = self._outputs if outputs is None else outputs
+            self._saved = self._saved if saved is None else saved
+            self._wrapper = self._wrapper if wrapper is None else wrapper
+            self._error = self._error if error is None else error
+            self.revision += 1
+
+    def read(self) -> tuple[CompilationData, list[str]]:
+        """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
+        with self._lock:
+            data = CompilationData(
+                id="",
+                name=self._name,
+                kind=self._kind,
+                started_unix_ns=self._started_unix_ns,
+                options=self._options,
+                stages=list(self._stages),
+                graphs=[msgspec.msgpack.decode(packed, type=GraphSnapshot) for packed in self._graphs],
+                values=[
+                    record
+                    for packed in self._values
+                    for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])
+                ],
+                inputs=self._inputs,
+                outputs=self._outputs,
+                saved_tensors=self._saved,
+                wrapper=self._wrapper,
+                error=self._error,
+            )
+        return data, self._strings.texts
+
+
+class Store:
+    """A shelf of at most `max_compilations` compilations and about `max_bytes` bytes, the oldest dropped first.
+
+    The newest compilation stays whatever its size.
+
+    >>> store = Store(max_compilations=1)
+    >>> for name in ("f", "g"):
+    ...     store.add(CompilationLog(name, {}, StringTable()))
+    >>> [log.read()[0].name for _, log in store.logs()], store.dropped
+    (['g'], 1)
+    """
+
+    def __init__(self, max_compilations: int = 256, max_bytes: int = 64_000_000) -> None:
+        if max_compilations < 1 or max_bytes < 1:
+            raise ValueError(
+                f"a recording holds at least one compilation and one byte, not {max_compilations} and {max_bytes}; "
+                "to record nothing, compile with record=False"
+            )
+        self.max_compilations = max_compilations
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._logs: list[tuple[str, CompilationLog]] = []
+        self._added = 0
+        self._dropped = 0
+
+    def add(self, log: CompilationLog) -> None:
+        """Put one more compilation on the shelf."""
+        with self._lock:
+            self._logs.append((str(self._added), log))
+            self._added += 1
+        self.trim()
+
+    def trim(self) -> None:
+        """Drop the oldest compilations until the rest fits. Called when a log has grown."""
+        with self._lock:
+            total = sum(log.nbytes for _, log in self._logs)
+            drop = max(0, len(self._logs) - self.max_compilations)
+            total -= sum(log.nbytes for _, log in self._logs[:drop])
+            while total > self.max_bytes and drop < len(self._logs) - 1:
+                total -= self._logs[drop][1].nbytes
+                drop += 1
+            del self._logs[:drop]
+            self._dropped += drop
+
+    @property
+    def dropped(self) -> int:
+        """Compilations that were dropped to stay within bounds."""
+        return self._dropped
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory the recording holds."""
+        return sum(log.nbytes for _, log in self.logs())
+
+    def logs(self) -> Sequence[tuple[str, CompilationLog]]:
+        """(id, log) of each compilation, oldest first."""
+        with self._lock:
+            return tuple(self._logs)

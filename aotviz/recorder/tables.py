@@ -1,0 +1,106 @@
+"""The records of a recording as pandas tables, one function a table.
+
+Units are part of a column's name. Sizes are in elements, symbolic ones as text. A table has its columns, and their
+types, even when it has no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from aotviz.recorder.events import CompilationData, Frozen, InputRecord, OutputRecord, SavedTensorRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BOOLS = frozenset({"bool"})
+
+
+def stages(data: CompilationData) -> pd.DataFrame:
+    """One row a stage that ran, in the order in which they ended."""
+    rows = []
+    before: dict[str, int] = {}
+    for number, stage in enumerate(data.stages):
+        after = {role: len(data.graphs[index].op) for role, index in stage.graphs.items()} or before
+        rows.append(
+            {
+                "stage": stage.name,
+                "form": stage.form,
+                "changed": stage.changed,
+                "summary": stage.summary,
+                "started_ms": stage.started_ns / 1e6,
+                "elapsed_ms": stage.elapsed_ns / 1e6,
+                "nodes_before": sum(before.values()),
+                "nodes_after": sum(after.values()),
+                "graphs": ", ".join(f"{role} {count}" for role, count in after.items()) if stage.graphs else "",
+                "evidence": len(stage.evidence),
+                "late": stage.late,
+                "number": number,
+            }
+        )
+        before = after
+    types = {
+        "changed": "bool",
+        "late": "bool",
+        "started_ms": "float64",
+        "elapsed_ms": "float64",
+        "nodes_before": "int64",
+        "nodes_after": "int64",
+        "evidence": "int64",
+        "number": "int64",
+    }
+    names = "stage form changed summary started_ms elapsed_ms nodes_before nodes_after graphs evidence late number"
+    return _frame(names.split(), rows, types).set_index("number")
+
+
+def inputs(records: Sequence[InputRecord]) -> pd.DataFrame:
+    """One row a flat input, in the user's order."""
+    return _records(InputRecord, records)
+
+
+def outputs(records: Sequence[OutputRecord]) -> pd.DataFrame:
+    """One row a flat output, in the user's order."""
+    return _records(OutputRecord, records)
+
+
+def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
+    """One row a value kept for the backward; `saved_bytes` is missing where a size is symbolic."""
+    return _records(SavedTensorRecord, records, rename={"nbytes": "saved_bytes"}, types={"saved_bytes": "Int64"})
+
+
+def evidence(data: CompilationData) -> pd.DataFrame:
+    """One row a reason that a stage gave."""
+    rows = [
+        {"stage": stage.name, "subject": reason.subject, "reason": reason.reason}
+        for stage in data.stages
+        for reason in stage.evidence
+    ]
+    return _frame(["stage", "subject", "reason"], rows, {})
+
+
+def _records(
+    kind: type[Frozen],
+    records: Sequence[Frozen],
+    rename: dict[str, str] | None = None,
+    types: dict[str, str] | None = None,
+) -> pd.DataFrame:
+    names = [(field, (rename or {}).get(field, field)) for field in kind.__struct_fields__]
+    rows = [{name: _cell(getattr(record, field)) for field, name in names} for record in records]
+    bools = {name: "bool" for field, name in names if kind.__annotations__[field] in BOOLS}
+    return _frame([name for _, name in names], rows, {**bools, **(types or {})})
+
+
+def _cell(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _frame(names: list[str], rows: list[dict[str, Any]], types: dict[str, str]) -> pd.DataFrame:
+    import pandas as pd  # half a second, which only a reader of tables should pay
+
+    columns = {}
+    for name in names:
+        column = [row[name] for row in rows]
+        kind: Any = types.get(name, "object" if any(isinstance(cell, tuple) for cell in column) else "str")
+        columns[name] = pd.Series(column, dtype=kind)
+    return pd.DataFrame(columns)
