@@ -161,9 +161,9 @@ class Network:
                 name = f"primals_{2 * layer + (1 if part == 'weight' else 2)}"
                 path = f"blocks.{layer}.{self.inner}.{part}"
                 value = self.value(builder, name, shape)
-                builder.node("p", name, name, [], value, descriptor=f"ParamAOTInput(target='{path}')")
+                builder.node("p", name, name, [], value, descriptor=path)
         last = f"primals_{2 * LAYERS + 1}"
-        builder.node("p", last, last, [], self.value(builder, last, (BATCH, WIDTH)), descriptor="PlainAOTInput(idx=0)")
+        builder.node("p", last, last, [], self.value(builder, last, (BATCH, WIDTH)), descriptor="x")
 
     def forward(self, builder: Builder, decomposed: bool) -> str:
         here = f"primals_{2 * LAYERS + 1}"
@@ -204,7 +204,7 @@ class Network:
 
     def backward(self, builder: Builder, joint: bool) -> list[str]:
         full = (BATCH, WIDTH)
-        builder.node("p", "tangents_1", "tangents_1", [], self.value(builder, "tangents_1", full), descriptor="TangentAOTInput(output=PlainAOTOutput(idx=0))", backward=True)  # noqa: E501
+        builder.node("p", "tangents_1", "tangents_1", [], self.value(builder, "tangents_1", full), descriptor="tangent of out", backward=True)  # noqa: E501
         here, grads = "tangents_1", []
         for layer in reversed(range(LAYERS)):
             n = f"_{layer}" if layer else ""
@@ -237,7 +237,7 @@ class Network:
         out = self.forward(builder, decomposed)
         grads = self.backward(builder, True)
         builder.node("o", "output", "output", [[Ref(out), *map(Ref, grads)]])
-        return builder.snapshot(["PlainAOTOutput(idx=0)", *(f"GradAOTOutput(grad_of=primals_{i + 1})" for i in range(len(grads)))])  # noqa: E501
+        return builder.snapshot(["out", *(f"gradient of primals_{i + 1}" for i in range(len(grads)))])  # noqa: E501
 
     def split(self) -> tuple[events.GraphSnapshot, events.GraphSnapshot, list[str]]:
         saved = [f"add_bias_{layer}" if layer else "add_bias" for layer in range(LAYERS)]
@@ -248,10 +248,11 @@ class Network:
         front.node("o", "output", "output", [[Ref(out), *map(Ref, saved)]])
         back = Builder(self.strings, self.values)
         for name in saved:
-            back.node("p", name, name, [], front.value_of[name], descriptor=f"SavedForBackwardsAOTOutput(of={name})")
+            back.node("p", name, name, [], front.value_of[name], descriptor=f"saved {name}")
         grads = self.backward(back, False)
         back.node("o", "output", "output", [list(map(Ref, grads))])
-        return front.snapshot(["PlainAOTOutput(idx=0)"]), back.snapshot(["GradAOTOutput"] * len(grads)), saved
+        kept = [f"saved {name}" for name in saved]
+        return front.snapshot(["out", *kept]), back.snapshot([f"gradient of primals_{i + 1}" for i in range(len(grads))]), saved
 
 
 STAGES = [  # name, form, summary, microseconds
@@ -377,7 +378,7 @@ def inference(strings: Strings) -> events.CompilationData:
     values: list[events.ValueRecord] = []
     builder = Builder(strings, values)
     base = builder.tensor(("s0", 4))
-    builder.node("p", "arg0_1", "arg0_1", [], base, descriptor="SyntheticBaseAOTInput(base_of=PlainAOTInput(idx=0))")
+    builder.node("p", "arg0_1", "arg0_1", [], base, descriptor="base of a, b")
     values.append(events.ValueRecord("symint", -1, [], [], 0, -1, -1, False, [], strings("s0")))
     line = stack(7, "a.mul_(2); return b[0], a.view(-1)")
     builder.node("f", "sym_size_int", "aten.sym_size.int", [Ref("arg0_1"), 0], len(values) - 1, stack=line)
@@ -385,10 +386,10 @@ def inference(strings: Strings) -> events.CompilationData:
     builder.node("f", "copy_", "aten.copy_.default", [Ref("arg0_1"), Ref("mul")], base, stack=line)
     view = builder.tensor(("4*s0",), storage=base)
     builder.node("f", "view", "aten.view.default", [Ref("mul"), [-1]], view, stack=line)
-    builder.node("f", "scale", "_operator.mul", [Ref("sym_size_int"), 4], -1, stack=line)
+    builder.node("f", "scale", "operator.mul", [Ref("sym_size_int"), 4], -1, stack=line)
     builder.node("f", "full", "aten.full.default", [[Ref("scale")], 1.0], view, kwargs={"dtype": Text("torch.float32"), "pin_memory": False})  # noqa: E501
     builder.node("o", "output", "output", [[Ref("view"), Ref("full"), None]])
-    graph = builder.snapshot(["PlainAOTOutput(idx=0)", "PlainAOTOutput(idx=1)", "PlainAOTOutput(idx=2)"])
+    graph = builder.snapshot(["out[0]", "out[1]", "out[2]"])
     shape: list[int | str] = ["s0", 4]
     return events.CompilationData(
         id="1", name=f"update{MARKUP}", kind="inference", started_unix_ns=1_790_000_001_000_000_000,

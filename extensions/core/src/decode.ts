@@ -7,6 +7,7 @@ import {
   Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, VERSION, type Wire,
 } from "./wire";
 
+const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
 const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 
 export class RecordingError extends Error {}
@@ -136,6 +137,9 @@ function checkIndices(data: RecordingData): void {
   for (const [i, compilation] of data.compilations.entries()) {
     const where = `compilations[${i}]`;
     const values = compilation.values.length;
+    if (compilation.stages.length > MAX_STAGES) {
+      throw new RecordingError(`This recording is damaged: ${where} claims ${compilation.stages.length} stages.`);
+    }
     for (const [j, value] of compilation.values.entries()) {
       within([value.dtype, value.device, value.text], data.strings.length, `${where}.values[${j}]`);
       within(value.parts, values, `${where}.values[${j}].parts`);

@@ -122,8 +122,10 @@ export function parseSource(stack: string): SourceLine | null {
   return lines.length ? { file: "", line: 0, scope: "", code: lines[lines.length - 1]! } : null;
 }
 
+const DEEPEST = 64; // modules in modules
+
 export function parseModules(text: string): ModuleStep[] {
-  return text.split("\n").filter((line) => line !== "").map((line) => {
+  return text.split("\n").filter((line) => line !== "").slice(0, DEEPEST).map((line) => {
     const bar = line.lastIndexOf("|");
     return bar < 0 ? { path: line, type: "" } : { path: line.slice(0, bar), type: line.slice(bar + 1) };
   });

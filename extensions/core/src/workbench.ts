@@ -10,6 +10,7 @@ import { State } from "./state";
 import css from "./styles/workbench.css";
 import { followTheme } from "./theme";
 import { facts } from "./views/facts";
+import { find } from "./views/find";
 import { VIEWS } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
@@ -63,9 +64,10 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });
   const stageHead = h("div", { class: "stage-head" });
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+  const tabLine = h("div", { class: "tab-line" }, tabs, find(state));
   const panel = h("section", { class: "panel", role: "tabpanel" });
   const side = h("aside", { class: "facts", "aria-label": "Selected node" });
-  replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side))));
+  replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabLine, h("div", { class: "content" }, panel, side))));
 
   const parts: Mounted[] = [stages(rail, context), facts(side, context)];
   let view: { id: string; mounted: Mounted } | null = null;
@@ -77,11 +79,19 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
     panel.setAttribute("data-view", id);
     view = { id, mounted: VIEWS.find((candidate) => candidate.id === id)!.mount(panel, context) };
   };
+  const openViewSafely = (): void => {
+    try {
+      openView();
+    } catch (error) {
+      view = null;
+      replace(panel, notice("error", "This view failed.", `${String(error)} The other views still work.`));
+    }
+  };
   const render = (): void => {
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
-    openView();
+    openViewSafely();
   };
   renderHead(head, state, data);
   render();

@@ -12,6 +12,8 @@ export interface Listing {
   readonly lineOf: ReadonlyMap<number, number>; // node -> line, from 0
 }
 
+const LONGEST = 4000; // characters in a line; an editor stumbles over longer ones
+
 const INFIX: Record<string, string> = {
   add: "+", sub: "-", mul: "*", truediv: "/", floordiv: "//", mod: "%", pow: "**", eq: "==", ne: "!=", lt: "<",
   le: "<=", gt: ">", ge: ">=", and_: "&", or_: "|",
@@ -24,7 +26,7 @@ export function listing(recording: Recording, compilation: CompilationData, grap
   const put = (text: string, node = -1): void => {
     if (node >= 0) lineOf.set(node, lines.length);
     for (const line of text.split(/\r\n|[\r\n]/)) {
-      lines.push(line);
+      lines.push(line.length > LONGEST ? `${line.slice(0, LONGEST)} …` : line);
       nodes.push(node);
     }
   };

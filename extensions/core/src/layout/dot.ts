@@ -4,12 +4,13 @@
 import type { LaneInput, LaneLayout, Rectangle } from "./placed";
 
 const POINTS = 72; // graphviz: sizes in inches, positions in points; one point is drawn as one pixel
+const MOST_LETTERS = 34;
 const ROUTED = 160; // up to so many boxes edges are routed around boxes; beyond, straight lines keep it fast
 
 export function toDot(lane: LaneInput): string {
   const number = new Map(lane.boxes.map((box, i) => [box.id, i]));
-  const inside = new Map<string, number[]>();
-  lane.boxes.forEach((box, i) => inside.set(box.cluster, [...(inside.get(box.cluster) ?? []), i]));
+  const inside = indicesBy(lane.boxes.map((box) => box.cluster));
+  const below = indicesBy(lane.clusters.map((cluster) => cluster.parent));
   const out = [
     "digraph {",
     `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=0.36 splines=${lane.boxes.length <= ROUTED} margin=0 ` +
@@ -22,13 +23,13 @@ export function toDot(lane: LaneInput): string {
       const { size } = lane.boxes[i]!;
       out.push(`n${i} [width=${(size.width / POINTS).toFixed(3)} height=${(size.height / POINTS).toFixed(3)}];`);
     }
-    lane.clusters.forEach((child, i) => {
-      if (child.parent !== cluster) return;
-      // The label's place is kept free at the top (graphviz puts it there in either direction).
-      out.push(`subgraph cluster_${i} { margin=12; label="x"; labelloc=t; fontsize=16;`);
-      body(child.id);
+    for (const i of below.get(cluster) ?? []) {
+      // The title's place is kept free at the top, which is the bottom to a graph that is drawn upward.
+      const title = "n".repeat(Math.max(1, Math.min(MOST_LETTERS, lane.clusters[i]!.letters)));
+      out.push(`subgraph cluster_${i} { margin=12; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`);
+      body(lane.clusters[i]!.id);
       out.push("}");
-    });
+    }
   };
   body("");
   for (const { from, to } of lane.edges) {
@@ -37,6 +38,17 @@ export function toDot(lane: LaneInput): string {
   }
   out.push("}");
   return out.join("\n");
+}
+
+/** key -> the indices where it stands. */
+function indicesBy(keys: readonly string[]): Map<string, number[]> {
+  const out = new Map<string, number[]>();
+  keys.forEach((key, i) => {
+    const list = out.get(key);
+    if (list) list.push(i);
+    else out.set(key, [i]);
+  });
+  return out;
 }
 
 interface DotAnswer {

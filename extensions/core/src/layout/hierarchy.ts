@@ -2,7 +2,8 @@
 // crosses the border of a closed module becomes one edge with a count. Forward and backward are kept apart (two
 // lanes), so a module that occurs in both is two boxes. Pure data in, pure data out; nothing here draws.
 
-import type { Graph, ModuleStep, Node } from "../model";
+import { isSaved, isTangent, userName } from "../meaning";
+import { type Graph, type ModuleStep, type Node, referred } from "../model";
 
 export type Lane = "forward" | "backward";
 
@@ -30,6 +31,7 @@ export interface Box {
   readonly group: Group | null; // a closed module, or
   readonly node: number; // a node, else -1
   readonly parent: Group; // the open module around it
+  readonly saved: number; // values in it that the forward hands to the backward
 }
 
 export interface Edge {
@@ -44,7 +46,8 @@ export interface Picture {
   readonly edges: readonly Edge[];
 }
 
-export function hierarchy(graph: Graph): Hierarchy {
+/** `userInputs`: names of inputs that are neither parameter nor buffer; they stay outside of all modules. */
+export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
   const groups = new Map<string, Group>();
   const root = (lane: Lane): Group => {
     const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0 };
@@ -83,7 +86,7 @@ export function hierarchy(graph: Graph): Hierarchy {
     }
     const lane = laneOf(node);
     const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence) ?? [];
-    home[i] = { [lane]: node.op === "p" || node.op === "a" ? inputHome(node, lane, graph, home, roots) : enter(lane, steps) };
+    home[i] = { [lane]: node.op === "p" || node.op === "a" ? inputHome(node, lane, graph, home, roots, userInputs) : enter(lane, steps) };
   }
   home.forEach((lanes, i) => {
     for (const group of Object.values(lanes)) group.nodes.push(i);
@@ -95,14 +98,14 @@ export function hierarchy(graph: Graph): Hierarchy {
 }
 
 function laneOf(node: Node): Lane {
-  return node.backward || /tangent/i.test(node.descriptor) ? "backward" : "forward";
+  return node.backward || isTangent(node.descriptor) ? "backward" : "forward";
 }
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
 function inputHome(
-  node: Node, lane: Lane, graph: Graph, home: readonly { [lane in Lane]?: Group }[], roots: { [lane in Lane]: Group },
+  node: Node, lane: Lane, graph: Graph, home: readonly { [lane in Lane]?: Group }[], roots: { [lane in Lane]: Group }, users: ReadonlySet<string>,
 ): Group {
-  if (/PlainAOTInput|Tangent/.test(node.descriptor)) return roots[lane];
+  if (isTangent(node.descriptor) || users.has(userName(node.descriptor))) return roots[lane];
   let common: Group | null = null;
   for (const user of node.users) {
     const at = home[user]?.[lane];
@@ -148,17 +151,26 @@ export function openTo(tree: Hierarchy, node: number, open: Set<string>): void {
 }
 
 export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>): Picture {
+  const saved = savedValues(graph);
+  const savedIn = new Map<string, number>();
+  for (const node of saved) {
+    const box = boxOf(tree, open, node, laneOf(graph.nodes[node]!));
+    savedIn.set(box, (savedIn.get(box) ?? 0) + 1);
+  }
   const boxes: Box[] = [];
+  const add = (id: string, lane: Lane, group: Group | null, node: number, parent: Group): void => {
+    boxes.push({ id, lane, group, node, parent, saved: savedIn.get(id) ?? 0 });
+  };
   const opened: Group[] = [];
   const walk = (group: Group): void => {
-    for (const node of group.nodes) boxes.push({ id: nodeBox(node, group.lane), lane: group.lane, group: null, node, parent: group });
+    for (const node of group.nodes) add(nodeBox(node, group.lane), group.lane, null, node, group);
     for (const child of group.groups) {
       if (!child.size) continue;
       if (open.has(child.id)) {
         opened.push(child);
         walk(child);
       } else {
-        boxes.push({ id: child.id, lane: child.lane, group: child, node: -1, parent: group });
+        add(child.id, child.lane, child, -1, group);
       }
     }
   };
@@ -167,6 +179,7 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
   const counts = new Map<string, Edge>();
   for (const node of graph.nodes) {
     for (const input of node.inputs) {
+      if (node.op === "o" && saved.has(input)) continue;
       const fromLane = laneOf(graph.nodes[input]!);
       const from = boxOf(tree, open, input, fromLane);
       const to = boxOf(tree, open, node.index, node.op === "o" ? fromLane : laneOf(node));
@@ -186,6 +199,21 @@ export function boxOf(tree: Hierarchy, open: ReadonlySet<string>, node: number, 
   let box = nodeBox(node, group.lane);
   for (let at: Group | null = group; at?.parent; at = at.parent) if (!open.has(at.id)) box = at.id;
   return box;
+}
+
+/** Nodes that are outputs only to be kept for the backward. They are marked rather than wired to the output. */
+function savedValues(graph: Graph): Set<number> {
+  const output = graph.nodes[graph.nodes.length - 1];
+  const list = output?.op === "o" ? output.args[0] : null;
+  if (!output || !Array.isArray(list)) return new Set();
+  const given = new Set<number>();
+  const kept = new Set<number>();
+  list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
+    const node = referred(arg, output.index);
+    if (node >= 0) (isSaved(graph.outputDescriptors[i] ?? "") ? kept : given).add(node);
+  });
+  for (const node of given) kept.delete(node);
+  return kept;
 }
 
 function nodeBox(node: number, lane: Lane): string {

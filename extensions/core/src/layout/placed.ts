@@ -15,7 +15,7 @@ export interface Rectangle extends Size {
 export interface LaneInput {
   readonly upward: boolean; // the backward runs from the bottom to the top, beside the forward that it mirrors
   readonly boxes: readonly { readonly id: string; readonly size: Size; readonly cluster: string }[]; // cluster: id, "" for none
-  readonly clusters: readonly { readonly id: string; readonly parent: string }[]; // outer before inner
+  readonly clusters: readonly { readonly id: string; readonly parent: string; readonly letters: number }[]; // outer before inner; letters of the title
   readonly edges: readonly { readonly from: string; readonly to: string }[];
 }
 

@@ -2,6 +2,8 @@
 
 import { type Child, h } from "../dom";
 
+const MOST_ROWS = 1500;
+
 export interface Column<Row> {
   readonly title: string;
   readonly hint?: string; // what the column means
@@ -18,8 +20,8 @@ export function table<Row>(caption: string, columns: readonly Column<Row>[], row
   // A column that is empty in every row says nothing; it is left out.
   const used = columns.filter((column) => rows.some((row) => !isEmpty(column.cell(row))));
   const head = h("tr", {}, used.map((column) => h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.title)));
-  const body = rows.map((row) => {
-    const cells = used.map((column, i) => h(i === 0 ? "th" : "td", { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) }, column.cell(row)));
+  const body = rows.slice(0, MOST_ROWS).map((row) => {
+    const cells = used.map((column, i) => h(i === 0 ? "th" : "td", { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) }, shaped(column, row)));
     const { onRow } = options;
     const line = h("tr", { class: onRow ? "link" : undefined, tabindex: onRow ? "0" : undefined, "aria-selected": options.selected?.(row) ? "true" : undefined }, cells);
     if (onRow) {
@@ -30,7 +32,17 @@ export function table<Row>(caption: string, columns: readonly Column<Row>[], row
     }
     return line;
   });
-  return h("div", { class: "table" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
+  return h("div", { class: "table" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)),
+    rows.length > MOST_ROWS && h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`));
+}
+
+/** Code is broken only where it is long. */
+function shaped<Row>(column: Column<Row>, row: Row): Child {
+  const cell = column.cell(row);
+  if (column.kind !== "code" || typeof cell !== "string") return cell;
+  const span = h("span", {}, cell);
+  span.style.minWidth = `${Math.min(cell.length, 26)}ch`;
+  return span;
 }
 
 function isEmpty(cell: Child): boolean {

@@ -9,7 +9,7 @@ import { chip } from "../table";
 import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
 
-const WIDE = 900; // pixels from which two columns are readable
+const WIDE = 1200; // pixels from which two columns are readable
 
 export const diff: View = {
   id: "diff",

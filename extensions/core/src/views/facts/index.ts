@@ -89,8 +89,10 @@ function links(state: State, graph: Graph, nodes: readonly number[]): Child {
 function elsewhere(state: State, node: Node): Child {
   if (node.valueIndex < 0) return null;
   const { compilation, recording, selection } = state;
-  const found = compilation.stages.flatMap((stage, i) => [...stage.graphs.keys()].flatMap((role) => {
-    if (i === selection.stage && role === selection.role) return [];
+  const seen = new Set([compilation.stages[selection.stage]?.graphs.get(selection.role)]); // a graph that stages share counts once
+  const found = compilation.stages.flatMap((stage, i) => [...stage.graphs].flatMap(([role, graph]) => {
+    if (seen.has(graph)) return [];
+    seen.add(graph);
     const same = recording.graph(compilation, stage, role)?.nodes.filter((other) => other.valueIndex === node.valueIndex) ?? [];
     const other = same.find(({ name }) => name === node.name) ?? same[0];
     return other ? [{ stage, i, role, other }] : [];

@@ -5,7 +5,7 @@ import { h, svg } from "../../dom";
 import type { Box, Picture } from "../../layout/hierarchy";
 import type { Rectangle } from "../../layout/placed";
 import type { Label } from "./labels";
-import type { Drawing } from "./lanes";
+import { type Drawing, openTitle } from "./lanes";
 
 export interface Actions {
   box(box: Box): void;
@@ -24,7 +24,7 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
   const boxes = new Map<string, SVGGElement>();
   const touching = new Map<string, SVGElement[]>();
   const element = svg("svg", { class: "graph", viewBox: `0 0 ${drawing.width.toFixed(0)} ${drawing.height.toFixed(0)}`, role: "group", "aria-label": "Graph" });
-  element.append(svg("defs", {}, svg("marker", { id: ARROW, viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto-start-reverse" },
+  element.append(svg("defs", {}, svg("marker", { id: ARROW, viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "8", markerHeight: "8", markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" },
     svg("path", { d: "M0.5,1L7,4L0.5,7Z" }))));
   for (const { lane, x, y } of drawing.headings) {
     element.append(svg("text", { class: `heading ${lane}`, x, y, "text-anchor": "middle" }, lane === "forward" ? "forward ↓" : "backward ↑"));
@@ -37,7 +37,7 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
       svg("rect", { width: place.width, height: place.height, rx: 8 }),
       svg("g", { class: "title", role: "button", tabindex: "-1", "aria-label": `Close ${group.label}`, data: { close: group.id }, on: { click: close } },
         svg("rect", { class: "hit", width: place.width, height: 26, rx: 8 }),
-        svg("text", { x: 10, y: 17 }, `▾ ${group.label}`, svg("tspan", { class: "muted" }, group.type && group.type !== group.label ? `  ${group.type}` : "")),
+        svg("text", { x: 10, y: 17 }, fitted(openTitle(group), place.width - 16)),
         svg("title", {}, `${group.path || group.label}: close`))));
   }
   const edges = svg("g", { class: "edges" });
@@ -86,6 +86,12 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
   };
 }
 
+/** As much of a text as there is room for. */
+function fitted(text: string, pixels: number): string {
+  const most = Math.max(3, Math.floor(pixels / 7.2));
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
 function boxShape(box: Box, place: Rectangle, label: Label): SVGGElement {
   const { width, height } = place;
   const module = label.kind === "module";
@@ -93,13 +99,15 @@ function boxShape(box: Box, place: Rectangle, label: Label): SVGGElement {
   const anchor = module ? "start" : "middle";
   return svg("g", {
     class: `box ${label.kind} ${box.lane}`, role: "button", tabindex: "-1", transform: `translate(${place.x.toFixed(1)} ${place.y.toFixed(1)})`,
-    "aria-label": `${label.title} ${label.detail}`, ...(module ? { "aria-expanded": "false" } : {}), data: { box: box.id },
+    "aria-label": `${label.title} ${label.detail}${box.saved ? `, saves ${box.saved} for the backward` : ""}`, ...(module ? { "aria-expanded": "false" } : {}), data: { box: box.id },
   },
     svg("rect", { width, height, rx: label.kind === "input" || label.kind === "output" ? height / 2 : 6 }),
     module && svg("text", { class: "sign", x: 11, y: height / 2 + 4 }, "▸"),
     svg("text", { class: "name", x: left, y: label.detail ? 17 : height / 2 + 4, "text-anchor": anchor }, label.title),
     label.detail && svg("text", { class: "detail", x: left, y: 31, "text-anchor": anchor }, label.detail),
-    svg("title", {}, box.group ? `${box.group.path || box.group.label}: open` : `${label.title} ${label.detail}`));
+    box.saved > 0 && svg("g", { class: "saved", transform: `translate(${width} ${height / 2})` },
+      svg("circle", { r: module ? 8 : 4.5 }), module && svg("text", { y: 3.5, "text-anchor": "middle" }, box.saved)),
+    svg("title", {}, (box.group ? `${box.group.path || box.group.label}: open` : `${label.title} ${label.detail}`) + (box.saved ? ` (saves ${box.saved} for the backward)` : "")));
 }
 
 /** The closest box in the direction of an arrow key; distance aside counts twice. */

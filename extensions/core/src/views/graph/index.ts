@@ -48,7 +48,13 @@ export const graph: View = {
       canvas.scrollTo((place.x + place.width / 2) * zoom - canvas.clientWidth / 2, place.y * zoom - Math.min(canvas.clientHeight / 2, 80));
     };
 
-    const relayout = async (look: string | null): Promise<void> => {
+    const relayout = (look: string | null): void => {
+      lay(look).catch((error: unknown) => {
+        drawn = drawing = null;
+        replace(canvas, notice("error", "The graph could not be laid out.", String(error)));
+      });
+    };
+    const lay = async (look: string | null): Promise<void> => {
       const graph = state.graph;
       if (!graph || !tree) return;
       const mine = ++turn;
@@ -70,11 +76,11 @@ export const graph: View = {
         box(box) {
           if (!box.group) return state.openNode(box.node);
           open.add(box.group.id);
-          void relayout(box.group.id);
+          relayout(box.group.id);
         },
         close(group) {
           for (const id of [...open]) if (id.startsWith(group)) open.delete(id);
-          void relayout(group);
+          relayout(group);
         },
       });
       status.textContent = `${plural(graph.nodes.length, "node")} in ${seen.boxes.length === 1 ? "1 box" : `${seen.boxes.length} boxes`}`;
@@ -106,7 +112,7 @@ export const graph: View = {
         fresh = shown?.role !== graph.role || shown === null;
         if (fresh) drawn = null;
         shown = graph;
-        tree = hierarchy(graph);
+        tree = hierarchy(graph, new Set(state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
         if (!canvas.isConnected) {
           replace(parent, h("div", { class: "bar" }, status, h("span", { class: "spring" }), legend(),
             button("−", "Zoom out", () => setZoom(zoom / 1.25)), button("Fit", "Fit to the view", fit), button("+", "Zoom in", () => setZoom(zoom * 1.25)),
@@ -114,9 +120,9 @@ export const graph: View = {
           replace(canvas, notice("loading", "Laying out the graph …"));
         }
         if (selection.node >= 0) reveal(selection.node);
-        void relayout(selection.node >= 0 ? boxOf(tree, openOf(state, graph, tree), selection.node) : null);
+        relayout(selection.node >= 0 ? boxOf(tree, openOf(state, graph, tree), selection.node) : null);
       } else if (selection.node >= 0 && reveal(selection.node)) {
-        void relayout(boxOf(tree!, openOf(state, graph, tree!), selection.node));
+        relayout(boxOf(tree!, openOf(state, graph, tree!), selection.node));
       } else {
         mark();
       }
@@ -134,7 +140,7 @@ export const graph: View = {
       set.clear();
       for (const id of open ? tree!.groups.keys() : firstOpen(tree!)) set.add(id);
       drawn = null;
-      void relayout(null);
+      relayout(null);
     };
 
     panByDragging(canvas);

@@ -1,8 +1,9 @@
 // What a box says, and how large it must be for that.
 
 import * as format from "../../format";
-import type { Box } from "../../layout/hierarchy";
+import type { Box, Group } from "../../layout/hierarchy";
 import type { Size } from "../../layout/placed";
+import { userName } from "../../meaning";
 import type { Graph, Node } from "../../model";
 import type { State } from "../../state";
 
@@ -25,12 +26,15 @@ export function label(state: State, graph: Graph, box: Box): Label {
   const node = graph.nodes[box.node]!;
   if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
   const type = format.value(state.recording, node.value, state.compilation.values);
-  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(title(node)), clip(type));
+  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(title(node, box.parent)), clip(type));
 }
 
-/** `mm` for aten.mm.default, `attn.weight` for a parameter, else the node's name. */
-function title(node: Node): string {
-  if (node.op === "p") return /['"]([^'"]+)['"]/.exec(node.descriptor)?.[1] ?? node.name;
+/** `mm` for aten.mm.default; for a parameter its name below the module around it; else the node's name. */
+function title(node: Node, around: Group): string {
+  if (node.op === "p") {
+    const path = userName(node.descriptor) || node.name;
+    return around.path && path.startsWith(`${around.path}.`) ? path.slice(around.path.length + 1) : path;
+  }
   if (node.op === "a" || node.op === "m") return node.target;
   const parts = node.target.split(".");
   const last = parts[parts.length - 1]!;

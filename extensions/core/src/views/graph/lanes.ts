@@ -2,12 +2,17 @@
 // it, and what the forward saves for the backward drawn across. Ranking the lanes apart is what keeps large graphs
 // fast and readable: an edge from the first layer to the last gradient would stretch everything between.
 
-import type { Lane, Picture } from "../../layout/hierarchy";
+import type { Group, Lane, Picture } from "../../layout/hierarchy";
 import type { LaneInput, LaneLayout, Rectangle, Size } from "../../layout/placed";
 
 const APART = 96; // pixels between the lanes
 const HEADING = 34;
 const MARGIN = 20;
+
+/** What stands on an open module. */
+export function openTitle(group: Group): string {
+  return `▾ ${group.label}${group.type && group.type !== group.label ? `  ${group.type}` : ""}`;
+}
 
 export interface Route {
   readonly from: string;
@@ -37,7 +42,7 @@ export function lanesOf(picture: Picture, sizes: ReadonlyMap<string, Size>): { l
       input: {
         upward: lane === "backward" && boxes.length < picture.boxes.length,
         boxes: boxes.map((box) => ({ id: box.id, size: sizes.get(box.id)!, cluster: cluster(box.parent) })),
-        clusters: picture.open.filter((group) => group.lane === lane).map((group) => ({ id: group.id, parent: cluster(group.parent!) })),
+        clusters: picture.open.filter((group) => group.lane === lane).map((group) => ({ id: group.id, parent: cluster(group.parent!), letters: openTitle(group).length })),
         edges: picture.edges.filter((edge) => laneOf.get(edge.from) === lane && laneOf.get(edge.to) === lane),
       },
     }];

@@ -17,7 +17,7 @@ export function stages(parent: HTMLElement, { state }: Context): Mounted {
     const longest = Math.max(1, ...compilation.stages.map((stage) => stage.elapsed_ns));
     rows = compilation.stages.map((stage, i) => row(compilation, stage, i, longest));
     rows.forEach((element, i) => element.addEventListener("click", () => state.openStage(i)));
-    replace(parent, h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: step } }, rows));
+    replace(parent, h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: step } }, rows, unfinished(compilation)));
   };
 
   const step = (event: KeyboardEvent): void => {
@@ -57,14 +57,22 @@ function keepInView(rail: HTMLElement, row: HTMLElement): void {
 function row(compilation: CompilationData, stage: StageRecord, index: number, longest: number): HTMLElement {
   const failed = compilation.error?.stage === stage.name;
   const bar = h("i");
-  bar.style.width = `${((100 * stage.elapsed_ns) / longest).toFixed(1)}%`;
+  const share = stage.elapsed_ns / longest;
+  bar.style.width = `${(100 * share).toFixed(1)}%`;
   return h("li", { role: "option", class: `stage${stage.changed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, stage.late && chip("late", "", "ran after the compilation had returned"), failed && chip("failed", "removed")),
     h("span", { class: "time" }, milliseconds(stage.elapsed_ns)),
     h("span", { class: "what" }, stage.summary),
     h("span", { class: "counts" }, nodeCounts(compilation, stage, index)),
-    h("span", { class: "share", "aria-hidden": "true" }, bar));
+    share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
+}
+
+/** A stage that raised returned nothing to record; it is named at the end all the same. */
+function unfinished({ stages: done, error }: CompilationData): HTMLElement | null {
+  if (!error || done.some((stage) => stage.name === error.stage)) return null;
+  return h("li", { class: "stage failed", role: "presentation" }, h("span", { class: "number" }, done.length + 1),
+    h("span", { class: "name" }, error.stage, chip("failed", "removed")), h("span", { class: "what" }, error.type));
 }
 
 /** `forward 210 · backward 340`, with the difference where the stage before had the same graph. */
