@@ -35,6 +35,7 @@ SEED = 42  # what op_db's own functions reseed with; a traced function cannot re
 DETAILS = frozenset({
     "version count",  # eager may bump an input's version counter five times where the candidate does once
     "output version",  # the absolute version counter of an output
+    "idle version bump",  # eager bumps for a write that changes nothing, such as squeeze_() without effect
     "extra version bump",  # the candidate bumps where eager does not (native batch norm hides its write)
     "version sharing",  # whose counter moves when an output is written
     "idle stride",  # the stride of a dimension that has at most one element
@@ -204,6 +205,10 @@ def version(t: torch.Tensor) -> int | None:
     return None if t.is_inference() else t._version
 
 
+def _look(t: torch.Tensor) -> tuple[Any, ...]:
+    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), t.untyped_storage()._cdata
+
+
 class Watched:
     """Tensors with labels: inputs, the bases of inputs, leaves behind them, and (later) outputs."""
 
@@ -287,6 +292,7 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
             watched.add(f"root {k}", t)
     held = dict(watched.tensors)  # everything that existed before the call
     before = {label: version(t) for label, t in held.items()}
+    looks = {label: _look(t) for label, t in held.items()} if action[0] == "call" else {}
     name = " ".join(str(a) for a in action if a != ())
     step, differentiable, flat = "call", (), []
     torch.manual_seed(SEED)
@@ -308,7 +314,8 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
                 describe(facts, label, t, watched)
             for label, t in held.items():
                 now, then = version(t), before[label]
-                facts[f"{label} bumped"] = Fact("version bump", now != then)
+                changed = any(not same(a, b) for a, b in zip(looks[label], _look(t), strict=True))
+                facts[f"{label} bumped"] = Fact("version bump" if changed else "idle version bump", now != then)
                 facts[f"{label} version"] = Fact("version count", None if now is None else now - (then or 0))
                 facts[f"{label} storage size"] = Fact("storage size", t.untyped_storage().nbytes())
             for label, o in outputs.items():
@@ -417,7 +424,7 @@ def differences(eager: Run, other: Run, loose_tuple: bool = False) -> list[Diffe
                 if eager.facts[visible].value != other.facts[visible].value:
                     continue  # already told as a base
             kind = fact.kind
-            if kind == "version bump" and theirs.value:
+            if kind.endswith("version bump") and theirs.value:
                 kind = "extra version bump"
             if kind == "structure" and loose_tuple and _listed(fact.value) == _listed(theirs.value):
                 continue

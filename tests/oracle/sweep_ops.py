@@ -47,6 +47,8 @@ LEFT_OUT = {
     "new_empty_strided": "its values are undefined",
 }
 
+BREADTH = 10  # samples of an op in the first pass
+
 
 def name_of(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
@@ -163,24 +165,28 @@ def walk(options: argparse.Namespace, candidates: list[str]) -> None:
             log.write(json.dumps(row) + "\n")
             log.flush()
 
-        for op in chosen_ops(options.every, options.seed, options.op):
-            name = name_of(op)
-            if f"{name} all" in done:
-                continue
-            if op.name in LEFT_OUT:
-                write({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
-                continue
-            for key, program in Samples(op, options.samples):
-                if key in done:
+        whole = options.samples is None
+        for limit in (BREADTH, None) if whole else (options.samples,):  # every op early, then all the rest
+            for op in chosen_ops(options.every, options.seed, options.op):
+                name = name_of(op)
+                if f"{name} all" in done:
                     continue
-                if until and time.monotonic() > until:
-                    return
-                if isinstance(program, str):
-                    write({"key": key, "skipped": program})
+                if op.name in LEFT_OUT:
+                    write({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
                     continue
-                write({"key": key, "started": True})
-                write({"key": key, **judge_sample(program, candidates)})
-            write({"key": f"{name} all", "op": True})
+                for key, program in Samples(op, limit):
+                    if key in done:
+                        continue
+                    if until and time.monotonic() > until:
+                        return
+                    done[key] = {}
+                    if isinstance(program, str):
+                        write({"key": key, "skipped": program})
+                        continue
+                    write({"key": key, "started": True})
+                    write({"key": key, **judge_sample(program, candidates)})
+                if whole and limit is None:
+                    write({"key": f"{name} all", "op": True})
 
 
 def summary(rows: dict[str, dict[str, Any]], candidates: list[str], show: bool) -> int:
