@@ -593,6 +593,28 @@ def ours_compile(backend: str = "eager") -> Candidate:
     return Candidate(f"aotviz.compile/{backend}", compile)
 
 
+def aot_module(whose: str, simplified: bool = False) -> Candidate:
+    """aot_module or aot_module_simplified, of 'ours' or 'torch'; the function to compile is a module."""
+
+    def compile(module: Function, dynamic: bool) -> Function:
+        if whose == "ours":
+            import aotviz as source
+        else:
+            from torch._functorch import aot_autograd as source  # type: ignore[no-redef]
+        if not simplified:
+            return source.aot_module(module, _boxed, _boxed, partition_fn=_partition("min_cut"))
+        made: list[Function] = []
+
+        def call(*args: Any) -> Any:
+            if not made:
+                made.append(source.aot_module_simplified(module, args, _boxed, _boxed))
+            return made[0](*args)
+
+        return call
+
+    return Candidate(f"{whose}/{'simplified' if simplified else 'module'}", compile, loose_tuple=True)
+
+
 def eager_itself() -> Candidate:
     """The identity: must be equal everywhere, else the harness is at fault."""
     return Candidate("eager", lambda fn, dynamic: fn)
@@ -608,6 +630,10 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
     "torch-default": lambda: torch_aot("default"),
     "torch-keep": lambda: torch_aot(keep_mutations=True),
     "torch-compile": torch_compile,
+    "ours-module": lambda: aot_module("ours"),
+    "torch-module": lambda: aot_module("torch"),
+    "ours-simplified": lambda: aot_module("ours", simplified=True),
+    "torch-simplified": lambda: aot_module("torch", simplified=True),
     "eager": eager_itself,
 }
 

@@ -30,6 +30,7 @@ from pathlib import Path
 import torch
 
 from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
+from .modules import MODULES
 from .programs import PROGRAMS
 from .strategy import Drawn, from_seed, from_source, shrink
 
@@ -99,7 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(report(drawn.program, judge_all(drawn.program, drawn.expected, candidates)))
         return 0
     if options.table is not None:
-        chosen = [p for p in PROGRAMS.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
+        table = MODULES if "module" in names[0] or "simplified" in names[0] else PROGRAMS
+        chosen = [p for p in table.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
         return sweep(options, candidates, ((p, expect(p)) for p in chosen))
     indices = range(options.start, options.start + options.n)
     drawn = (from_seed(options.seed, index) for index in indices)

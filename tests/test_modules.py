@@ -1,0 +1,33 @@
+"""aot_module and aot_module_simplified against eager and torch's own, on the table of modules."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle import compare
+from tests.oracle.compare import judge
+from tests.oracle.fuzz import worse
+from tests.oracle.modules import MODULES
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_eager_modules_equal_themselves(name):
+    verdict = judge(MODULES[name], compare.eager_itself())
+    assert verdict.status == "equal", str(verdict)
+
+
+@pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
+@pytest.mark.parametrize("simplified", [False, True], ids=["aot_module", "aot_module_simplified"])
+@pytest.mark.parametrize("name", MODULES)
+def test_our_modules_equal_eager_wherever_torchs_do(name, simplified):
+    expected = compare.expect(MODULES[name])
+    ours = judge(MODULES[name], compare.aot_module("ours", simplified), expected)
+    theirs = judge(MODULES[name], compare.aot_module("torch", simplified), expected)
+    assert not worse(ours, theirs), f"ours: {ours}\ntorch: {theirs}"
+
+
+@pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
+@pytest.mark.parametrize("simplified", [False, True], ids=["aot_module", "aot_module_simplified"])
+def test_a_modules_moving_average_gives_eagers_gradients(simplified):
+    verdict = judge(MODULES["moving_average"], compare.aot_module("ours", simplified))
+    assert verdict.status in ("equal", "details"), str(verdict)
