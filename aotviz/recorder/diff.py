@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
     from aotviz.recorder.graphs import Graph, Node
 
-COLUMNS = ("change", "by", "value_id", "role_before", "name_before", "target_before", "role_after", "name_after", "target_after")
+COLUMNS = (
+    "change",
+    "by",
+    "value_id",
+    "role_before",
+    "name_before",
+    "target_before",
+    "role_after",
+    "name_after",
+    "target_after",
+)
 
 
 @dataclass(frozen=True)

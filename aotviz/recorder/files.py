@@ -96,7 +96,9 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise RecordingError(f"{target}: can't be written ({reason}). Choose a folder that you can write to.") from error
+        raise RecordingError(
+            f"{target}: can't be written ({reason}). Choose a folder that you can write to."
+        ) from error
 
 
 def _umask() -> int:

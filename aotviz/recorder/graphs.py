@@ -16,7 +16,7 @@ from aotviz.recorder.listing import listing
 from aotviz.recorder.sources import SourceLine, innermost
 
 if TYPE_CHECKING:
-    import graphviz
+    import graphviz  # type: ignore[import-untyped]
     import pandas as pd
 
 OPS = {
@@ -167,7 +167,7 @@ class Graph:
             "dtype": [self.text(node.value.dtype) if node.value else "" for node in self.rows],
             "shape": [_tuple(node.value, "shape") for node in self.rows],
             "stride": [_tuple(node.value, "stride") for node in self.rows],
-            "storage_offset": [node.value.offset if _is_tensor(node.value) else None for node in self.rows],
+            "storage_offset": [_offset(node.value) for node in self.rows],
             "device": [self.text(node.value.device) if node.value else "" for node in self.rows],
             "requires_grad": [bool(node.value and node.value.requires_grad) for node in self.rows],
             "storage_group": [node.value.storage if node.value else -1 for node in self.rows],
@@ -203,7 +203,7 @@ class Graph:
         if isinstance(arg, list):
             if arg[0] == "L":
                 return "[" + ", ".join(self._argument(part, index, names, inputs) for part in arg[1:]) + "]"
-            source = index - arg[0]
+            source: int = index - arg[0]
             inputs[source] = None
             return names[source]
         if isinstance(arg, dict):
@@ -230,9 +230,9 @@ _DTYPES: dict[str, Any] = {
 }
 
 
-def _is_tensor(value: ValueRecord | None) -> bool:
-    return value is not None and value.kind == "tensor"
+def _offset(value: ValueRecord | None) -> int | str | None:
+    return value.offset if value is not None and value.kind == "tensor" else None
 
 
 def _tuple(value: ValueRecord | None, field: str) -> tuple[int | str, ...] | None:
-    return tuple(getattr(value, field)) if _is_tensor(value) else None
+    return tuple(getattr(value, field)) if value is not None and value.kind == "tensor" else None

@@ -15,9 +15,7 @@ from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, Graph
 from aotviz.recorder.strings import StringTable
 
 
-def merge(
-    parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str, str], dropped: int
-) -> RecordingData:
+def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str, str], dropped: int) -> RecordingData:
     """One recording of compilations that each come with their own texts."""
     table = StringTable()
     compilations = []
@@ -45,7 +43,9 @@ def _graph(graph: GraphSnapshot, new: list[int]) -> GraphSnapshot:
         name=[new[i] for i in graph.name],
         target=[new[i] for i in graph.target],
         args=[[_argument(arg, new) for arg in args] for args in graph.args],
-        kwargs={index: {key: _argument(arg, new) for key, arg in named.items()} for index, named in graph.kwargs.items()},
+        kwargs={
+            index: {key: _argument(arg, new) for key, arg in named.items()} for index, named in graph.kwargs.items()
+        },
         stack=[new[i] for i in graph.stack],
         module=[new[i] for i in graph.module],
         descriptor={index: new[i] for index, i in graph.descriptor.items()},

@@ -53,7 +53,8 @@ class SnapshotWriter:
 
     def __init__(self, strings: StringTable | None = None) -> None:
         self.strings = strings or StringTable()
-        self.values: list[ValueRecord] = []
+        self._new_values: list[ValueRecord] = []
+        self._storage_of: list[int] = []  # of each value: its storage group
         self._by_id: dict[int, int] = {}  # id of a kept value -> its number
         self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._tuples: dict[tuple[int, ...], int] = {}
@@ -146,11 +147,15 @@ class SnapshotWriter:
         elif isinstance(example, (tuple, list)):
             return self._tuple(example)
         else:
-            number = len(self.values)
-            self.values.append(self._tensor(example) if isinstance(example, torch.Tensor) else self._scalar(example))
+            number = self._new(self._tensor(example) if isinstance(example, torch.Tensor) else self._scalar(example))
         self._by_id[key] = number
         self._kept.append(example)
         return number
+
+    def take_values(self) -> list[ValueRecord]:
+        """The records of the values met since the last time, in the order of their numbers."""
+        taken, self._new_values = self._new_values, []
+        return taken
 
     def release(self) -> None:
         """Let go of every traced value; from now on an identity holds only while its value lives elsewhere."""
@@ -192,6 +197,11 @@ class SnapshotWriter:
 
         return encode
 
+    def _new(self, record: ValueRecord) -> int:
+        self._new_values.append(record)
+        self._storage_of.append(record.storage)
+        return len(self._storage_of) - 1
+
     def _tensor(self, tensor: torch.Tensor) -> ValueRecord:
         try:
             stride, offset = sizes(tensor.stride()), size(tensor.storage_offset())
@@ -224,13 +234,12 @@ class SnapshotWriter:
         parts = tuple([NONE if part is None else self.value(part) for part in examples])
         number = self._tuples.get(parts)
         if number is None:
-            number = self._tuples[parts] = len(self.values)
-            self.values.append(without_tensor("tuple", parts=list(parts)))
+            number = self._tuples[parts] = self._new(without_tensor("tuple", parts=list(parts)))
         return number
 
     def _rejoin_storage(self, tensor: torch.Tensor, number: int) -> None:
         try:
-            self._storages.setdefault(snapshotting.storage_key(tensor), self.values[number].storage)
+            self._storages.setdefault(snapshotting.storage_key(tensor), self._storage_of[number])
         except (RuntimeError, NotImplementedError):
             pass
 
@@ -292,9 +301,13 @@ def describe(descriptor: Any) -> str:
 
     Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
     """
-    if type(descriptor).__str__ is object.__str__ and hasattr(descriptor, "expr"):
+    if _has_plain_str(descriptor) and hasattr(descriptor, "expr"):
         return str(descriptor.expr())
     return str(descriptor)
+
+
+def _has_plain_str(thing: Any) -> bool:
+    return "__str__" not in {name for kind in type(thing).__mro__[:-1] for name in vars(kind)}
 
 
 def target_name(target: Any) -> str:
@@ -342,7 +355,15 @@ def module_lines(modules: dict[str, Any]) -> str:
     """
     lines = []
     for path, kind in modules.values():
-        path = path.removeprefix("L['self']").removeprefix("L__self__").lstrip("._")
         name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
-        lines.append(f"{path}|{name}".replace("\n", " "))
+        lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
     return "\n".join(lines)
+
+
+def module_path(path: str) -> str:
+    """A module's path as the user would write it, whatever prefix a tracer gave it.
+
+    >>> module_path("L['self'].h.0"), module_path("L['self']"), module_path("h.0")
+    ('h.0', '', 'h.0')
+    """
+    return path.removeprefix("L['self']").removeprefix("L__self__").lstrip("._")

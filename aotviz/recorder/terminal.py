@@ -53,7 +53,9 @@ def stages(data: CompilationData) -> str:
     for stage in data.stages:
         after = {role: len(data.graphs[index].op) for role, index in stage.graphs.items()} or before
         nodes = (sum(before.values()) or "", sum(after.values()) or "")
-        rows.append((stage.name, f"{stage.elapsed_ns / 1e6:.1f}", *nodes, ("late: " if stage.late else "") + stage.summary))
+        rows.append(
+            (stage.name, f"{stage.elapsed_ns / 1e6:.1f}", *nodes, ("late: " if stage.late else "") + stage.summary)
+        )
         before = after
     return table(("stage", "ms", "nodes before", "after", "what changed"), rows)
 
@@ -87,7 +89,7 @@ def saved(data: CompilationData) -> str:
     return f"{len(data.saved_tensors)} values kept for the backward: {sum(known):,} bytes{extra}; {donated} donated"
 
 
-def _special(noun: str, header: Sequence[str], rows: list[tuple[str, ...]], total: int) -> str:
+def _special(noun: str, header: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
     if not total:
         return ""
     plain = total - len(rows)

@@ -1,0 +1,263 @@
+"""Watches the pipeline and writes down what each stage got, gave and decided.
+
+No stage calls it: the loop in pipeline.py tells it before and after each one, so that a stage that is added
+tomorrow is recorded tomorrow. One Recorder sees one compilation. It takes a snapshot of a form's graphs when the
+stage ends, because later passes edit graphs in place, and skips a graph that it has seen in the same state.
+
+It must never be the reason that a program fails. Whatever goes wrong in here is warned about once, and that
+compilation is no longer recorded; with `strict`, or where the options ask for debugging, it raises instead.
+
+Note [Is it the same graph]
+A graph object may be edited between two looks at it (an open trace grows while stages run). Comparing all of it is
+as dear as a snapshot, so it is compared by a fingerprint: for each node, the identities of the node, of its
+argument tuples (FX makes new ones at each edit) and of its value. Two snapshots of equal content, from different
+objects, are found equal by their packed bytes, and kept once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
+
+from torch import fx
+
+from aotviz.ir.forms import Form, GraphCall, Program, Split, TracedCall
+from aotviz.recorder import records, summaries
+from aotviz.recorder.events import ErrorRecord, StageRecord
+from aotviz.recorder.snapshot import SnapshotWriter
+from aotviz.recorder.store import CompilationLog, Store
+from aotviz.recorder.strings import clean
+
+P = ParamSpec("P")
+
+
+def harmless(method: Callable[P, None]) -> Callable[P, None]:
+    """A method of Recorder that holds its lock, and whose failure ends the recording and nothing else."""
+
+    @wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        recorder: Any = args[0]
+        with recorder.lock:
+            if recorder.broken:
+                return
+            try:
+                method(*args, **kwargs)
+            except Exception as error:
+                recorder.broken = True
+                recorder.writer.release()
+                if recorder.strict:
+                    raise
+                _warn(error)
+
+    return guarded
+
+
+class Recorder:
+    """An Observer of the pipeline that puts what it sees into one or more stores.
+
+    `strict` makes its own failures raise. `late()` gives the observer for work after the compilation has returned;
+    both may be used from any thread.
+    """
+
+    def __init__(self, *stores: Store, strict: bool = False) -> None:
+        self.lock = threading.RLock()
+        self.stores = stores
+        self.strict = strict
+        self.broken = False
+        self.writer = SnapshotWriter()
+        self.log: CompilationLog | None = None
+        self._started_ns = time.perf_counter_ns()
+        self._reasons = records.ReasonBook()
+        self._seen: dict[int, tuple[fx.Graph, int, int]] = {}  # id of a graph -> it, its fingerprint, its number
+        self._sizes: dict[int, int] = {}  # graph's number -> nodes
+        self._graphs: dict[str, int] = {}  # of the last form that had any
+        self._recorded: set[int] = set()  # graphs that some stage's record refers to
+        self._began_ns = 0  # when the running stage began
+        self._call_seen: tuple[object, ...] = ()
+
+    def late(self) -> Observed:
+        """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
+        return Observed(self, is_late=True)
+
+    def before(self, stage: str, argument: Form) -> None:
+        self._before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        self._after(stage, argument, result, elapsed_ns, False)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        self._failed(stage, argument, error, False)
+
+    def close(self) -> None:
+        """End the compilation: nothing of torch is kept alive from here on. A finished program does this itself."""
+        self._close()
+
+    @harmless
+    def _before(self, stage: str, argument: Form) -> None:
+        self.strict = self.strict or argument.options.debug
+        if self.log is None:
+            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings)
+            for store in self.stores:
+                store.add(self.log)
+        self._began_ns = self._now()
+        graphs = self._snapshots(argument)
+        if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
+            what = "replaced from outside" if self._recorded else "what the run starts from"
+            form = type(argument).__name__
+            self._record(StageRecord("given", form, what, True, False, self._began_ns, 0, graphs, [], {}))
+
+    @harmless
+    def _after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool) -> None:
+        assert self.log is not None, "after() without before()"
+        before = self._graphs
+        graphs = self._snapshots(result)
+        same = graphs == before or not graphs
+        evidence = self._reasons.add(result.evidence if result.evidence is not argument.evidence else ())
+        record = StageRecord(
+            name=clean(stage),
+            form=type(result).__name__,
+            summary=clean(summaries.summary(argument, result, self._count(before), self._count(graphs), same)),
+            changed=summaries.changed(argument, result),
+            late=is_late,
+            started_ns=max(0, self._now() - elapsed_ns),
+            elapsed_ns=elapsed_ns,
+            graphs=graphs,
+            evidence=evidence,
+            code={clean(name): clean(text) for name, text in summaries.texts(result).items()},
+        )
+        self._record(record)
+        self._facts(result)
+        if is_late or isinstance(result, Program):
+            self._close()
+
+    @harmless
+    def _failed(self, stage: str, argument: Form, error: BaseException, is_late: bool) -> None:
+        assert self.log is not None, "failed() without before()"
+        message = clean(str(error))
+        self._record(
+            StageRecord(
+                name=clean(stage),
+                form=type(argument).__name__,
+                summary=clean(f"failed: {type(error).__name__}"),
+                changed=False,
+                late=is_late,
+                started_ns=self._began_ns,
+                elapsed_ns=self._now() - self._began_ns,
+                graphs={},
+                evidence=[],
+                code={},
+            )
+        )
+        self.log.facts(error=ErrorRecord(clean(stage), type(error).__name__, message))
+        self._close()
+
+    @harmless
+    def _close(self) -> None:
+        self.writer.release()
+        self._seen.clear()
+        self._call_seen = ()
+        for store in self.stores:
+            store.trim()
+
+    def _record(self, record: StageRecord) -> None:
+        assert self.log is not None
+        self._graphs = record.graphs or self._graphs
+        self._recorded.update(record.graphs.values())
+        self.log.values(self.writer.take_values())
+        self.log.stage(record)
+
+    def _facts(self, form: Form) -> None:
+        """Tables about the compilation as a whole, written anew when what they are read off has changed."""
+        assert self.log is not None
+        training = records.is_training(form)
+        if training is not None:
+            self.log.facts(kind="training" if training else "inference")
+        call = form.lowered if isinstance(form, Program) else form
+        if isinstance(call, TracedCall):
+            key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs)
+            first_look = not isinstance(call, GraphCall) and [*map(id, key)] != [*map(id, self._call_seen)]
+            if first_look or isinstance(form, Program):  # at the end once more, with every stage's reasons
+                self._call_seen = key
+                self.log.facts(inputs=records.inputs(call, self._reasons), outputs=records.outputs(call, self._reasons))
+        if isinstance(form, Split):
+            self.log.facts(saved=records.saved_tensors(form))
+        if isinstance(form, Program):
+            self.log.facts(wrapper=records.wrapper(form))
+
+    def _snapshots(self, form: Form) -> dict[str, int]:
+        """Role -> number of each graph of a form."""
+        return {clean(role): self._snapshot(graph) for role, graph in summaries.graphs(form).items()}
+
+    def _snapshot(self, graph: Any) -> int:
+        assert self.log is not None
+        graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
+        mark = fingerprint(graph)
+        known = self._seen.get(id(graph))
+        if known is not None and known[1] == mark:
+            return known[2]
+        number = self.log.graph(self.writer.graph(graph))
+        self._seen[id(graph)] = (graph, mark, number)
+        self._sizes[number] = len(graph.nodes)
+        return number
+
+    def _count(self, graphs: Mapping[str, int]) -> dict[str, int]:
+        return {role: self._sizes[number] for role, number in graphs.items()}
+
+    def _now(self) -> int:
+        return time.perf_counter_ns() - self._started_ns
+
+
+class Observed:
+    """A view of a Recorder that says when the work ran."""
+
+    def __init__(self, recorder: Recorder, is_late: bool) -> None:
+        self._recorder = recorder
+        self._is_late = is_late
+
+    def before(self, stage: str, argument: Form) -> None:
+        self._recorder._before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        self._recorder._after(stage, argument, result, elapsed_ns, self._is_late)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        self._recorder._failed(stage, argument, error, self._is_late)
+
+    def late(self) -> Observed:
+        return self
+
+
+def fingerprint(graph: fx.Graph) -> int:
+    """Differs, as good as surely, after any edit of the graph (Note [Is it the same graph])."""
+    parts: list[int] = []
+    for node in graph.nodes:
+        meta = node.meta
+        parts += (id(node), id(node.args), id(node.kwargs), id(meta.get("val")), id(meta.get("desc")))
+    return hash(tuple(parts))
+
+
+def _name(form: Form) -> str:
+    return clean(str(getattr(form, "name", "") or type(form).__name__))
+
+
+def _options(form: Form) -> dict[str, str]:
+    return {clean(str(name)): clean(str(text)) for name, text in form.options.as_text().items()}
+
+
+_warned = False
+
+
+def _warn(error: Exception) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"aotviz could not record this compilation ({type(error).__name__}: {error}); it goes on unrecorded. "
+            "Please report this; options debug=True shows where it happened.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

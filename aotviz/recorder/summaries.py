@@ -1,0 +1,125 @@
+"""What a stage changed, in one sentence, worked out from the form it got and the form it gave.
+
+Stages don't describe themselves: a sentence that is read off the forms can't disagree with them, and holds for a
+stage that somebody adds tomorrow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from aotviz.ir.forms import (
+    FlatCall,
+    Form,
+    JointCall,
+    LoweredBackward,
+    LoweredGraph,
+    LoweredSplit,
+    Program,
+    Split,
+    TracedCall,
+)
+from aotviz.ir.metadata import OutputType
+from aotviz.recorder.records import nbytes
+
+Counts = Mapping[str, int]  # role -> nodes
+
+
+def changed(argument: Form, result: Form) -> bool:
+    """Whether the stage returned anything but what it was given, reasons aside."""
+    if type(argument) is not type(result):
+        return True
+    names = (field.name for field in fields(result) if field.name not in ("evidence", "options"))
+    return any(getattr(argument, name) is not getattr(result, name) for name in names)
+
+
+def summary(argument: Form, result: Form, before: Counts, after: Counts, same_graphs: bool) -> str:
+    """One sentence; the graph's sizes come last."""
+    if not changed(argument, result):
+        return "nothing to do"
+    parts = [part for part in (_facts(argument, result), _graphs(before, after, same_graphs)) if part]
+    return "; ".join(parts) or f"{type(argument).__name__} to {type(result).__name__}"
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "input"), counted(3, "input")
+    ('1 input', '3 inputs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _facts(argument: Form, result: Form) -> str:
+    if isinstance(result, Program):
+        return f"a wrapper of {counted(len(result.source.splitlines()), 'line')}"
+    if isinstance(result, (LoweredSplit, LoweredGraph)):
+        later = "; the backward is compiled when it is first needed" if isinstance(result, LoweredSplit) else ""
+        return f"compiled by {result.options.backend}{later}"
+    if isinstance(result, LoweredBackward):
+        return f"compiled by {result.options.backend}: {result.reason}"
+    if isinstance(result, Split):
+        return _saved(argument, result)
+    if isinstance(result, JointCall) and not isinstance(argument, JointCall):
+        return f"gradients traced for {counted(len(result.tangents), 'tangent')}"
+    if isinstance(result, TracedCall):
+        return _calls(argument, result)
+    if isinstance(result, FlatCall):
+        kinds = Counter(
+            type(d).__name__.removesuffix("Input").replace("Plain", "argument").lower() for d in result.descriptors
+        )
+        return f"{counted(len(result.args), 'flat input')}: " + ", ".join(counted(n, kind) for kind, n in kinds.items())
+    return ""
+
+
+def _calls(argument: Form, result: TracedCall) -> str:
+    """What became known of a call, or how its calling convention changed."""
+    if not isinstance(argument, TracedCall):
+        mutated = sum(info.mutated for info in result.meta.input_info)
+        aliases = sum(info.output_type is not OutputType.non_alias for info in result.meta.output_info)
+        return (
+            f"{counted(mutated, 'mutated input')}, {counted(len(result.outputs), 'output')}"
+            f"{f' ({aliases} aliased)' if aliases else ''}"
+        )
+    if len(result.graph_inputs) != len(argument.graph_inputs) or len(result.rewrites) != len(argument.rewrites):
+        return f"{len(argument.graph_inputs)} to {counted(len(result.graph_inputs), 'graph input')}"
+    return ""
+
+
+def _saved(argument: Form, result: Split) -> str:
+    if isinstance(argument, Split):
+        donated = sum(saved.donated for saved in result.saved)
+        return f"{donated} of {counted(len(result.saved), 'saved value')} donated to the backward"
+    sizes = [0 if saved.is_symbol else nbytes(saved.value) for saved in result.saved]
+    known = [size for size in sizes if size is not None]
+    text = f"{counted(len(result.saved), 'value')} saved for the backward, {sum(known):,} bytes"
+    return text if len(known) == len(sizes) else f"{text} and {len(sizes) - len(known)} of symbolic size"
+
+
+def _graphs(before: Counts, after: Counts, same: bool) -> str:
+    """E.g. "joint: 442 to 430 nodes", "joint of 442 nodes cut into forward 254, backward 265"."""
+    if not after or same:
+        return ""
+    if before.keys() == after.keys():
+        return ", ".join(f"{role}: {before[role]:,} to {counted(after[role], 'node')}" for role in after)
+    now = ", ".join(f"{role} {count:,}" for role, count in after.items())
+    if not before:
+        return f"graph: {now} nodes"
+    return f"{', '.join(f'{role} {count:,}' for role, count in before.items())} nodes to {now}"
+
+
+def texts(form: Form) -> dict[str, str]:
+    """The form's other texts, e.g. the wrapper's source, by name."""
+    return {str(name): str(text) for name, text in _mapping(form, "texts").items()}
+
+
+def graphs(form: Form) -> dict[str, Any]:
+    """The form's graphs by role."""
+    return dict(_mapping(form, "graphs"))
+
+
+def _mapping(form: Form, name: str) -> Mapping[str, Any]:
+    found = getattr(form, name, {})
+    return found if isinstance(found, Mapping) else {}
