@@ -6,4 +6,30 @@ does not need torch.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "compile": "aotviz.compiled",
+    "trace_stages": "aotviz.stepping",
+    "aot_function": "aotviz.api",
+    "aot_module": "aotviz.api",
+    "aot_module_simplified": "aotviz.api",
+    "record": "aotviz.sessions",
+    "load": "aotviz.recorder.recording",
+    "Recording": "aotviz.recorder.recording",
+    "RecordingError": "aotviz.recorder.recording",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aotviz' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aotviz.ir import verify
-from aotviz.ir.forms import Form, TracedCall
+from aotviz.ir.forms import Form, LoweredSplit, Program, TracedCall
 from aotviz.stages import (
     dedupe,
     donate,
@@ -136,7 +136,26 @@ def tail_for(call: TracedCall) -> tuple[Stage, ...]:
     return (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
 
 
-def compile_request(request: Form, observer: Observer) -> Any:
+def compile_request(request: Form, observer: Observer) -> Program:
     """A Request to a Program, through the list that fits it."""
-    prepared = run(PREPARE, request, observer)
-    return run(tail_for(prepared), prepared, observer)
+    return resume(run(PREPARE, request, observer), observer)
+
+
+def resume(call: TracedCall, observer: Observer) -> Program:
+    """Go on from PREPARE's result to a Program, its late work under the same observer."""
+    program: Program = run(tail_for(call), call, observer)
+    return settle(program, observer)
+
+
+def settle(program: Program, observer: Observer) -> Program:
+    """Tie a program's late work to the loop: the backward that is compiled on first use is a stage like any other.
+
+    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow.
+    """
+    lowered = program.lowered
+    if isinstance(lowered, LoweredSplit):
+        late = observer.late()
+        lowered.backward.compile = lambda request: run(BACKWARD, request, late)
+        if any(saved.is_symbol for saved in lowered.saved):
+            lowered.backward(False)
+    return program

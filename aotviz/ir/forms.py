@@ -16,7 +16,7 @@ for what its stage decided (`evidence`) and the graphs that a person would look 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
@@ -35,11 +35,17 @@ class Reason:
 class Emitter(Protocol):
     """Where a rewrite writes its lines of the generated wrapper (`runtime/codegen.py`)."""
 
-    user_inputs: list[str]  # variable of each of the user's flat inputs
-
     def line(self, text: str, fact: str = "", subject: str = "") -> None: ...
     def bind(self, hint: str, value: Any) -> str: ...
     def fresh(self, hint: str) -> str: ...
+    def member(self, index: int, variable: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """Stands in a traced output for an input that a rewrite took out of the graph's own inputs."""
+
+    index: int  # among the inputs before the rewrite
 
 
 class Rewrite(Protocol):
@@ -130,7 +136,32 @@ class TracedCall(FlatCall):
 
     @property
     def graphs(self) -> Mapping[str, Any]:
-        return {"forward": self.forward.trace.graph}
+        return {"forward": self.forward.graph()}
+
+    def retraced(
+        self,
+        forward: Any,
+        graph_inputs: tuple[InputDescriptor, ...],
+        static_inputs: tuple[int, ...],
+        rewrite: Rewrite,
+        evidence: tuple[Reason, ...],
+    ) -> TracedCall:
+        """This call with another calling convention, whose run is `forward`."""
+        meta = replace(
+            self.meta,
+            input_info=forward.input_info,
+            output_info=forward.output_info,
+            num_intermediate_bases=len(forward.bases),
+            static_input_indices=static_inputs,
+        )
+        return replace(
+            self,
+            forward=forward,
+            meta=meta,
+            graph_inputs=graph_inputs,
+            rewrites=(*self.rewrites, rewrite),
+            evidence=evidence,
+        )
 
     @property
     def needs_gradients(self) -> bool:
@@ -238,6 +269,9 @@ class Split(JointGraph):
 
 class BackwardSource(Protocol):
     """Gives the compiled backward on first use; `keep` asks for one that leaves the saved tensors intact."""
+
+    donates: bool
+    compile: Callable[[Any], Any]
 
     def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
 

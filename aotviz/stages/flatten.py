@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
+from aotviz.torch_private import pytree
 
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request

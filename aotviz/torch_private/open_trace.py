@@ -33,6 +33,8 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
+from aotviz.torch_private.modules import lazy_graph_module
+
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -163,7 +165,7 @@ class OpenTrace:
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), not yet compiled to Python."""
-        return fx.GraphModule(self.tracer.root, graph)
+        return lazy_graph_module(self.tracer.root, graph)
 
     def functional(self, value: Any) -> Any:
         """A functional tensor around a fake one; anything else as it is."""

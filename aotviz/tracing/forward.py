@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
+from aotviz.torch_private import pytree
 
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo
 from aotviz.torch_private import functional
 from aotviz.torch_private.fakes import rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack
+from aotviz.ir.graphs import prefix
 from aotviz.tracing import facts
 
 
@@ -76,6 +77,11 @@ class ForwardTrace:
         )
         self.output_info: tuple[OutputAliasInfo, ...]
         self.output_info, self.bases = facts.of_outputs(self.trace, args, self.outputs, self.input_info)
+
+    def graph(self) -> Any:
+        """The forward's nodes, without what a later stage traced behind them."""
+        graph = self.trace.graph
+        return prefix(graph, self.forward_length) if len(graph.nodes) != self.forward_length else graph
 
     def take(self) -> ForwardTrace:
         """This trace, to be continued; a fresh one for whoever comes second."""

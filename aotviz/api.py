@@ -1,0 +1,270 @@
+"""The front doors: compile a function or module, or drop in for torch's `aot_function` and its siblings.
+
+Each makes a `Request` and sends it down the pipeline. What differs between them is only how the program is called:
+with the user's own arguments or with one flat list, once for all calls or again for each new kind of call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from aotviz import pipeline
+from aotviz.ir.forms import Program, Request
+from aotviz.options import Options
+from aotviz.requests import graph_request, request_for
+from aotviz.sessions import Session
+from aotviz.torch_private import versions
+from aotviz.torch_private.partitioners import default_partition
+
+versions.check()
+
+
+def nop(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A compiler that runs the graph as it is."""
+    forward = graph_module.forward
+
+    def run(args: list[Any]) -> Any:
+        values = list(args)
+        args.clear()
+        return forward(*values)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def compile_program(request: Request, watching: Session) -> Program:
+    """Send a request down the pipeline, its late work under the same observer."""
+    observer = watching.observer()
+    program: Program = pipeline.compile_request(request, observer)
+    watching.programs.append(program)
+    return program
+
+
+def _options(
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None,
+    inference_compiler: Callable[..., Any] | None,
+    partition_fn: Callable[..., Any],
+    **others: Any,
+) -> Options:
+    for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
+        if not callable(value):
+            raise TypeError(f"{name} must be callable, and is {value!r}")
+    return Options(
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler or fw_compiler,
+        inference_compiler=inference_compiler or fw_compiler,
+        partition_fn=partition_fn,
+        backend=str(getattr(fw_compiler, "__name__", "custom")),
+        **others,
+    )
+
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Any] | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Callable[..., Any] | None = None,
+    *,
+    dynamic: bool = False,
+    enable_log: bool = True,
+    disable_functionalization: bool = False,
+    record: bool = True,
+    debug: bool = False,
+    _disable_torch_fn_metadata_mode: bool = False,
+) -> Callable[..., Any]:
+    """torch's `aot_function`, through our pipeline: compiled at the first call, for all calls of that kind.
+
+    The result has `.recording`, `.program` and `.source` once it has been called.
+
+    Args:
+        fn: takes and returns any pytrees of tensors.
+        fw_compiler: `(graph_module, example_inputs) -> callable` for the forward.
+        bw_compiler: the same for the backward; `fw_compiler` if None.
+        partition_fn: cuts the joint graph in two.
+        decompositions: operator -> function that it is traced as.
+        num_params_buffers: so many leading inputs are parameters or buffers: static shapes, static memory.
+        keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
+        inference_compiler: for a call that needs no gradients; `fw_compiler` if None.
+        dynamic: trace with symbolic sizes.
+        enable_log: accepted for torch's sake; recordings serve instead of logs.
+        record: keep a recording of each stage.
+        debug: verify every form at every stage boundary.
+
+    Raises:
+        NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
+
+    >>> import torch
+    >>> f = aot_function(lambda x: x.sin().cos(), nop)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> bool((f(x) == x.sin().cos()).all())
+    True
+    """
+    if disable_functionalization:
+        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+    options = _options(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+        decompositions=decompositions,
+        static_parameters=num_params_buffers,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        dynamic=dynamic,
+        debug=debug,
+    )
+    watching = Session(record, str(getattr(fn, "__name__", type(fn).__name__)))
+    known: list[Callable[..., Any]] = []
+
+    @functools.wraps(fn)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        if not known:
+            program = compile_program(request_for(fn, args, kwargs, options), watching)
+            known.append(program.function)
+        return known[0](*args, **kwargs)
+
+    return watching.attach(compiled)
+
+
+def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """torch's `aot_module`: `mod` with its parameters and buffers lifted, through `aot_function`.
+
+    `args` and `kwargs` are those of `aot_function` after `fn`. The result is a module over the same parameters.
+
+    >>> import torch
+    >>> m = aot_module(torch.nn.Linear(2, 2), nop)
+    >>> m(torch.ones(1, 2)).shape
+    torch.Size([1, 2])
+    """
+    if not isinstance(mod, torch.nn.Module):
+        raise TypeError(f"aot_module takes an nn.Module, and got {mod!r}")
+    inner = _lifted(mod, *args, **kwargs)
+
+    class AOTModule(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.orig_module = mod
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return inner(*args, **kwargs)
+
+        @property
+        def recording(self) -> Any:
+            return inner.recording
+
+        @property
+        def source(self) -> str:
+            return str(inner.source)
+
+    return AOTModule()
+
+
+def _lifted(
+    mod: torch.nn.Module,
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Callable[..., Any] | None = None,
+    *,
+    dynamic: bool = False,
+    record: bool = True,
+    debug: bool = False,
+    enable_log: bool = True,
+) -> Any:
+    options = _options(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+        decompositions=decompositions,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        dynamic=dynamic,
+        debug=debug,
+    )
+    watching = Session(record, type(mod).__name__)
+    known: list[Callable[..., Any]] = []
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        if not known:
+            program = compile_program(request_for(mod, args, kwargs, options, root=mod), watching)
+            known.append(program.function)
+        return known[0](*args, **kwargs)
+
+    return watching.attach(compiled)
+
+
+def aot_module_simplified(
+    mod: Any,
+    args: Sequence[Any],
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Callable[..., Any] | None = None,
+    compiler_config_extra: Any = None,
+    ignore_shape_env: bool = False,
+    disable_functionalization: bool = False,
+    pre_grad_passes: Callable[[Any, Sequence[Any]], Any] | None = None,
+    compile_region_name: str | None = None,
+    *,
+    joint_pass: Callable[[Any, Any], Any] | None = None,
+    record: bool = True,
+    debug: bool = False,
+    backend: str | None = None,
+    watching: Session | None = None,
+) -> Callable[..., Any]:
+    """torch's `aot_module_simplified`: compile now, for flat inputs, with no pytree at run time.
+
+    `mod` is a graph module or a module that takes and returns flat tensors; parameters and buffers that it still
+    has are lifted. The result takes the flat inputs (without those) and returns a list.
+
+    >>> import torch
+    >>> m = torch.fx.symbolic_trace(torch.nn.ReLU())
+    >>> aot_module_simplified(m, [torch.ones(2)], nop)(torch.ones(2))
+    [tensor([1., 1.])]
+    """
+    if disable_functionalization:
+        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+    if pre_grad_passes is not None:
+        mod = pre_grad_passes(mod, args)
+    options = _options(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+        decompositions=decompositions,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        joint_pass=joint_pass,
+        dynamic=not ignore_shape_env and any(isinstance(a, torch.SymInt) for a in args),
+        debug=debug,
+    )
+    if backend is not None:
+        options = replace(options, backend=backend)
+    watching = watching or Session(record, type(mod).__name__)
+    request = graph_request(mod, tuple(args), options, compile_region_name)
+    program = compile_program(request, watching)
+    function, lifted = program.function, request.convention.parameters
+
+    def call(*inputs: Any) -> Any:
+        return function([*inputs] if lifted is None else [*lifted(), *inputs])
+
+    def boxed(inputs: list[Any]) -> Any:
+        if lifted is not None:
+            inputs[:0] = lifted()
+        return function(inputs)
+
+    result = watching.attach(call)
+    result.boxed = boxed  # type: ignore[attr-defined]
+    return result

@@ -1,0 +1,93 @@
+"""Graphs as values: copied before they are edited, measured without being changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.torch_private.modules import lazy_graph_module
+
+
+def copy(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph module whose nodes can be edited without touching those of `module`. Constants are shared."""
+    graph = fx.Graph(tracer_cls=getattr(module.graph, "_tracer_cls", None))
+    mapping: dict[fx.Node, fx.Node] = {}
+    source = output_node(module.graph)
+    result = graph.graph_copy(module.graph, mapping)
+    copied = graph.output(result)
+    copied.meta = dict(source.meta)
+    return lazy_graph_module(module, graph)
+
+
+def prefix(graph: fx.Graph, length: int) -> fx.Graph:
+    """A copy of the first `length` nodes, but for the tangents among the inputs, which were put there later."""
+    mapping: dict[fx.Node, fx.Node] = {}
+    made = fx.Graph()
+    for node in graph.nodes:
+        if len(mapping) == length:
+            break
+        if not (node.op == "placeholder" and node.name.startswith("tangents_")):
+            mapping[node] = made.node_copy(node, mapping.__getitem__)
+    return made
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return list(graph.find_nodes(op="placeholder"))
+
+
+def output_node(graph: fx.Graph) -> fx.Node:
+    node = next(reversed(graph.nodes))
+    if node.op != "output":
+        raise ValueError("the graph has no output node at its end")
+    return node
+
+
+def outputs(graph: fx.Graph) -> list[Any]:
+    """What the graph returns, one entry per result: a node, or a constant."""
+    returned = output_node(graph).args[0]
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
+
+
+def values(nodes: Sequence[Any]) -> tuple[Any, ...]:
+    """The fake values of nodes; a constant stands for itself."""
+    return tuple(node.meta.get("val") if isinstance(node, fx.Node) else node for node in nodes)
+
+
+def is_input_mutation(node: fx.Node) -> bool:
+    """Whether a node writes a graph input: the one kind of write that a functional graph may have."""
+    if node.op != "call_function" or node.target is not torch.ops.aten.copy_.default:
+        return False
+    target = node.args[0]
+    return isinstance(target, fx.Node) and target.op == "placeholder"
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether a node changes one of its arguments."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+
+
+def nbytes(value: Any) -> int | None:
+    """Bytes of a tensor's elements; None where a size is symbolic or the value has no bytes."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    sizes = tuple(value.shape)
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    return math.prod(sizes) * value.dtype.itemsize
+
+
+def dependencies(graph: fx.Graph, sources: Sequence[fx.Node]) -> Callable[[Any], frozenset[int]]:
+    """A function that tells on which of `sources` (by position) a node depends."""
+    empty: frozenset[int] = frozenset()
+    known: dict[fx.Node, frozenset[int]] = {node: frozenset({i}) for i, node in enumerate(sources)}
+    for node in graph.nodes:
+        if node in known:
+            continue
+        sets = {known[argument] for argument in node.all_input_nodes}
+        known[node] = next(iter(sets)) if len(sets) == 1 else empty.union(*sets)
+    return lambda node: known.get(node, empty) if isinstance(node, fx.Node) else empty

@@ -1,0 +1,87 @@
+"""Is a form well made? Run at every stage boundary in tests and with `debug=True`.
+
+Each check names the stage that made the form, so that a broken stage is found where it broke something and not
+three stages later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import FlatCall, Form, GraphCall, JointCall, JointGraph, Program, Split, TracedCall
+
+
+class MalformedForm(AssertionError):
+    """A stage returned a form that contradicts itself: a bug in that stage."""
+
+
+def verify(form: Form, stage: str) -> None:
+    """Raise MalformedForm, naming `stage`, unless `form` is well made."""
+
+    def demand(holds: bool, what: str) -> None:
+        if not holds:
+            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}: {what}")
+
+    if isinstance(form, FlatCall):
+        demand(len(form.descriptors) == len(form.args), "one descriptor per flat input")
+        demand(len(form.duplicate_of) == len(form.args), "one duplicate_of entry per flat input")
+    if isinstance(form, TracedCall):
+        _traced(form, demand)
+    if isinstance(form, GraphCall):
+        _graph_call(form, demand)
+    if isinstance(form, Split):
+        _split(form, demand)
+    if isinstance(form, Program):
+        demand(callable(form.function), "the program is callable")
+        lines = form.source.count("\n") + 1
+        demand(all(1 <= note.first <= note.last <= lines for note in form.notes), "notes lie inside the source")
+
+
+def _traced(form: TracedCall, demand: Any) -> None:
+    meta = form.meta
+    demand(len(meta.input_info) == len(form.graph_inputs), "one InputAliasInfo per graph input")
+    demand(len(meta.output_info) == len(form.outputs), "one OutputAliasInfo per flat output")
+    for index, info in enumerate(meta.output_info):
+        if info.same_object_as is not None:
+            demand(info.same_object_as < index, "an output repeats an earlier one")
+        if info.view_chain is not None:
+            demand(info.base_index is not None, "a view chain has a base")
+
+
+def _graph_call(form: GraphCall, demand: Any) -> None:
+    graph = form.graph_module.graph
+    _functional(graph, demand)
+    inputs, results = graphs.placeholders(graph), graphs.outputs(graph)
+    tangents = len(form.tangents) if isinstance(form, JointCall) else 0
+    gradients = len(form.graph_inputs) if isinstance(form, JointCall) else 0
+    demand(len(inputs) == len(form.graph_inputs) + tangents, "graph inputs are the call's inputs, then the tangents")
+    demand(len(results) == len(form.slots) + gradients, "graph outputs are the slots, then the gradients")
+    if isinstance(form, JointCall):
+        wanted = [i for i, slot in enumerate(form.slots) if slot.differentiable]
+        demand([t.slot for t in form.tangents] == wanted, "one tangent per differentiable slot, in order")
+    if isinstance(form, JointGraph):
+        demand(all("desc" in node.meta for node in inputs), "every input has a descriptor")
+
+
+def _split(form: Split, demand: Any) -> None:
+    forward, backward = form.forward_module.graph, form.backward_module.graph
+    _functional(forward, demand)
+    _functional(backward, demand)
+    results = graphs.outputs(forward)
+    demand(len(results) == len(form.slots) + len(form.saved), "forward outputs are the slots, then what is saved")
+    demand(len(graphs.outputs(backward)) == len(form.graph_inputs), "one gradient (or None) per graph input")
+    known = {value.name for value in form.saved}
+    for node in graphs.placeholders(backward):
+        demand(node.name in known or node.name.startswith("tangents_"), f"{node.name} is saved or a tangent")
+
+
+def _functional(graph: fx.Graph, demand: Any) -> None:
+    graph.lint()
+    for node in graph.nodes:
+        if node.op == "call_function" and graphs.writes(node):
+            demand(graphs.is_input_mutation(node), f"{node.name} writes {node.args[0]}, which is not an input")
+        if node.op == "placeholder":
+            demand("val" in node.meta, f"{node.name} has no value")

@@ -1,0 +1,137 @@
+"""What a caller has, as a Request (SYSTEM.md B1).
+
+A Python function brings any pytrees, and a module its parameters and buffers, which become inputs in front of the
+arguments. A graph from Dynamo brings flat inputs, and knows what each of them is to the user: a local variable, a
+parameter, a closure cell. Where it says so, the inputs get those names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir.forms import Convention, Request
+from aotviz.options import Options
+from aotviz.torch_private import pytree
+
+
+def request_for(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: Options,
+    *,
+    root: torch.nn.Module | None = None,
+    boxed: bool = False,
+    is_graph: bool = False,
+    input_names: tuple[str, ...] | None = None,
+    static_inputs: tuple[int, ...] | None = None,
+) -> Request:
+    """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs."""
+    named: list[tuple[str, str, Any]] = []
+    parameters = None
+    if root is not None:
+        named += [("parameter", name, p) for name, p in root.named_parameters()]
+        named += [("buffer", name, b) for name, b in root.named_buffers()]
+        parameters = reader(root, [name for _, name, _ in named])
+    spec = None if boxed else pytree.tree_flatten((args, dict(kwargs)))[1]
+    return Request(
+        options=options,
+        fn=fn,
+        args=args,
+        kwargs=kwargs,
+        named=tuple(named),
+        root=root,
+        convention=Convention("boxed" if boxed else "python", spec, parameters),
+        name=str(getattr(root if root is not None else fn, "__name__", type(root if root is not None else fn).__name__)),
+        input_names=input_names,
+        is_graph=is_graph,
+        static_inputs=static_inputs,
+    )
+
+
+def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:
+    """A function that reads a module's tensors by name, as they are at that moment."""
+    places: list[tuple[dict[str, Any], str]] = []
+    for name in names:
+        path, _, leaf = name.rpartition(".")
+        owner = root.get_submodule(path)
+        places.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))  # type: ignore[arg-type]
+
+    def read() -> list[Any]:
+        return [place[leaf] for place, leaf in places]
+
+    return read
+
+
+def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: str | None) -> Request:
+    """A Request whose flat inputs are the module's own tensors, then `args`."""
+    named: list[tuple[str, str, Any]] = []
+    parameters = None
+    if isinstance(module, torch.nn.Module):
+        named += [("parameter", path, p) for path, p in module.named_parameters(remove_duplicate=True)]
+        named += [("buffer", path, b) for path, b in module.named_buffers(remove_duplicate=True)]
+        if named:
+            parameters = reader(module, [path for _, path, _ in named])
+    is_graph = isinstance(module, fx.GraphModule)
+    static = tuple(
+        i for i, value in enumerate([tensor for *_, tensor in named] + list(args)) if _is_static(value)
+    )
+    return Request(
+        options=options,
+        fn=module,
+        args=args,
+        kwargs={},
+        named=tuple(named),
+        root=None if is_graph and not named else module,
+        convention=Convention("boxed", None, parameters),
+        name=name or "compiled",
+        input_names=_names(module, len(args)) if is_graph else None,
+        is_graph=is_graph and not named,
+        static_inputs=static,
+    )
+
+
+def _is_static(value: Any) -> bool:
+    return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))
+
+
+def _names(module: fx.GraphModule, count: int) -> tuple[str, ...] | None:
+    nodes = list(module.graph.find_nodes(op="placeholder"))
+    if len(nodes) != count:
+        return None
+    return tuple(readable(node) for node in nodes)
+
+
+def readable(node: fx.Node) -> str:
+    """The user's name for a graph input of Dynamo's.
+
+    "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
+    """
+    source = getattr(getattr(node, "_dynamo_source", None), "name", None)
+    source = source() if callable(source) else source
+    arg = node.meta.get("grapharg")
+    if source is None and arg is not None:
+        source = getattr(getattr(arg, "source", None), "name", None)
+        source = source() if callable(source) else source
+    if not isinstance(source, str) or not source:
+        return node.name
+    return spoken(source)
+
+
+def spoken(source: str) -> str:
+    """A Dynamo source expression in the words of the program.
+
+    >>> spoken("L['self']._modules['fc']._parameters['weight']")
+    'fc.weight'
+    >>> spoken("L['x']")
+    'x'
+    """
+    text = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", source)
+    text = re.sub(r"^[LG]\['([^']*)'\]", r"\1", text)
+    text = re.sub(r"\.__dict__\['([^']*)'\]", r".\1", text)
+    return text.removeprefix("self.")

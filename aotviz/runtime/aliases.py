@@ -1,0 +1,187 @@
+"""The lines that give the caller what eager would: inputs written back, outputs that are views again.
+
+Everything known at compile time is decided here, once; the lines that come out have no branches for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import GraphCall
+from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, ViewStep
+from aotviz.runtime.codegen import Source
+from aotviz.torch_private import runtime
+from aotviz.torch_private.fakes import all_concrete
+
+# Views whose operator is also a method of the same name and arguments.
+_METHODS = frozenset(
+    "view select t transpose permute expand unsqueeze squeeze diagonal unbind split split_with_sizes detach "
+    "as_strided unfold view_as_real view_as_complex".split()
+)
+
+
+class Epilogue:
+    """Writes what follows the compiled graph. `inputs` are the graph inputs' variables, `results` the slots'."""
+
+    def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
+        self.source, self.call, self.inputs, self.results = source, call, inputs, results
+        self.training = any(slot.differentiable for slot in call.slots)
+        self._shared: dict[tuple[str, tuple[ViewStep, ...]], str] = {}
+
+    def inputs_needed(self) -> set[int]:
+        """Positions of the graph inputs that the lines below speak of."""
+        infos = enumerate(self.call.meta.input_info)
+        needed = {i for i, info in infos if info.mutated}
+        for fact in self.call.meta.output_info:
+            if fact.output_type in (OutputType.is_input, OutputType.alias_of_input) and fact.base_index is not None:
+                needed.add(fact.base_index)
+        return needed
+
+    def write_back(self) -> None:
+        """Mutations, input by input: metadata first, since new data has the new shape."""
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
+                self._write_back(i, info)
+            elif info.mutation_type is MutationType.MUTATED_IN_GRAPH and info.version_bumps:
+                self._set_version(i, info.version_bumps)
+
+    def _write_back(self, i: int, info: InputAliasInfo) -> None:
+        variable, name = self.inputs[i], str(self.call.graph_inputs[i])
+        new = self.results.get(("mutation", i), "")
+        bumps = 0
+        if info.mutates_storage_metadata:
+            no_grad = self.source.bind("no_grad", torch.no_grad)
+            self.source.line(f"with {no_grad}(): {variable}.set_({new})", f"{name} is given another storage", name)
+            bumps += 1
+        elif info.mutates_metadata:
+            where = self._layout(info.layout_after, new)
+            self.source.line(f"{variable}.as_strided_({where})", f"{name} changes its shape or strides", name)
+            bumps += 1
+        if info.mutates_data:
+            bumps += self._copy(variable, name, new, info)
+        missing = info.version_bumps - bumps
+        if missing > 0:
+            bump = self.source.bind("increment_version", torch.autograd.graph.increment_version)
+            listed = ", ".join([variable] * missing)
+            self.source.line(f"{bump}(({listed},))", f"eager writes {name} {info.version_bumps} times", name)
+
+    def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
+        unseen = info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode
+        if info.version_bumps == 0 and info.mutations_hidden_from_autograd:
+            self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
+            return 0
+        if unseen and (info.requires_grad or info.requires_grad_after):
+            how = "through a detached alias" if info.mutations_hidden_from_autograd else "under no_grad"
+            self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
+        else:
+            self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
+        return 1
+
+    def _set_version(self, i: int, bumps: int) -> None:
+        variable, name = self.inputs[i], str(self.call.graph_inputs[i])
+        bump = self.source.bind("increment_version", torch.autograd.graph.increment_version)
+        listed = ", ".join([variable] * bumps)
+        self.source.line(f"{bump}(({listed},))", f"the graph wrote {name}, which autograd must be told", name)
+
+    def outputs(self) -> list[str]:
+        """One expression per user output."""
+        expressions: list[str] = []
+        for index, fact in enumerate(self.call.meta.output_info):
+            expressions.append(self._output(index, fact, expressions))
+        return expressions
+
+    def _output(self, index: int, fact: OutputAliasInfo, earlier: list[str]) -> str:
+        name = str(self.call.outputs[index])
+        if fact.is_constant:
+            return self._constant(fact.constant)
+        if fact.same_object_as is not None:
+            return earlier[fact.same_object_as]
+        if fact.output_type is OutputType.is_input:
+            return self._input(fact)
+        own = self.results.get(("output", index))
+        if fact.output_type is OutputType.alias_of_input:
+            return self._view(fact, self._input(fact), name, own, self._input_requires_grad(fact))
+        if fact.output_type is OutputType.alias_of_intermediate_base_is_user_output:
+            base_index = self._base_index(fact)
+            base = self.results.get(("output", base_index)) or self._later(base_index, earlier)
+            return self._view(fact, base, name, own, self.call.meta.output_info[base_index].requires_grad)
+        if ("base", fact.base_index) in self.results and fact.base_index is not None:
+            return self._view(fact, self.results[("base", fact.base_index)], name, own, True)
+        if own is None:
+            raise AssertionError(f"{name} is {fact.output_type.name}, and the graph does not return it")
+        if fact.dynamic_dims:
+            mark = self.source.bind("mark_dynamic", runtime.mark_dynamic)
+            self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)
+        return own
+
+    def _later(self, base_index: int, earlier: list[str]) -> str:
+        """The expression of an output that is itself rebuilt."""
+        if base_index < len(earlier):
+            return earlier[base_index]
+        return self._output(base_index, self.call.meta.output_info[base_index], earlier)
+
+    @staticmethod
+    def _base_index(fact: OutputAliasInfo) -> int:
+        assert fact.base_index is not None
+        return fact.base_index
+
+    def _input(self, fact: OutputAliasInfo) -> str:
+        if fact.base_index is None:
+            return self.source.members[fact.constant.index]
+        return self.inputs[fact.base_index]
+
+    def _input_requires_grad(self, fact: OutputAliasInfo) -> bool:
+        info = self.call.meta.input_info[self._base_index(fact)]
+        return info.requires_grad_after
+
+    def _constant(self, value: Any) -> str:
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        return self.source.bind("constant", value)
+
+    def _view(self, fact: OutputAliasInfo, base: str, name: str, own: str | None, base_requires_grad: bool) -> str:
+        why = f"{name} is {fact.output_type.value}"
+        text = self._chain(base, fact.view_chain, why, name)
+        if text is None:
+            text = f"{base}.as_strided({self._layout(fact.layout, own or '')})"
+        detached = base_requires_grad and not fact.requires_grad
+        if detached and not any(step.target.overloadpacket.__name__ == "detach" for step in fact.view_chain or ()):
+            text += ".detach()"
+        elif fact.requires_grad and not base_requires_grad:
+            text += ".requires_grad_()"
+        variable = self.source.fresh(name.replace("output", "out"))
+        self.source.line(f"{variable} = {text}", why, name)
+        return variable
+
+    def _chain(self, base: str, steps: tuple[ViewStep, ...] | None, why: str, name: str) -> str | None:
+        if steps is None:
+            return None
+        if not steps:
+            return f"{base}.view({base}.size())"
+        text = base
+        for position, step in enumerate(steps):
+            text = self._step(text, step)
+            if step.item is None:
+                continue
+            key = (base, (*steps[:position], ViewStep(step.target, step.args)))
+            pieces = self._shared.get(key)
+            if pieces is None:
+                pieces = self._shared[key] = self.source.fresh("pieces")
+                self.source.line(f"{pieces} = {text}", why, name)
+            text = f"{pieces}[{step.item}]"
+        return text
+
+    def _step(self, base: str, step: ViewStep) -> str:
+        name = step.target.overloadpacket.__name__
+        arguments = ", ".join(repr(list(a) if isinstance(a, tuple) else a) for a in step.args)
+        if name in _METHODS and not any(isinstance(a, torch.dtype) for a in step.args):
+            return f"{base}.{name}({arguments})"
+        op = self.source.bind(name + "_op", step.target)
+        return f"{op}({base}, {arguments})" if arguments else f"{op}({base})"
+
+    def _layout(self, where: Layout | None, own: str) -> str:
+        if where is not None and all_concrete((*where.size, *where.stride, where.offset)):
+            return f"{where.size}, {where.stride}, {where.offset}"
+        return f"{own}.size(), {own}.stride(), {own}.storage_offset()"

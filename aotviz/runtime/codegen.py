@@ -1,0 +1,101 @@
+"""Writing Python that a person can read, and that runs.
+
+`Source` collects lines with the facts that required them, and names for the objects that the lines speak of.
+`build` compiles it, registers it with linecache (so that pdb steps in it and tracebacks show it) and returns the
+function.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import keyword
+import linecache
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import Note
+
+_NUMBERS = itertools.count()
+_RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+
+
+class Source:
+    """A Python module under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notes: list[Note] = []
+        self.names: dict[str, Any] = {}  # what the source refers to
+        self.members: dict[int, str] = {}  # variables of inputs that a rewrite took out of the graph's own
+        self._taken: set[str] = set(_RESERVED)
+        self._bound: dict[Any, str] = {}
+        self._level = 0
+        self._fact = ""
+
+    def line(self, text: str, fact: str = "", subject: str = "") -> None:
+        """One line at the present indentation, there because of `fact`."""
+        pad = "    " * self._level
+        if fact and fact != self._fact:
+            self.lines.append(f"{pad}# {fact}")
+        self._fact = fact
+        self.lines.append(pad + text)
+        if not fact:
+            return
+        number = len(self.lines)
+        last = self.notes[-1] if self.notes else None
+        if last is not None and (last.fact, last.subject) == (fact, subject) and last.last == number - 1:
+            self.notes[-1] = Note(last.first, number, fact, subject)
+        else:
+            self.notes.append(Note(number, number, fact, subject))
+
+    def blank(self) -> None:
+        self.lines.append("")
+        self._fact = ""
+
+    def indent(self) -> None:
+        self._level += 1
+
+    def dedent(self) -> None:
+        self._level -= 1
+
+    def fresh(self, hint: str) -> str:
+        """A variable name like `hint` that nothing else has."""
+        base = re.sub(r"\W+", "_", hint).strip("_") or "value"
+        base = f"v_{base}" if base[0].isdigit() else base
+        name = base
+        for number in itertools.count(1):
+            if name not in self._taken:
+                break
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def bind(self, hint: str, value: Any) -> str:
+        """The name under which the source knows `value`; the same object keeps one name, and equal devices too."""
+        key = value if isinstance(value, torch.device) else id(value)
+        name = self._bound.get(key)
+        if name is None:
+            name = self._bound[key] = self.fresh(hint)
+            self.names[name] = value
+        return name
+
+    def member(self, index: int, variable: str) -> None:
+        self.members[index] = variable
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def build(self, label: str, function: str) -> tuple[Callable[..., Any], str]:
+        """The function of that name, and the file name under which tools find the source."""
+        filename = f"<aotviz {next(_NUMBERS)} {label}>"
+        text = self.text
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        namespace = self.names
+        exec(compile(text, filename, "exec"), namespace)
+        result: Callable[..., Any] = namespace[function]
+        return result, filename

@@ -1,0 +1,96 @@
+"""The lines between the caller and the graph: how arguments come in and results go out.
+
+A program called with plain positional arguments gets a plain signature and builds its result in place; only a
+nested argument or a custom container takes the way through pytree at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotviz.ir.forms import GraphCall
+from aotviz.runtime.codegen import Source
+from aotviz.torch_private import pytree
+
+
+class Entry:
+    """Writes the signature of the program and its return statement."""
+
+    def __init__(self, source: Source, call: GraphCall, label: str) -> None:
+        self.source, self.call, self.label = source, call, label
+        self.boxed = call.convention.kind == "boxed"
+        spec = call.convention.in_spec
+        self.lifted = len(call.descriptors) - (spec.num_leaves if spec is not None else len(call.descriptors))
+        self.plain = not self.boxed and _all_leaves(spec)
+
+    def signature(self, function: str) -> list[str] | None:
+        """Write the `def` line. Returns a variable per flat input, or None where they are in the list `args`."""
+        source = self.source
+        if self.boxed:
+            source.line(f"def {function}(args):")
+            source.indent()
+            return None
+        if not self.plain:
+            source.line(f"def {function}(*args, **kwargs):")
+            source.indent()
+            leaves = source.bind("leaves_of", pytree.arg_tree_leaves)
+            source.line(f"args = {leaves}(*args, **kwargs)", "the arguments are nested")
+            self._check_count()
+            self._lift("args")
+            return None
+        names = [source.fresh(d.name) for d in self.call.descriptors[self.lifted :]]
+        source.line(f"def {function}({', '.join(names)}):")
+        source.indent()
+        if not self.lifted:
+            return names
+        self._lift(", ".join(names))
+        return None
+
+    def _check_count(self) -> None:
+        count = len(self.call.descriptors) - self.lifted
+        message = f"{self.call.name} was compiled for {count} inputs; this call has "
+        fact = "a call of another structure needs another program"
+        self.source.line(f"if len(args) != {count}: raise TypeError(f{(message + '{len(args)}')!r})", fact)
+
+    def _lift(self, rest: str) -> None:
+        if not self.lifted:
+            return
+        parameters = self.source.bind("parameters", self.call.convention.parameters)
+        rest = "*args" if rest == "args" else rest
+        self.source.line(f"args = [*{parameters}(), {rest}]", "parameters and buffers are inputs of the graph")
+
+    def result(self, expressions: list[str]) -> str:
+        """The text of what the program returns."""
+        if self.boxed:
+            return f"[{', '.join(expressions)}]"
+        remaining = list(expressions)
+        text = self._container(self.call.out_spec, remaining)
+        if text is not None and not remaining:
+            return text
+        unflatten = self.source.bind("unflatten", pytree.tree_unflatten)
+        spec = self.source.bind("out_spec", self.call.out_spec)
+        return f"{unflatten}([{', '.join(expressions)}], {spec})"
+
+    def _container(self, spec: Any, remaining: list[str]) -> str | None:
+        """A literal for nested tuples, lists and dicts with string keys; None for anything else."""
+        kind = pytree.kind(spec)
+        if kind is None:
+            return remaining.pop(0)
+        if kind not in (tuple, list, dict):
+            return None
+        parts = [self._container(child, remaining) for child in pytree.children(spec)]
+        texts = [part for part in parts if part is not None]
+        if len(texts) != len(parts):
+            return None
+        if kind is tuple:
+            return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        if kind is list:
+            return f"[{', '.join(texts)}]"
+        keys = pytree.dict_keys(spec)
+        return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
+
+
+def _all_leaves(spec: Any) -> bool:
+    """Whether the call had positional arguments only, none of them a container."""
+    positional, keywords = pytree.children(spec)
+    return keywords.num_leaves == 0 and all(pytree.is_leaf_spec(child) for child in pytree.children(positional))

@@ -1,0 +1,42 @@
+"""The backward, compiled when it is first needed.
+
+There can be two: one that may overwrite the saved tensors that were donated to it, and one that keeps them, for
+`retain_graph=True`. Where nothing is donated, one serves for both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Compiled = Callable[[list[Any]], Any]
+
+
+class LazyBackward:
+    """`discarding` and `keeping` are the compiled backwards, None until first used.
+
+    `compile` turns a request into a form with `.compiled`; whoever owns the pipeline replaces it by one that runs
+    the late stages under the observer.
+    """
+
+    def __init__(self, request: Callable[[bool], Any], compile: Callable[[Any], Any], donates: bool) -> None:
+        self._request = request
+        self.compile = compile
+        self.donates = donates
+        self.discarding: Compiled | None = None
+        self.keeping: Compiled | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, keep: bool) -> Compiled:
+        """The compiled backward of the kind asked for."""
+        with self._lock:
+            known = self.keeping if keep else self.discarding
+            if known is not None:
+                return known
+            compiled: Compiled = self.compile(self._request(keep)).compiled
+            if keep or not self.donates:
+                self.keeping = compiled
+            if not keep or not self.donates:
+                self.discarding = compiled
+            return compiled

@@ -1,0 +1,133 @@
+"""Which recording a compilation goes to.
+
+Each compiled function has a recording of its own; a `record()` block collects those of everything compiled inside
+it as well. A session is one compiled function's share of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import Program
+from aotviz.pipeline import Observer, Several, Silent
+from aotviz import __version__
+from aotviz.recorder.recorder import Recorder
+from aotviz.recorder.recording import Recording
+from aotviz.recorder.store import Store
+
+_blocks = threading.local()
+
+
+class Progress:
+    """An observer that calls `on_stage(name, elapsed_ns)`: with None when a stage begins, then with its time."""
+
+    def __init__(self, on_stage: Callable[[str, int | None], None]) -> None:
+        self.on_stage = on_stage
+
+    def before(self, stage: str, argument: Any) -> None:
+        self.on_stage(stage, None)
+
+    def after(self, stage: str, argument: Any, result: Any, elapsed_ns: int) -> None:
+        self.on_stage(stage, elapsed_ns)
+
+    def failed(self, stage: str, argument: Any, error: BaseException) -> None:
+        """The error itself is what the caller sees."""
+
+    def late(self) -> Progress:
+        return self
+
+
+class Session:
+    """One compiled function's recording and programs."""
+
+    def __init__(self, record: bool, name: str, on_stage: Callable[[str, int | None], None] | None = None) -> None:
+        self.name = name
+        self.store = Store() if record else None
+        self.on_stage = on_stage
+        self.programs: list[Program] = []
+
+    def observer(self) -> Observer:
+        """Tells the function's own recording and those of the open `record()` blocks."""
+        stores = [store for store in (self.store, *getattr(_blocks, "open", [])) if store is not None]
+        observers: list[Observer] = [Recorder(*stores)] if stores else []
+        if self.on_stage is not None:
+            observers.append(Progress(self.on_stage))
+        if not observers:
+            return Silent()
+        return observers[0] if len(observers) == 1 else Several(observers)
+
+    def attach(self, compiled: Callable[..., Any]) -> Any:
+        """Give a compiled callable the attributes by which a person looks into it."""
+        return CompiledCallable(compiled, self)
+
+
+class CompiledCallable:
+    """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
+
+    def __init__(self, compiled: Callable[..., Any], watching: Session) -> None:
+        self._compiled = compiled
+        self._watching = watching
+        self.__wrapped__ = getattr(compiled, "__wrapped__", compiled)
+        self.__name__ = watching.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(*args, **kwargs)
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded so far: a Recording, which shows itself in a notebook."""
+        if self._watching.store is None:
+            raise RuntimeError(f"{self.__name__} was compiled with record=False, so there is no recording")
+        return live(self._watching.store)
+
+    @property
+    def program(self) -> Program:
+        """The latest program, with the form that it was lowered from."""
+        if not self._watching.programs:
+            raise RuntimeError(f"{self.__name__} has not been compiled yet: call it once")
+        return self._watching.programs[-1]
+
+    @property
+    def source(self) -> str:
+        """The generated Python that runs."""
+        return self.program.source
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return self.recording._repr_mimebundle_(**kwargs)
+
+    def __repr__(self) -> str:
+        return f"<aotviz {self.__name__}, compiled {len(self._watching.programs)} times>"
+
+
+def live(store: Store) -> Recording:
+    """A recording that shows what a store holds at the moment it is looked at."""
+    producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return Recording(store, producer)
+
+
+@contextlib.contextmanager
+def record() -> Iterator[Recording]:
+    """Record everything that aotviz compiles inside the block, by whichever door.
+
+    Yields a live recording: it has the tables and views of any `Recording`, of what was compiled so far.
+
+    >>> import aotviz
+    >>> with aotviz.record() as recording:
+    ...     pass
+    >>> len(recording.compilations)
+    0
+    """
+    store = Store()
+    if not hasattr(_blocks, "open"):
+        _blocks.open = []
+    _blocks.open.append(store)
+    try:
+        yield live(store)
+    finally:
+        _blocks.open.remove(store)

@@ -1,0 +1,75 @@
+"""One tensor passed twice (SYSTEM.md C1).
+
+A duplicate that is not mutated needs nothing: each occurrence is traced as a tensor of its own, and autograd adds
+up their gradients. If it is mutated, the trace must know that both are one: they become one graph input, and the
+program holds only for calls that pass the same tensor in both places, which the wrapper checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aotviz.ir.forms import Emitter, Reason, TracedCall
+
+
+@dataclass(frozen=True)
+class MergeDuplicates:
+    """Graph input k is user input `kept[k]`; user input i is graph input `position[i]`."""
+
+    kept: tuple[int, ...]
+    position: tuple[int, ...]
+    names: tuple[str, ...]  # of the user inputs
+
+    def traced(self, fn: Any) -> Any:
+        """`fn`, called with each duplicate once."""
+        position = self.position
+        return lambda *inputs: fn(*[inputs[p] for p in position])
+
+    def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
+        for index, variable in enumerate(variables):
+            first = self.kept[self.position[index]]
+            if first == index:
+                continue
+            message = (
+                f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
+                "of them is mutated; now they differ. Compile again for this call."
+            )
+            emit.line(
+                f"if {variable} is not {variables[first]}: raise RuntimeError({message!r})",
+                "a tensor is passed twice and mutated, so both places must still hold the same one",
+                self.names[index],
+            )
+        return [variables[i] for i in self.kept]
+
+    def after(self, emit: Emitter, variables: list[str]) -> None:
+        """Nothing: the kept variable is the same object as its duplicate."""
+
+
+def run(call: TracedCall) -> TracedCall:
+    """TracedCall -> TracedCall."""
+    duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
+    infos = call.meta.input_info
+    mutated = {first for i, first in duplicates if infos[i].mutated or infos[first].mutated}
+    names = tuple(d.name for d in call.descriptors)
+    if not mutated:
+        evidence = tuple(
+            Reason(names[i], f"the same tensor as {names[first]}, never mutated: each is traced as a leaf of its own")
+            for i, first in duplicates
+        )
+        return replace(call, evidence=evidence)
+    merged = {i: first for i, first in duplicates if first in mutated}
+    kept = tuple(i for i in range(len(names)) if i not in merged)
+    place = {index: k for k, index in enumerate(kept)}
+    rewrite = MergeDuplicates(kept, tuple(place[merged.get(i, i)] for i in range(len(names))), names)
+    forward = call.forward.rerun(fn=rewrite.traced(call.fn), args=[call.args[i] for i in kept])
+    return call.retraced(
+        forward,
+        graph_inputs=tuple(call.graph_inputs[i] for i in kept),
+        static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
+        rewrite=rewrite,
+        evidence=tuple(
+            Reason(names[i], f"the same tensor as {names[first]}, and mutated: merged into one graph input")
+            for i, first in merged.items()
+        ),
+    )

@@ -1,0 +1,62 @@
+"""Where the changes of inputs happen (SYSTEM.md C3).
+
+The trace is functional: the new contents of each mutated input are an output of the graph. Where nothing can tell
+the difference (`MutationType.MUTATED_IN_GRAPH`), the write moves into the graph, as a `copy_` to the input at its
+end, so that a compiler can fuse it; the rest leaves the graph and the wrapper writes it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import GraphCall, Reason
+
+
+def run(call: GraphCall) -> GraphCall:
+    """GraphCall -> GraphCall, or JointCall -> JointCall."""
+    inside = set(call.meta.in_graph_mutated_indices)
+    evidence = tuple(
+        Reason(str(slot.descriptor), "written by the graph itself" if slot.index in inside else "written by the wrapper")
+        for slot in call.slots
+        if slot.kind == "mutation"
+    )
+    if not inside:
+        return replace(call, evidence=evidence)
+    module = graphs.copy(call.graph_module)
+    inputs = graphs.placeholders(module.graph)
+    output = graphs.output_node(module.graph)
+    results = graphs.outputs(module.graph)
+    kept = []
+    for position, slot in enumerate(call.slots):
+        if slot.kind != "mutation" or slot.index not in inside:
+            kept.append(position)
+            continue
+        _write(module.graph, output, inputs[slot.index], results[position])
+    gradients = results[len(call.slots) :]
+    output.args = (tuple([results[position] for position in kept] + gradients),)
+    output.meta["desc"] = [None] * (len(kept) + len(gradients))
+    return replace(call, evidence=evidence, graph_module=module, **_renumbered(call, kept))
+
+
+def _renumbered(call: GraphCall, kept: list[int]) -> dict[str, object]:
+    new_position = {old: new for new, old in enumerate(kept)}
+    changes: dict[str, object] = {"slots": tuple(call.slots[position] for position in kept)}
+    tangents = getattr(call, "tangents", None)
+    if tangents is not None:
+        changes["tangents"] = tuple(replace(t, slot=new_position[t.slot]) for t in tangents)
+    return changes
+
+
+def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: object) -> None:
+    if value is target:
+        return
+    with graph.inserting_before(output):
+        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+    node.meta["val"] = target.meta["val"]
+    node.meta["partitioner_tag"] = "is_forward"
+    if isinstance(value, fx.Node) and "stack_trace" in value.meta:
+        node.meta["stack_trace"] = value.meta["stack_trace"]

@@ -1,0 +1,132 @@
+"""Close the trace into a graph: with the gradients behind the forward, or without (SYSTEM.md D1).
+
+`run` decides which results of the forward receive a tangent and which inputs a gradient, and goes on in the open
+trace with the backward. `close` is its counterpart for a call that needs no gradients. In both, the graph's first
+outputs are the slots: mutated inputs, user outputs that can't be rebuilt from something else, intermediate bases.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput
+from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.metadata import InputAliasInfo, OutputType
+from aotviz.torch_private import functional
+from aotviz.torch_private.fakes import all_concrete
+from aotviz.tracing.backward import trace_gradients
+from aotviz.tracing.forward import ForwardTrace
+
+
+def run(call: TracedCall) -> JointCall:
+    """TracedCall -> JointCall: trace the gradients."""
+    forward = call.forward.take()
+    slots = _slots(call)
+    wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
+    outputs = [_value(forward, slot) for _, slot in wanted]
+    nodes = _slot_nodes(forward, slots)
+    traced, gradients = trace_gradients(forward.trace, outputs, forward.edges)
+    tangents = tuple(
+        Tangent(position, t.size, t.stride, t.dtype, t.device)
+        for (position, _), t in zip(wanted, traced, strict=True)
+    )
+    module = _closed(forward, [*nodes, *gradients])
+    return JointCall(
+        **_fields(call, forward),
+        evidence=_evidence(call, slots, gradients),
+        graph_module=module,
+        slots=slots,
+        tangents=tangents,
+    )
+
+
+def close(call: TracedCall) -> GraphCall:
+    """TracedCall -> GraphCall: nothing to differentiate."""
+    forward = call.forward.take()
+    slots = _slots(call)
+    module = _closed(forward, _slot_nodes(forward, slots))
+    grads = any(info.requires_grad for info in call.meta.input_info)
+    why = "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
+    why = why if torch.is_grad_enabled() else "grad mode is off"
+    return GraphCall(
+        **_fields(call, forward), evidence=(Reason("backward", why),), graph_module=module, slots=slots
+    )
+
+
+def _fields(call: TracedCall, forward: ForwardTrace) -> dict[str, Any]:
+    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
+    return {**fields, "forward": forward}
+
+
+def _slots(call: TracedCall) -> tuple[Slot, ...]:
+    """What the forward graph returns, in order."""
+    slots: list[Slot] = []
+    meta = call.meta
+    for i, info in enumerate(meta.input_info):
+        if leaves_graph(info):
+            differentiable = call.needs_gradients and _tangent_for_mutation(info, i in meta.mutated_input_indices)
+            hidden = not info.mutates_data
+            slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden))
+    for i, fact in enumerate(meta.output_info):
+        if fact.in_graph:
+            hidden = fact.output_type not in _OWN
+            differentiable = call.needs_gradients and fact.has_tangent
+            slots.append(Slot("output", i, call.outputs[i], differentiable, hidden))
+    for i in range(meta.num_intermediate_bases):
+        first = next(
+            k
+            for k, fact in enumerate(meta.output_info)
+            if fact.base_index == i and fact.output_type is OutputType.alias_of_intermediate_save_as_output
+        )
+        slots.append(Slot("base", i, IntermediateBaseOutput(call.outputs[first]), call.needs_gradients, False))
+    return tuple(slots)
+
+
+_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+
+
+def leaves_graph(info: InputAliasInfo) -> bool:
+    """Whether the graph must compute an input's new state: its data, its storage, or a layout known only then."""
+    if info.mutates_data or info.mutates_storage_metadata:
+        return True
+    after = info.layout_after
+    return after is not None and not all_concrete((*after.size, *after.stride, after.offset))
+
+
+def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
+    visible = not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
+    return out_of_graph and info.mutates_data and info.requires_grad_after and visible
+
+
+def _value(forward: ForwardTrace, slot: Slot) -> Any:
+    source = {"mutation": forward.args, "output": forward.outputs, "base": forward.bases}[slot.kind]
+    return source[slot.index]
+
+
+def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
+    with forward.trace.active("is_forward"):
+        return [_node(forward, _value(forward, slot)) for slot in slots]
+
+
+def _node(forward: ForwardTrace, value: Any) -> Any:
+    if functional.is_functional(value):
+        value = functional.inner(value)
+    return forward.trace.node_of(value)
+
+
+def _closed(forward: ForwardTrace, results: list[Any]) -> fx.GraphModule:
+    graph = forward.trace.graph
+    output = graph.output(tuple(results))
+    output.meta["desc"] = [None] * len(results)
+    return forward.trace.graph_module(graph)
+
+
+def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:
+    reasons = [Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable]
+    for descriptor, info, gradient in zip(call.graph_inputs, call.meta.input_info, gradients, strict=True):
+        if info.requires_grad and gradient is None:
+            reasons.append(Reason(str(descriptor), "it requires grad, but no output depends on it: its gradient is None"))
+    return tuple(reasons)

@@ -1,0 +1,161 @@
+"""Compose everything into the one Python function that runs (SYSTEM.md E2).
+
+Reads top to bottom like the function that it writes: arguments come in, rewrites turn them into graph inputs, the
+compiled graph runs, mutations are written back, views are made again, the result goes out.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
+from aotviz.runtime import autograd_function
+from aotviz.runtime.aliases import Epilogue
+from aotviz.runtime.codegen import Source
+from aotviz.runtime.entry import Entry
+from aotviz.torch_private import runtime
+
+
+def run(call: LoweredSplit | LoweredGraph) -> Program:
+    """LoweredSplit or LoweredGraph -> Program."""
+    source = Source()
+    label = source.fresh(call.name)
+    apply = autograd_function.write(source, call, label) if isinstance(call, LoweredSplit) else ""
+    _Wrapper(source, call, label, apply).write()
+    function, filename = source.build(call.name, label)
+    runtime.skip_frame(function)
+    return Program(
+        options=call.options,
+        evidence=(Reason("wrapper", f"{len(source.lines)} lines, {len(source.notes)} of them groups with a reason"),),
+        name=call.name,
+        function=function,
+        filename=filename,
+        source=source.text,
+        notes=tuple(source.notes),
+        lowered=call,
+    )
+
+
+class _Wrapper:
+    def __init__(self, source: Source, call: LoweredSplit | LoweredGraph, label: str, apply: str) -> None:
+        self.source, self.call, self.label, self.apply = source, call, label, apply
+        self.entry = Entry(source, call, label)
+
+    def write(self) -> None:
+        source, call = self.source, self.call
+        variables = self.entry.signature(self.label)
+        epilogue = Epilogue(source, call, [], {})
+        needed = epilogue.inputs_needed()
+        detached = self._detached()
+        stages: list[list[str]] = []
+        if variables is None and not call.rewrites and not detached:
+            inputs = self._pick(needed)
+            arguments = "args"
+        else:
+            variables = variables if variables is not None else self._unpack()
+            for rewrite in call.rewrites:
+                stages.append(variables)
+                variables = rewrite.inputs(source, variables)
+            inputs = variables
+            passed = [f"{v}.detach()" if i in detached else v for i, v in enumerate(inputs)]
+            arguments = f"[{', '.join(passed)}]"
+        results = self._run(arguments)
+        epilogue.inputs, epilogue.results = inputs, results
+        epilogue.write_back()
+        for rewrite, before in zip(reversed(call.rewrites), reversed(stages), strict=True):
+            rewrite.after(source, before)
+        expressions = epilogue.outputs()
+        if call.meta.grad_enabled_after is not None:
+            setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
+            source.line(f"{setter}({call.meta.grad_enabled_after})", "the call leaves another grad mode behind")
+        source.line(f"return {self.entry.result(expressions)}")
+        source.dedent()
+
+    def _pick(self, needed: set[int]) -> list[str]:
+        """Variables for the inputs that are used after the graph has emptied the list."""
+        inputs = [""] * len(self.call.graph_inputs)
+        for i in sorted(needed):
+            inputs[i] = self.source.fresh(str(self.call.graph_inputs[i]))
+            self.source.line(f"{inputs[i]} = args[{i}]", "needed after the graph has run")
+        return inputs
+
+    def _unpack(self) -> list[str]:
+        names = [self.source.fresh(d.name) for d in self.call.descriptors]
+        if names:
+            self.source.line(f"{', '.join(names)}, = args")
+        if self.entry.boxed:
+            self.source.line("args.clear()", "the caller's list must not keep the arguments alive")
+        return names
+
+    def _detached(self) -> set[int]:
+        """Inputs that require grad and get none: detached, so that autograd never hears of them."""
+        if not isinstance(self.call, LoweredSplit):
+            return set()
+        gradients = graphs.outputs(self.call.backward_module.graph)
+        infos = self.call.meta.input_info
+        return {
+            i
+            for i, (gradient, info) in enumerate(zip(gradients, infos, strict=True))
+            if gradient is None and info.requires_grad and not info.mutated
+        }
+
+    def _run(self, arguments: str) -> dict[tuple[str, int], str]:
+        source, call = self.source, self.call
+        grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
+        compiled = source.bind("compiled_forward", call.compiled_forward)
+        if isinstance(call, LoweredSplit):
+            functorch = source.bind("transforms_active", runtime.transforms_active)
+            refuse = source.bind("refuse_transforms", runtime.refuse_transforms)
+            source.line(f"if {functorch}(): {refuse}({self.label!r})", "vmap and grad can't see into a compiled graph")
+            star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
+            fact = "the graph was compiled for training; without grad mode there is nothing to record"
+            self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
+        else:
+            self._inference(compiled, arguments, grad)
+        return self._results()
+
+    def _without_gradients(self, arguments: str) -> str:
+        compiled = self.source.bind("compiled_forward", self.call.compiled_forward)
+        return f"{compiled}({arguments})"
+
+    def _guarded(self, text: str, fact: str) -> None:
+        if not self.call.meta.autocast:
+            self.source.line(text, fact)
+            return
+        disabled = self.source.bind("AutocastDisabled", runtime.AutocastDisabled)
+        self.source.line(f"with {disabled}():", "autocast was on at compile time; the graph has its casts in it")
+        self.source.indent()
+        self.source.line(text, fact)
+        self.source.dedent()
+
+    def _inference(self, compiled: str, arguments: str, grad: str) -> None:
+        source = self.source
+        setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
+        fact = "nothing here is differentiated, so no history is recorded"
+        source.line(f"grad_mode = {grad}()", fact)
+        source.line(f"if grad_mode: {setter}(False)", fact)
+        source.line("try:", fact)
+        source.indent()
+        self._guarded(f"out = {compiled}({arguments})", fact)
+        source.dedent()
+        source.line("finally:", fact)
+        source.line(f"    if grad_mode: {setter}(True)", fact)
+
+    def _results(self) -> dict[tuple[str, int], str]:
+        """Where each slot is found. A hidden one is unwrapped from its TensorAlias when training."""
+        results = {}
+        for position, slot in enumerate(self.call.slots):
+            text = f"out[{position}]"
+            if slot.hidden and isinstance(self.call, LoweredSplit):
+                name = self.source.fresh("alias")
+                unwrap = self.source.bind("unwrapped", unwrapped)
+                self.source.line(f"{name} = {unwrap}({text})", "hidden from autograd until here")
+                text = name
+            results[(slot.kind, slot.index)] = text
+        return results
+
+
+def unwrapped(value: object) -> object:
+    """The tensor inside a TensorAlias; a tensor as it is, as when grad mode is off and nothing was hidden."""
+    return getattr(value, "alias", value)

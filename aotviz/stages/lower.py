@@ -1,0 +1,126 @@
+"""Hand the graphs to compilers (SYSTEM.md E1).
+
+The forward is compiled now. The backward is compiled when it is first needed, since many programs never call it;
+at once if it takes symbolic numbers, whose guards belong to this compilation. What the forward's compiler says
+about the strides of its results becomes the layout that the backward is compiled for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import (
+    BackwardRequest,
+    GraphCall,
+    LoweredBackward,
+    LoweredGraph,
+    LoweredSplit,
+    Reason,
+    Split,
+)
+from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.torch_private.context import CompilerFacts, current, lowering
+
+
+def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
+    """Split -> LoweredSplit, or GraphCall -> LoweredGraph."""
+    return _split(call) if isinstance(call, Split) else _inference(call)
+
+
+def _inference(call: GraphCall) -> LoweredGraph:
+    inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
+    with lowering(call.fake_mode, _facts(call, ())):
+        compiled = boxed(call.options.inference_compiler(call.graph_module, inputs))
+    fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
+    return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
+
+
+def _split(call: Split) -> LoweredSplit:
+    inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
+    module = graphs.copy(call.forward_module)  # compilers edit what they are given
+    with lowering(call.fake_mode, _facts(call, call.donated)) as strides:
+        compiled = boxed(call.options.fw_compiler(module, inputs))
+        reported = list(strides)
+    values = _as_reported(call, reported)
+    context = current()
+
+    def request(keep: bool) -> BackwardRequest:
+        why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
+        return BackwardRequest(
+            call.options,
+            call.backward_module,
+            values,
+            () if keep else call.donated,
+            (call.fake_mode, _facts(call, ()), context),
+            why,
+            evidence=(Reason("backward", why),),
+        )
+
+    backward = LazyBackward(request, run_backward, donates=bool(call.donated))
+    fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
+    return LoweredSplit(
+        **fields,
+        evidence=_by(call, "the forward graph"),
+        compiled_forward=compiled,
+        backward=backward,
+        backward_values=values,
+    )
+
+
+def run_backward(request: BackwardRequest) -> LoweredBackward:
+    """BackwardRequest -> LoweredBackward."""
+    fake_mode, facts, context = request.context
+    facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
+    module = graphs.copy(request.backward_module)
+    with lowering(fake_mode, facts, context):
+        compiled = boxed(request.options.bw_compiler(module, list(request.values)))
+    fields = {name: getattr(request, name) for name in BackwardRequest.__dataclass_fields__}
+    return LoweredBackward(**fields, compiled=compiled)
+
+
+def boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """The compiled callable as one that takes a list, which it may empty."""
+    if getattr(compiled, "_boxed_call", False):
+        return compiled
+
+    @functools.wraps(compiled, updated=())
+    def call(args: list[Any]) -> Any:
+        return compiled(*args)
+
+    return call
+
+
+def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
+    return CompilerFacts(
+        static_input_indices=list(call.meta.static_input_indices),
+        num_mutated_inp_runtime_indices=sum(slot.kind == "mutation" for slot in call.slots),
+        bw_donated_idxs=list(donated),
+        input_info=call.meta.input_info,
+        output_info=call.meta.output_info,
+    )
+
+
+def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
+    """The backward's inputs, with the strides that the compiled forward really gives to what it saves."""
+    reported = {}
+    for node, stride in zip(graphs.outputs(call.forward_module.graph), strides, strict=False):
+        if stride is not None and hasattr(node, "name"):
+            reported[node.name] = tuple(stride)
+    values = []
+    for node in graphs.placeholders(call.backward_module.graph):
+        value = node.meta["val"]
+        stride = reported.get(node.name)
+        if isinstance(value, torch.Tensor) and stride is not None and tuple(value.stride()) != stride:
+            with call.fake_mode:
+                value = value.as_strided(value.size(), stride)
+        values.append(value)
+    return tuple(values)
+
+
+def _by(call: GraphCall, what: str) -> tuple[Reason, ...]:
+    return (Reason(what, f"compiled by {call.options.backend}"),)

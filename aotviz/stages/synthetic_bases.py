@@ -1,0 +1,219 @@
+"""Inputs that overlap in memory, one of them mutated (SYSTEM.md C2).
+
+A functional graph can't express that writing `a` changes `b`. So the inputs of such a group are replaced by one,
+their common base, and the traced function makes them again as views of it: then the write is to the base, and all
+of them see it. Inputs that merely share a storage without sharing an element are left alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput
+from aotviz.ir.forms import Emitter, Member, Reason, TracedCall
+from aotviz.ir.metadata import Layout, OutputAliasInfo, OutputType
+from aotviz.torch_private import functional, pytree
+from aotviz.torch_private.storages import is_dense, storage_as_tensor
+from aotviz.tracing import overlap
+from aotviz.tracing.views import concrete, layout
+
+
+@dataclass(frozen=True)
+class Group:
+    """Inputs that become views of one base. Positions count the inputs before the rewrite."""
+
+    members: tuple[int, ...]
+    base: Any  # the fake base
+    base_member: int | None  # the member that is the base itself
+    from_storage: bool  # no tensor covers them all: the base is made from their storage
+    layouts: tuple[Layout, ...]  # one per member
+
+
+@dataclass(frozen=True)
+class SyntheticBases:
+    """Graph inputs are the bases, one per group, then the inputs outside all groups."""
+
+    groups: tuple[Group, ...]
+    others: tuple[int, ...]
+    count: int
+    names: tuple[str, ...]
+    bumps: tuple[int, ...]  # in-place writes to each input
+    moved: dict[int, Layout] = field(default_factory=dict)  # members whose metadata the function changes
+
+    def traced(self, fn: Any) -> Any:
+        """`fn` on bases: makes the members as views, and marks those that come out again."""
+
+        def with_bases(*inputs: Any) -> Any:
+            whole: list[Any] = [None] * self.count
+            for position, value in zip(self.others, inputs[len(self.groups) :], strict=True):
+                whole[position] = value
+            made: dict[int, int] = {}
+            for group, base in zip(self.groups, inputs, strict=False):
+                for position, where in zip(group.members, group.layouts, strict=True):
+                    if position == group.base_member:
+                        whole[position] = base
+                    else:
+                        whole[position] = base.as_strided(where.size, where.stride, where.offset)
+                        made[id(whole[position])] = position
+            result = fn(*whole)
+            self._note_moves(whole, made.values())
+            leaves, spec = pytree.tree_flatten(result)
+            return pytree.tree_unflatten([Member(made[id(x)]) if id(x) in made else x for x in leaves], spec)
+
+        return with_bases
+
+    def _note_moves(self, whole: list[Any], members: Any) -> None:
+        before = {p: where for group in self.groups for p, where in zip(group.members, group.layouts, strict=True)}
+        for position in members:
+            after = layout(functional.inner(whole[position]))
+            if after != before[position]:
+                self.moved[position] = after
+
+    def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
+        bases: list[str] = []
+        for group in self.groups:
+            names = " and ".join(self.names[p] for p in group.members)
+            for position in group.members:
+                emit.member(position, variables[position])
+            if group.base_member is not None:
+                bases.append(variables[group.base_member])
+                continue
+            base = emit.fresh("base")
+            first = variables[group.members[0]]
+            source = f"{emit.bind('storage_as_tensor', storage_as_tensor)}({first})" if group.from_storage else ""
+            emit.line(f"{base} = {source or first + '._base'}", f"{names} overlap and are written through one base", names)
+            bases.append(base)
+        return [*bases, *(variables[p] for p in self.others)]
+
+    def after(self, emit: Emitter, variables: list[str]) -> None:
+        for group in self.groups:
+            for position in group.members:
+                name, variable = self.names[position], variables[position]
+                if group.from_storage and self.bumps[position]:
+                    listed = ", ".join([variable] * self.bumps[position])
+                    bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
+                    emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
+                if position in self.moved:
+                    to = self.moved[position]
+                    emit.line(
+                        f"{variable}.as_strided_({to.size}, {to.stride}, {to.offset})",
+                        f"the call changes the shape or strides of {name}",
+                        name,
+                    )
+
+
+def run(call: TracedCall) -> TracedCall:
+    """TracedCall -> TracedCall."""
+    groups = _groups(call)
+    if not groups:
+        return replace(call, evidence=_false_sharing(call))
+    grouped = {p for group in groups for p in group.members}
+    others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
+    names = tuple(map(str, call.graph_inputs))
+    infos = call.meta.input_info
+    rewrite = SyntheticBases(
+        tuple(groups), others, len(names), names, tuple(info.version_bumps for info in infos)
+    )
+    args = call.forward.program.args
+    forward = call.forward.rerun(
+        fn=rewrite.traced(call.forward.program.fn), args=[*(group.base for group in groups), *(args[p] for p in others)]
+    )
+    _refuse_symbolic_moves(rewrite)
+    place = {p: len(groups) + k for k, p in enumerate(others)}
+    descriptors: list[InputDescriptor] = [
+        call.graph_inputs[group.base_member]
+        if group.base_member is not None
+        else SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
+        for group in groups
+    ]
+    traced = call.retraced(
+        forward,
+        graph_inputs=(*descriptors, *(call.graph_inputs[p] for p in others)),
+        static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
+        rewrite=rewrite,
+        evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
+    )
+    return replace(traced, meta=replace(traced.meta, output_info=tuple(map(_member, traced.meta.output_info))))
+
+
+def _member(info: OutputAliasInfo) -> OutputAliasInfo:
+    """An output that is a grouped input: returned as the caller's own object."""
+    if not isinstance(info.constant, Member):
+        return info
+    return replace(info, output_type=OutputType.is_input, raw_type=torch.Tensor, is_constant=False)
+
+
+def _why(group: Group, names: Sequence[str]) -> str:
+    others = ", ".join(names[p] for p in group.members)
+    kind = "their storage" if group.from_storage else "the tensor they are views of"
+    return f"{others} share elements and one of them is written: all become views of {kind}"
+
+
+def _groups(call: TracedCall) -> list[Group]:
+    args, infos = call.forward.program.args, call.meta.input_info
+    found = []
+    for positions in _sharing_a_storage(call):
+        for group in overlap.groups([args[p] for p in positions]):
+            members = tuple(positions[k] for k in group)
+            if len(members) > 1 and any(infos[p].mutates_data for p in members):
+                found.append(_group(call, members))
+    return sorted(found, key=lambda group: group.members)
+
+
+def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
+    args = call.forward.program.args
+    tensors = [args[p] for p in members]
+    layouts = tuple(layout(tensor) for tensor in tensors)
+    names = ", ".join(str(call.graph_inputs[p]) for p in members)
+    if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
+        raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
+    if not all(map(concrete, layouts)):
+        raise NotImplementedError(
+            f"{names} overlap in memory and one of them is mutated; with dynamic shapes aotviz can't tell how they "
+            "overlap. Compile with dynamic=False, or pass a clone."
+        )
+    bases = {id(t if t._base is None else t._base): (t if t._base is None else t._base) for t in tensors}
+    if len(bases) == 1:
+        base = next(iter(bases.values()))
+        if is_dense(base) and len({t.dtype for t in (*tensors, base)}) == 1:
+            itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
+            return Group(members, base, itself, False, layouts)
+    if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
+        raise NotImplementedError(
+            f"{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
+            "mutate in their stead (they differ in dtype, or some require grad and come from different tensors). "
+            "Pass a clone of one of them."
+        )
+    with call.fake_mode:
+        base = storage_as_tensor(tensors[0])
+    return Group(members, base, None, True, layouts)
+
+
+def _refuse_symbolic_moves(rewrite: SyntheticBases) -> None:
+    for position, where in rewrite.moved.items():
+        if not concrete(where):
+            raise NotImplementedError(f"{rewrite.names[position]} overlaps another input and gets a symbolic shape")
+
+
+def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
+    """Say of inputs over one storage that they were looked at and found disjoint."""
+    why = "they share a storage but no element, so each is an input of its own"
+    names = (", ".join(str(call.graph_inputs[p]) for p in group) for group in _sharing_a_storage(call))
+    return tuple(Reason(name, why) for name in names)
+
+
+def _sharing_a_storage(call: TracedCall) -> list[list[int]]:
+    """Positions of inputs over one storage, where one of them is written."""
+    by_storage: dict[Any, list[int]] = defaultdict(list)
+    for position, value in enumerate(call.forward.program.args):
+        if isinstance(value, torch.Tensor):
+            by_storage[functional.storage(value)].append(position)
+    infos = call.meta.input_info
+    return [ps for ps in by_storage.values() if len(ps) > 1 and any(infos[p].mutates_data for p in ps)]
+
+

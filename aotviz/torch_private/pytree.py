@@ -1,0 +1,42 @@
+"""torch's pytrees, as the rest of the package uses them."""
+
+from __future__ import annotations
+
+from torch.utils._pytree import (
+    TreeSpec,
+    arg_tree_leaves,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+
+__all__ = [
+    "TreeSpec",
+    "arg_tree_leaves",
+    "is_leaf_spec",
+    "keystr",
+    "kind",
+    "children",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_unflatten",
+]
+
+
+def is_leaf_spec(spec: TreeSpec) -> bool:
+    return bool(spec.is_leaf())
+
+
+def kind(spec: TreeSpec) -> type | None:
+    """The container's type, or None for a leaf."""
+    return None if spec.is_leaf() else spec.type
+
+
+def children(spec: TreeSpec) -> list[TreeSpec]:
+    return list(spec.children())
+
+
+def dict_keys(spec: TreeSpec) -> list[object]:
+    """The keys of a dict's spec, in the order of its children."""
+    return list(spec.context)

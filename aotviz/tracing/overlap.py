@@ -1,0 +1,57 @@
+"""Do two tensors share an element? Two views of one storage need not: rows 0-1 and rows 2-3 do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aotviz.tracing.views import concrete, layout
+
+_LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet count as overlapping
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether some element of `a` is one of `b`, both over the same storage. Unknown counts as yes."""
+    first, second = layout(a), layout(b)
+    if not (concrete(first) and concrete(second)):
+        return True
+    if a.numel() == 0 or b.numel() == 0:
+        return False
+    (low_a, high_a), (low_b, high_b) = _bytes(a), _bytes(b)
+    if high_a <= low_b or high_b <= low_a:
+        return False
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return True
+    start = min(first.offset, second.offset)
+    length = max(high_a, high_b) // a.dtype.itemsize - start
+    if length > _LIMIT:
+        return True
+    return _mark_and_look(length, (first.size, first.stride, first.offset - start), second, start)
+
+
+def _mark_and_look(length: int, marked: Any, second: Any, start: int) -> bool:
+    with torch.no_grad():
+        cells = torch.zeros(length, dtype=torch.bool)
+        cells.as_strided(*marked).fill_(True)
+        return bool(cells.as_strided(second.size, second.stride, second.offset - start).any())
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """The half-open range of bytes that a tensor's elements span in its storage."""
+    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    low = tensor.storage_offset() * tensor.dtype.itemsize
+    return int(low), int(low + (extent + 1) * tensor.dtype.itemsize)
+
+
+def groups(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Positions of tensors over one storage, sorted into sets that are connected by overlap."""
+    sets: list[list[int]] = []
+    for position, tensor in enumerate(tensors):
+        touching = [group for group in sets if any(overlap(tensor, tensors[other]) for other in group)]
+        sets = [group for group in sets if group not in touching]
+        sets.append(sorted([position, *(p for group in touching for p in group)]))
+    return sorted(sets)
+
+
