@@ -64,10 +64,10 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });
   const stageHead = h("div", { class: "stage-head" });
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-  const tabLine = h("div", { class: "tab-line" }, tabs, find(state));
+  const finder = find(state);
   const panel = h("section", { class: "panel", role: "tabpanel" });
   const side = h("aside", { class: "facts", "aria-label": "Selected node" });
-  replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabLine, h("div", { class: "content" }, panel, side))));
+  replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side))));
 
   const parts: Mounted[] = [stages(rail, context), facts(side, context)];
   let view: { id: string; mounted: Mounted } | null = null;
@@ -93,10 +93,10 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
     for (const part of parts) part.update();
     openViewSafely();
   };
-  renderHead(head, state, data);
+  renderHead(head, state, data, finder);
   render();
   const stop = state.subscribe((now, before) => {
-    if (now.compilation !== before.compilation) renderHead(head, state, data);
+    if (now.compilation !== before.compilation) renderHead(head, state, data, finder);
     render();
   });
   return {
@@ -109,13 +109,13 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
   };
 }
 
-function renderHead(head: HTMLElement, state: State, data: RecordingData): void {
+function renderHead(head: HTMLElement, state: State, data: RecordingData, finder: HTMLElement): void {
   const { compilation } = state;
   const versions = [...data.producer].map(([name, version]) => `${name} ${version}`).join(" · ");
   replace(head, h("span", { class: "brand" }, "aotviz"), picker(state, data), chip(compilation.kind),
     h("span", { class: "muted" }, [plural(compilation.stages.length, "stage"), milliseconds(totalTime(compilation))].join(" · ")),
     h("span", { class: "spring" }), data.dropped > 0 && chip(`${data.dropped} left out`, "warn", "the recording was full"),
-    h("span", { class: "faint versions" }, versions));
+    h("span", { class: "faint versions" }, versions), finder);
 }
 
 function totalTime(compilation: CompilationData): number {

@@ -73,20 +73,15 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   const modulesOf = new Map<number, readonly ModuleStep[]>();
   for (const node of graph.nodes) if (node.sequence >= 0 && node.modules.length) modulesOf.set(node.sequence, node.modules);
   const home: { [lane in Lane]?: Group }[] = [];
-  // From the last node to the first, so that an input's users are at home before it is.
-  for (let i = graph.nodes.length - 1; i >= 0; i--) {
-    const node = graph.nodes[i]!;
-    if (node.op === "o") {
-      home[i] = {};
-      for (const input of node.inputs) {
-        const lane = laneOf(graph.nodes[input]!);
-        home[i]![lane] = roots[lane];
-      }
-      continue;
-    }
+  for (const node of graph.nodes) {
+    if (isGiven(node)) continue;
     const lane = laneOf(node);
-    const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence) ?? [];
-    home[i] = { [lane]: node.op === "p" || node.op === "a" ? inputHome(node, lane, graph, home, roots, userInputs) : enter(lane, steps) };
+    const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
+    if (node.op === "o") for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
+    else lanes[lane] = enter(lane, node.modules.length ? node.modules : modulesOf.get(node.sequence) ?? []);
+  }
+  for (const node of graph.nodes) {
+    if (isGiven(node)) home[node.index] = { [laneOf(node)]: inputHome(node, laneOf(node), graph, home, roots, userInputs) };
   }
   home.forEach((lanes, i) => {
     for (const group of Object.values(lanes)) group.nodes.push(i);
@@ -99,6 +94,11 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
 
 function laneOf(node: Node): Lane {
   return node.backward || isTangent(node.descriptor) ? "backward" : "forward";
+}
+
+/** Whether a node takes a value rather than computes one: it has no module of its own, only users. */
+function isGiven(node: Node): boolean {
+  return node.op === "p" || node.op === "a";
 }
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */

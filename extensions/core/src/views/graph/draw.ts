@@ -128,6 +128,6 @@ function nearest(drawing: Drawing, from: string, key: string): string | null {
 
 /** A legend that needs no colour to be understood: the lanes are also named. */
 export function legend(): HTMLElement {
-  const entry = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind }), text);
+  const entry = (kind: string, text: string): HTMLElement => h("span", { class: `key ${kind === "across" ? "" : "lane-key"}` }, h("i", { class: kind }), text);
   return h("span", { class: "legend" }, entry("forward", "forward"), entry("backward", "backward"), entry("across", "saved for backward"));
 }

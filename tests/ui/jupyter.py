@@ -1,0 +1,130 @@
+"""A real JupyterLab for a test: its own directories, a fixed token, nothing asked of the network.
+
+What took time to find out: the toolbar says "idle" before the kernel is connected, and Shift+Enter is then lost, so
+`ready` asks the session itself; a news box covers the notebook unless it is off in two places; a busy port must fail
+rather than open the neighbour's server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page
+
+TOKEN = "aotviz-tests"
+ROOT = Path(__file__).resolve().parents[2]
+
+CONFIG = f"""
+c.ServerApp.ip = "127.0.0.1"
+c.ServerApp.allow_root = True
+c.ServerApp.open_browser = False
+c.ServerApp.port_retries = 0
+c.IdentityProvider.token = "{TOKEN}"
+c.LabApp.expose_app_in_browser = True
+c.LabApp.news_url = None
+c.LabApp.extension_manager = "readonly"
+"""
+
+OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/codemirror-extension:plugin": {"defaultConfig": {"autoClosingBrackets": False}},
+}
+
+READY = """async () => {
+  const app = window.jupyterapp;
+  await app.restored;
+  const panel = app.shell.currentWidget;
+  if (!panel || !panel.context) return false;
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  const kernel = panel.sessionContext.session?.kernel;
+  if (!kernel) return false;
+  await kernel.info;
+  return kernel.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+
+
+@contextmanager
+def lab(folder: Path) -> Iterator[str]:
+    """A JupyterLab serving `folder`; gives its URL, without the token."""
+    for name in ("config", "data", "runtime", "settings", "work"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "config" / "jupyter_server_config.py").write_text(CONFIG)
+    (folder / "settings" / "overrides.json").write_text(json.dumps(OVERRIDES))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": str(ROOT),
+    }
+    log = folder / "lab.log"
+    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ServerApp.root_dir={folder / 'work'}"]
+    command.append(f"--LabApp.app_settings_dir={folder / 'settings'}")
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=folder)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(url, server, log)
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+    """Returns when the server answers. Raises RuntimeError with its log."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/api/status?token={TOKEN}", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)  # between two questions to a server that is still starting
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    code = [
+        {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": cell, "outputs": [], "execution_count": None}
+        for i, cell in enumerate(cells)
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path.write_text(json.dumps({"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+
+
+def open_notebook(page: Page, url: str, name: str, seconds: float = 60) -> None:
+    """Opens a notebook and returns when its kernel takes input."""
+    page.goto(f"{url}/lab/tree/{name}?token={TOKEN}&reset")
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
+    end = time.monotonic() + seconds
+    while not page.evaluate(READY):
+        if time.monotonic() > end:
+            raise RuntimeError("the notebook's kernel did not become ready")
+        page.wait_for_timeout(200)
+
+
+def run_all(page: Page) -> None:
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def set_theme(page: Page, name: str) -> None:
+    page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name })", name)
+    page.wait_for_selector(f'body[data-jp-theme-name="{name}"]', state="attached")
