@@ -30,9 +30,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
-def cell(value: object) -> str:
+def cell(value: object, widest: int = WIDEST) -> str:
     text = one_line(str(value))
-    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
+    return text if len(text) <= widest else text[: widest - 3] + "..."
 
 
 def compilation(data: CompilationData) -> str:
@@ -40,7 +40,7 @@ def compilation(data: CompilationData) -> str:
     total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
     parts = [f"{one_line(data.name)} ({data.kind}), {total:.1f} ms in {len(data.stages)} stages", stages(data)]
     if data.error is not None:
-        parts.append(f"failed in {data.error.stage!r}: {data.error.type}: {cell(data.error.message)}")
+        parts.append(f"failed in {data.error.stage!r}: {data.error.type}: {cell(data.error.message, 400)}")
     parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)
     if data.saved_tensors:
         parts.append(saved(data))
@@ -86,7 +86,8 @@ def saved(data: CompilationData) -> str:
     donated = sum(record.donated for record in data.saved_tensors)
     symbolic = len(data.saved_tensors) - len(known)
     extra = f", {symbolic} of symbolic size" if symbolic else ""
-    return f"{len(data.saved_tensors)} values kept for the backward: {sum(known):,} bytes{extra}; {donated} donated"
+    values = f"{len(data.saved_tensors)} value{'' if len(data.saved_tensors) == 1 else 's'}"
+    return f"{values} kept for the backward: {sum(known):,} bytes{extra}; {donated} donated"
 
 
 def _special(noun: str, header: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
