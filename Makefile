@@ -1,0 +1,74 @@
+# One command each; every one makes .venv first where that is needed. `make` alone lists them.
+
+# Any Python 3.11 or newer will do; `make PYTHON=/path/to/python3.13 demo` picks one.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TORCH := 2.13.0
+N ?= 2000
+JOBS ?= 2
+FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo lab test check fuzz sweep-ops bench goldens schema wheel lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+$(READY): requirements.lock pyproject.toml hatch_build.py $(FRONT)
+	@test -n "$(PYTHON)" || { echo "aotviz needs Python 3.11 or newer on PATH, or: make PYTHON=/path/to/python"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## a GPT-2 training step through the pipeline; writes demo.aotviz and demo.html
+	$(BIN)/python -m aotviz demo $(ARGS)
+
+lab: $(READY) ## JupyterLab on the tour
+	$(BIN)/jupyter lab notebooks/01_tour.ipynb
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+check: $(READY) ## lint, types, walls, and that our text is ours
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if [ -f ../shared/tools/originality.py ]; then $(BIN)/python ../shared/tools/originality.py; fi
+	$(BIN)/python hatch_build.py npm run check
+
+fuzz: $(READY) ## N random aliasing and mutation programs against eager and torch (make fuzz N=2000)
+	$(BIN)/python -m tests.oracle.fuzz --n $(N) $(ARGS)
+
+sweep-ops: $(READY) ## every float32 sample of torch's operator database; go on with it by running it again
+	$(BIN)/python -m tests.oracle.sweep_ops --out sweep-ops.jsonl $(ARGS)
+
+bench: $(READY) ## overhead per call, compile time by stage, cost of recording, as ratios to torch's own
+	$(BIN)/python -m benchmarks $(ARGS)
+
+goldens: $(READY) ## write the golden files anew; look at the diff before committing
+	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
+
+schema: $(READY) ## TypeScript types of the wire format, from Python
+	$(BIN)/python extensions/core/generate_types.py
+
+wheel: $(READY) ## dist/aotviz-*.whl with the front end inside
+	$(BIN)/python -m build --outdir dist
+
+lock: ## requirements.lock anew from pyproject.toml
+	rm -rf .venv-lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet torch==$(TORCH) setuptools
+	.venv-lock/bin/python -m pip install --quiet --editable '.[dev]'
+	{ sed -n '/^#/p' requirements.lock; \
+	  .venv-lock/bin/python -m pip freeze --all --exclude-editable | grep -v -i -E '^(pip|wheel)==' \
+	  | sed -E 's/^torch( @ .*|==.*)/torch==$(TORCH)/' | LC_ALL=C sort -f; } > .venv-lock/lock
+	mv .venv-lock/lock requirements.lock
+	rm -rf .venv-lock
+
+clean: ## what was built, but not .venv
+	rm -rf dist build aotviz/widgets/static demo.aotviz demo.html
