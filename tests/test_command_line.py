@@ -1,0 +1,80 @@
+"""`python -m aotviz`: the demo runs and is right, recordings are shown, and what is wrong is said in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aotviz
+from aotviz.__main__ import main
+from aotviz.recorder.recording import Recording
+from tests.ui import fixture
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "made.aotviz"
+    Recording(fixture.recording().data).save(path)
+    return path
+
+
+def test_demo_shows_every_stage_and_equals_eager(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "aotviz", "demo", "--layers", "1", "--backend", "eager", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for title in ("Agreement with eager", "Stages", "Inputs", "Outputs", "What runs on every call", "Written"):
+        assert f"\n{title}\n" in done.stdout
+    assert "The compiled step equals eager" in done.stdout
+    stages = aotviz.load(tmp_path / "demo.aotviz")[-1].stages
+    for stage in stages["stage"]:
+        assert f"  {stage} ..." in done.stdout, f"no progress line for {stage}"
+    assert "<html" in (tmp_path / "demo.html").read_text()[:2000]
+
+
+def test_show_prints_every_compilation(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(recording)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{len(fixture.recording().data.compilations)} compilations" in printed
+
+
+def test_report_writes_one_page_beside_the_file(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(recording)]) == 0
+    assert recording.with_suffix(".html").exists()
+    assert "made.html" in capsys.readouterr().out
+
+
+def test_report_never_overwrites_the_recording(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = recording.read_bytes()
+    assert main(["report", str(recording), "-o", str(recording)]) == 2
+    assert recording.read_bytes() == before
+    assert "another name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 not ours"])
+def test_a_bad_file_is_one_line_and_status_2(
+    command: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.aotviz"
+    if content is not None:
+        path.write_bytes(content)
+    assert main([command, str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"aotviz {command}: ")
+    assert "bad.aotviz" in said
+    assert said.count("\n") == 1
+
+
+def test_a_wrong_number_of_layers_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--layers", "0"]) == 2
+    assert capsys.readouterr().err == "aotviz demo: --layers must be at least 1, and is 0\n"
+
+
+def test_an_unknown_command_has_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["dmeo"])
+    assert stopped.value.code == 2
+    assert "dmeo" in capsys.readouterr().err

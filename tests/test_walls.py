@@ -1,0 +1,166 @@
+"""The walls of the house that import-linter and ruff can't see.
+
+import-linter knows of torch only that it is imported, and ruff's banned-api sees names that are spelt out. So this
+reads the sources: outside `aotviz/torch_private/` nothing may name a private module or attribute of torch, be it in
+an import, in a chain such as `torch.fx._x`, by `getattr`, or on an object that torch made (`tensor._base`). And no
+source of ours, the seam included, may import torch's own AOTAutograd: that is what aotviz replaces.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aotviz.recorder.recording import Recording
+from tests.ui import fixture
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "aotviz"
+ORACLE = ("torch._functorch._aot_autograd", "torch._functorch.aot_autograd")
+PUBLIC_ELSEWHERE = {  # underscored names that other libraries, or Python, declare for others to use
+    "_esm",  # anywidget
+    "_repr_mimebundle_",  # IPython
+    "_repr_html_",  # IPython
+    "_fields",  # namedtuple
+    "_asdict",  # namedtuple
+    "_boxed_call",  # the mark by which torch's compilers and ours say that they take a list of arguments
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__")) and name != "_"
+
+
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that a source imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def own_names(trees: dict[Path, ast.Module]) -> set[str]:
+    """Private names that our sources define: functions, classes, variables, fields, attributes of self."""
+    names: set[str] = set()
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ("self", "cls")
+            ):
+                names.add(node.attr)
+    return {name for name in names if is_private(name)}
+
+
+def private_uses(tree: ast.Module, own: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, what) of each private name that is not ours."""
+    for line, name in imported(tree):
+        if name.split(".")[0] != "aotviz" and any(is_private(part) for part in name.split(".")):
+            yield line, f"import of {name}"
+    for node in ast.walk(tree):
+        name = ""
+        if isinstance(node, ast.Attribute):
+            name = node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+            argument = node.args[1]
+            if node.func.id in ("getattr", "hasattr", "setattr", "delattr") and isinstance(argument, ast.Constant):
+                name = str(argument.value)
+        if is_private(name) and name not in own and name not in PUBLIC_ELSEWHERE:
+            yield node.lineno, f"attribute {name}"
+
+
+def test_nothing_private_of_torch_is_named_outside_the_seam() -> None:
+    trees = sources()
+    own = own_names(trees)
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path, tree in trees.items()
+        if "torch_private" not in path.parts
+        for line, what in private_uses(tree, own)
+    ]
+    assert not found, "reach these through aotviz/torch_private/:\n" + "\n".join(found)
+
+
+def test_no_source_imports_the_implementation_that_aotviz_replaces() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path, tree in sources().items()
+        for line, name in imported(tree)
+        if name.startswith(ORACLE)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch._dynamo",
+        "from torch import _C",
+        "from torch.utils._pytree import tree_map",
+        "import torch\ntorch._C._foo()",
+        "import torch as t\nt.fx._x",
+        "def f(x):\n    return x._base",
+        "def f(x):\n    return getattr(x, '_version')",
+    ],
+)
+def test_the_search_finds_a_private_name(text: str) -> None:
+    assert list(private_uses(ast.parse(text), set()))
+
+
+def test_the_search_leaves_public_and_own_names_alone() -> None:
+    text = (
+        "import torch\nfrom aotviz._x import y\nclass A:\n    def f(self):\n        self._n = torch.ones(2).__len__()\n"
+    )
+    tree = ast.parse(text)
+    assert not list(private_uses(tree, own_names({Path("a.py"): tree})))
+
+
+def without_torch(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter in which torch can't be imported."""
+    block = """
+        import sys
+
+        class Barred:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("torch", "transformers"):
+                    raise ImportError(f"{name} is barred in this test")
+
+        sys.meta_path.insert(0, Barred())
+    """
+    program = textwrap.dedent(block) + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_recording_opens_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    path = tmp_path / "a.aotviz"
+    Recording(fixture.recording().data).save(path)
+    done = without_torch(f"""
+        import aotviz
+        recording = aotviz.load({str(path)!r})
+        for compilation in recording:
+            for table in ("stages", "inputs", "outputs", "saved_tensors", "evidence"):
+                assert len(getattr(compilation, table).columns)
+        print(recording)
+        recording.to_html({str(tmp_path / "a.html")!r})
+        assert not any(name.split(".")[0] == "torch" for name in sys.modules)
+    """)
+    assert done.returncode == 0, done.stderr
+    assert "compilation" in done.stdout
+    assert (tmp_path / "a.html").stat().st_size > 10_000

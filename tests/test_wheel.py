@@ -1,0 +1,91 @@
+"""What a user installs: the wheel has the front end inside, and needs neither Node nor torch to read a recording.
+
+One wheel is built (with the build backend of this environment), opened, and installed into an empty virtual
+environment, from which a recording is then loaded and exported with an empty PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from aotviz.recorder.recording import Recording
+from tests.ui import fixture
+
+ROOT = Path(__file__).resolve().parents[1]
+STATIC = "aotviz/widgets/static/"
+FRONT_END = ("core.js.gz", "editor.js.gz", "graphviz.js.gz", "page.js", "widget.js")
+READERS = ("anywidget", "ipywidgets", "msgspec", "pandas")  # what reading and showing need; without torch
+
+
+def pip(python: str | Path, *arguments: str) -> None:
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip(sys.executable, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    (built,) = folder.glob("aotviz-*.whl")
+    return built
+
+
+def test_the_wheel_holds_the_front_end_and_no_sources_of_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+        entry_points = next(name for name in sizes if name.endswith("entry_points.txt"))
+        declared = archive.read(entry_points).decode()
+    assert all(sizes.get(STATIC + name, 0) > 100 for name in FRONT_END)
+    assert not [name for name in sizes if name.endswith((".ts", ".map")) or "node_modules" in name]
+    assert not [name for name in sizes if name.startswith(("tests/", "notebooks/"))]
+    assert "aotviz/py.typed" in sizes
+    assert "aotviz_eager = aotviz.backend:aotviz_eager" in declared
+    assert "aotviz = aotviz.backend:aotviz_inductor" in declared
+
+
+def test_every_file_of_the_front_end_is_within_bounds(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = sum(entry.compress_size for entry in archive.infolist())
+    assert packed < 5_000_000, f"the wheel has grown to {packed / 1e6:.1f} MB"
+
+
+def test_an_installed_wheel_reads_a_recording_without_torch_or_node(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "empty"
+    venv.create(home, with_pip=True)
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pinned = [re.search(rf"(?mi)^{name}==\S+$", lock) for name in READERS]
+    pip(python, "install", *(found[0] for found in pinned if found))
+    pip(python, "install", "--no-deps", str(wheel))
+
+    path = tmp_path / "made.aotviz"
+    Recording(fixture.recording().data).save(path)
+    program = f"""
+import shutil, sys, importlib.util
+assert importlib.util.find_spec("torch") is None and shutil.which("node") is None
+import aotviz
+assert {str(home)!r} in aotviz.__file__, aotviz.__file__
+recording = aotviz.load({str(path)!r})
+assert len(recording[0].stages)
+recording.to_html({str(tmp_path / "made.html")!r})
+shown = recording._repr_mimebundle_()
+data = shown[0] if isinstance(shown, tuple) else shown
+assert "application/vnd.jupyter.widget-view+json" in data, data.keys()
+print("read", len(recording))
+"""
+    environment = {"PATH": str(python.parent), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [python, "-I", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("read ")
+    assert (tmp_path / "made.html").stat().st_size > 100_000
