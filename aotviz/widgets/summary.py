@@ -66,7 +66,5 @@ def as_html(data: RecordingData) -> str:
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(compilation)
         )
         caption = escape(heading(compilation))
-        out.append(
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        out.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "\n".join(out)

@@ -50,7 +50,7 @@ class Workbench(anywidget.AnyWidget):
         reply = {"answer": message.get("question")}
         try:
             self.send(reply, buffers=[self._bytes_of(message["ask"])])
-        except Exception as error:  # noqa: BLE001 - the page shows it; raised here it would end in a log that nobody reads
+        except Exception as error:  # the page shows it; raised here it would end in a log that nobody reads
             self.send({**reply, "error": f"{type(error).__name__}: {error}"})
 
     def _bytes_of(self, name: object) -> bytes:

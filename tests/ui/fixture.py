@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 
 from aotviz.recorder import events
 
+COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 MARKUP = "<img src=x onerror=alert(1)>"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
@@ -108,14 +110,13 @@ class Builder:
         return arg
 
     def snapshot(self, outputs: list[str]) -> events.GraphSnapshot:
-        columns = {name: "".join(cells) if name in ("op", "backward") else cells for name, cells in self.columns.items()}
+        columns: dict[str, Any] = {
+            name: "".join(c) if name in ("op", "backward") else c for name, c in self.columns.items()
+        }
         return events.GraphSnapshot(
             **columns, kwargs=self.kwargs, descriptor=self.descriptor,
             output_descriptors=[self.strings(text) for text in outputs],
         )  # fmt: skip
-
-
-COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,19 @@ def modules(*path: tuple[str, str]) -> str:
 
 
 LAYERS, BATCH, WIDTH = 3, 8, 64
+FULL, SQUARE = (BATCH, WIDTH), (WIDTH, WIDTH)
 ROOT_MODULE = ("", "Net")
+X = f"primals_{2 * LAYERS + 1}"
+
+
+@dataclass(frozen=True)
+class At:
+    """Where an operation comes from: its source line, module path, autograd sequence number."""
+
+    stack: str
+    module: str
+    sequence: int
+    backward: bool = False
 
 
 class Network:
@@ -150,83 +163,78 @@ class Network:
         self.inner = inner  # name of the innermost module, which may hold markup
         self.shared: dict[str, int] = {}  # value of a name, in every stage
 
-    def value(self, builder: Builder, name: str, shape: tuple[int | str, ...], **facts: Any) -> int:
+    def value(self, builder: Builder, name: str, shape: tuple[int | str, ...], storage: int | None = None) -> int:
         if name not in self.shared:
-            self.shared[name] = builder.tensor(shape, **facts)
+            self.shared[name] = builder.tensor(shape, storage=storage)
         return self.shared[name]
+
+    def places(self, layer: int, backward: bool = False) -> tuple[At, At, At]:
+        """Of a block's linear layer, its activation and its sum."""
+        block = (ROOT_MODULE, (f"blocks.{layer}", "Block"))
+        linear = modules(*block, (f"blocks.{layer}.{self.inner}", "Linear"))
+        activation = modules(*block, (f"blocks.{layer}.act", "GELU"))
+        return (
+            At(stack(12, f"h = self.fc(x)  # {self.inner}"), linear, 10 * layer + 1, backward),
+            At(stack(13, "h = self.act(h)"), activation, 10 * layer + 2, backward),
+            At(stack(14, "return x + h"), modules(*block), 10 * layer + 3, backward),
+        )
+
+    def op(
+        self, builder: Builder, name: str, target: str, args: list[Any], shape: tuple[int, ...], at: At,
+        value: str = "", storage: int | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """A call whose value is known by `value`, or by its own name, in every stage."""
+        number = self.value(builder, value or name, shape, storage)
+        facts: dict[str, Any] = {"stack": at.stack, "module": at.module, "sequence": at.sequence}
+        builder.node("f", name, target, args, number, backward=at.backward, kwargs=kwargs, **facts)
 
     def inputs(self, builder: Builder) -> None:
         for layer in range(LAYERS):
-            for part, shape in (("weight", (WIDTH, WIDTH)), ("bias", (WIDTH,))):
-                name = f"primals_{2 * layer + (1 if part == 'weight' else 2)}"
-                path = f"blocks.{layer}.{self.inner}.{part}"
-                value = self.value(builder, name, shape)
-                builder.node("p", name, name, [], value, descriptor=path)
-        last = f"primals_{2 * LAYERS + 1}"
-        builder.node("p", last, last, [], self.value(builder, last, (BATCH, WIDTH)), descriptor="x")
+            for number, part, shape in ((1, "weight", SQUARE), (2, "bias", (WIDTH,))):
+                name, path = f"primals_{2 * layer + number}", f"blocks.{layer}.{self.inner}.{part}"
+                builder.node("p", name, name, [], self.value(builder, name, shape), descriptor=path)
+        builder.node("p", X, X, [], self.value(builder, X, FULL), descriptor="x")
 
     def forward(self, builder: Builder, decomposed: bool) -> str:
-        here = f"primals_{2 * LAYERS + 1}"
-        full = (BATCH, WIDTH)
+        here = X
         for layer in range(LAYERS):
-            block = (ROOT_MODULE, (f"blocks.{layer}", "Block"))
-            fc = modules(*block, (f"blocks.{layer}.{self.inner}", "Linear"))
+            linear, activation, plus = self.places(layer)
             weight, bias = Ref(f"primals_{2 * layer + 1}"), Ref(f"primals_{2 * layer + 2}")
             n = f"_{layer}" if layer else ""
-            line = stack(12, f"h = self.fc(x)  # {self.inner}")
-            storage = self.shared[weight.name]
-            t = self.value(builder, f"t{n}", (WIDTH, WIDTH), storage=storage)
-            builder.node("f", f"t{n}", "aten.t.default", [weight], t, stack=line, module=fc, sequence=10 * layer)
+            self.op(builder, f"t{n}", "aten.t.default", [weight], SQUARE, linear, storage=self.shared[weight.name])
             if decomposed:
-                value = self.value(builder, f"mm{n}", full)
-                builder.node("f", f"mm{n}", "aten.mm.default", [Ref(here), Ref(f"t{n}")], value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
-                args = [Ref(f"mm{n}"), bias]
-                value = self.value(builder, f"addmm{n}", full)
-                builder.node("f", f"add_bias{n}", "aten.add.Tensor", args, value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
                 pre = f"add_bias{n}"
+                self.op(builder, f"mm{n}", "aten.mm.default", [Ref(here), Ref(f"t{n}")], FULL, linear)
+                self.op(builder, pre, "aten.add.Tensor", [Ref(f"mm{n}"), bias], FULL, linear, value=f"addmm{n}")
             else:
-                args = [bias, Ref(here), Ref(f"t{n}")]
-                value = self.value(builder, f"addmm{n}", full)
-                builder.node("f", f"addmm{n}", "aten.addmm.default", args, value, stack=line, module=fc, sequence=10 * layer + 1)  # noqa: E501
                 pre = f"addmm{n}"
-            act = modules(*block, (f"blocks.{layer}.act", "GELU"))
-            line = stack(13, "h = self.act(h)")
-            value = self.value(builder, f"gelu{n}", full)
-            builder.node("f", f"gelu{n}", "aten.gelu.default", [Ref(pre)], value, stack=line, module=act, sequence=10 * layer + 2, kwargs={"approximate": "none"})  # noqa: E501
-            value = self.value(builder, f"add{n}", full)
-            builder.node("f", f"add{n}", "aten.add.Tensor", [Ref(here), Ref(f"gelu{n}")], value, stack=stack(14, "return x + h"), module=modules(*block), sequence=10 * layer + 3, kwargs={"alpha": 1.0})  # noqa: E501
+                self.op(builder, pre, "aten.addmm.default", [bias, Ref(here), Ref(f"t{n}")], FULL, linear)
+            self.op(builder, f"gelu{n}", "aten.gelu.default", [Ref(pre)], FULL, activation, approximate="none")
+            self.op(builder, f"add{n}", "aten.add.Tensor", [Ref(here), Ref(f"gelu{n}")], FULL, plus, alpha=1.0)
             here = f"add{n}"
-        head = modules(ROOT_MODULE)
-        value = self.value(builder, "slice_1", (BATCH, WIDTH))
-        line = stack(22, "return x[:, :]")
-        builder.node("f", "slice_1", "aten.slice.Tensor", [Ref(here), 1, 0, 2**63 - 1], value, stack=line, module=head, sequence=40)  # noqa: E501
+        at = At(stack(22, "return x[:, :]"), modules(ROOT_MODULE), 40)
+        self.op(builder, "slice_1", "aten.slice.Tensor", [Ref(here), 1, 0, 2**63 - 1], FULL, at)
         return "slice_1"
 
-    def backward(self, builder: Builder, joint: bool) -> list[str]:
-        full = (BATCH, WIDTH)
-        builder.node("p", "tangents_1", "tangents_1", [], self.value(builder, "tangents_1", full), descriptor="tangent of out", backward=True)  # noqa: E501
-        here, grads = "tangents_1", []
+    def backward(self, builder: Builder) -> list[str]:
+        """The names of the gradients, one a primal."""
+        here = "tangents_1"
+        value = self.value(builder, here, FULL)
+        builder.node("p", here, here, [], value, descriptor="tangent of out", backward=True)
+        grads: list[str] = []
         for layer in reversed(range(LAYERS)):
             n = f"_{layer}" if layer else ""
-            block = (ROOT_MODULE, (f"blocks.{layer}", "Block"))
-            fc = modules(*block, (f"blocks.{layer}.{self.inner}", "Linear"))
-            act = modules(*block, (f"blocks.{layer}.act", "GELU"))
+            linear, activation, plus = self.places(layer, backward=True)
             pre = f"addmm{n}" if f"addmm{n}" in builder.places else f"add_bias{n}"
-            value = self.value(builder, f"gelu_backward{n}", full)
-            builder.node("f", f"gelu_backward{n}", "aten.gelu_backward.default", [Ref(here), Ref(pre)], value, module=act, stack=stack(13, "h = self.act(h)"), sequence=10 * layer + 2, backward=True)  # noqa: E501
-            line = stack(12, f"h = self.fc(x)  # {self.inner}")
-            before = f"add_{layer - 1}" if layer > 1 else "add" if layer else f"primals_{2 * LAYERS + 1}"
-            steps = [
-                (f"t_g{n}", "aten.t.default", [Ref(f"gelu_backward{n}")], (WIDTH, BATCH)),
-                (f"mm_w{n}", "aten.mm.default", [Ref(f"t_g{n}"), Ref(before)], (WIDTH, WIDTH)),
-                (f"sum{n}", "aten.sum.dim_IntList", [Ref(f"gelu_backward{n}"), [0], True], (1, WIDTH)),
-                (f"view{n}", "aten.view.default", [Ref(f"sum{n}"), [WIDTH]], (WIDTH,)),
-                (f"mm_x{n}", "aten.mm.default", [Ref(f"gelu_backward{n}"), Ref(f"primals_{2 * layer + 1}")], full),
-            ]
-            for name, target, args, shape in steps:
-                builder.node("f", name, target, args, self.value(builder, name, shape), module=fc, stack=line, sequence=10 * layer + 1, backward=True)  # noqa: E501
-            value = self.value(builder, f"add_g{n}", full)
-            builder.node("f", f"add_g{n}", "aten.add.Tensor", [Ref(here), Ref(f"mm_x{n}")], value, module=modules(*block), stack=stack(14, "return x + h"), sequence=10 * layer + 3, backward=True)  # noqa: E501
+            before = f"add_{layer - 1}" if layer > 1 else "add" if layer else X
+            inner = Ref(f"gelu_backward{n}")
+            self.op(builder, inner.name, "aten.gelu_backward.default", [Ref(here), Ref(pre)], FULL, activation)
+            self.op(builder, f"t_g{n}", "aten.t.default", [inner], (WIDTH, BATCH), linear)
+            self.op(builder, f"mm_w{n}", "aten.mm.default", [Ref(f"t_g{n}"), Ref(before)], SQUARE, linear)
+            self.op(builder, f"sum{n}", "aten.sum.dim_IntList", [inner, [0], True], (1, WIDTH), linear)
+            self.op(builder, f"view{n}", "aten.view.default", [Ref(f"sum{n}"), [WIDTH]], (WIDTH,), linear)
+            self.op(builder, f"mm_x{n}", "aten.mm.default", [inner, Ref(f"primals_{2 * layer + 1}")], FULL, linear)
+            self.op(builder, f"add_g{n}", "aten.add.Tensor", [Ref(here), Ref(f"mm_x{n}")], FULL, plus)
             grads = [f"mm_w{n}", f"view{n}", *grads]
             here = f"add_g{n}"
         return [*grads, here]
@@ -235,13 +243,14 @@ class Network:
         builder = Builder(self.strings, self.values)
         self.inputs(builder)
         out = self.forward(builder, decomposed)
-        grads = self.backward(builder, True)
+        grads = self.backward(builder)
         builder.node("o", "output", "output", [[Ref(out), *map(Ref, grads)]])
-        return builder.snapshot(["out", *(f"gradient of primals_{i + 1}" for i in range(len(grads)))])  # noqa: E501
+        return builder.snapshot(["out", *GRADIENTS])
 
     def split(self) -> tuple[events.GraphSnapshot, events.GraphSnapshot, list[str]]:
+        """Forward, backward, and the names of what is saved between them."""
         saved = [f"add_bias_{layer}" if layer else "add_bias" for layer in range(LAYERS)]
-        saved += ["add", "add_1", *(f"primals_{2 * layer + 1}" for layer in range(LAYERS)), f"primals_{2 * LAYERS + 1}"]
+        saved += ["add", "add_1", *(f"primals_{2 * layer + 1}" for layer in range(LAYERS)), X]
         front = Builder(self.strings, self.values)
         self.inputs(front)
         out = self.forward(front, True)
@@ -249,12 +258,11 @@ class Network:
         back = Builder(self.strings, self.values)
         for name in saved:
             back.node("p", name, name, [], front.value_of[name], descriptor=f"saved {name}")
-        grads = self.backward(back, False)
-        back.node("o", "output", "output", [list(map(Ref, grads))])
-        kept = [f"saved {name}" for name in saved]
-        return front.snapshot(["out", *kept]), back.snapshot([f"gradient of primals_{i + 1}" for i in range(len(grads))]), saved
+        back.node("o", "output", "output", [list(map(Ref, self.backward(back)))])
+        return front.snapshot(["out", *(f"saved {name}" for name in saved)]), back.snapshot(GRADIENTS), saved
 
 
+GRADIENTS = [f"gradient of primals_{i + 1}" for i in range(2 * LAYERS + 1)]
 STAGES = [  # name, form, summary, microseconds
     ("flatten", "FlatCall", "7 flat inputs: 6 parameters, 1 tensor.", 212),
     ("metadata", "FlatCall", "No input is mutated; the output is fresh memory.", 4210),
@@ -273,7 +281,7 @@ STAGES = [  # name, form, summary, microseconds
     ("link", "Program", "One wrapper of 14 lines.", 690),
 ]
 
-WRAPPER = f'''def call(args):
+WRAPPER = f"""def call(args):
     # 7 inputs: 6 parameters, then x
     w0, b0, w1, b1, w2, b2, x = args
     args.clear()
@@ -286,7 +294,7 @@ def backward(ctx, tangent):
     tangent = tangent.contiguous()
     grads = backward_compiled([*ctx.saved_tensors, tangent])
     return (*grads[:6], None)
-'''
+"""
 
 
 def training(strings: Strings, inner: str) -> events.CompilationData:
@@ -302,8 +310,8 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
     }  # fmt: skip
     idle = {"dedupe", "synthetic bases", "functionalize", "subclasses", "saved hooks"}
     evidence = [
-        events.Evidence(f"add_bias_{layer}" if layer else "add_bias", "gelu's backward reads it, and recomputing it would run a matrix multiplication again")  # noqa: E501
-        for layer in range(LAYERS)
+        events.Evidence(name, "gelu's backward reads it; recomputing it would run a matrix multiplication again")
+        for name in saved[:LAYERS]
     ] + [events.Evidence(MARKUP, f"a name with markup: {MARKUP}")]
     clock, stages = 0, []
     for name, form, summary, micros in STAGES:
@@ -353,7 +361,8 @@ def saved_tensor(name: str, inner: str, position: int) -> events.SavedTensorReco
     made, parameter = name.startswith("add"), name.startswith("primals")
     return events.SavedTensorRecord(
         name=name, kind="tensor", dtype="torch.float32", shape=[BATCH, WIDTH] if made else [WIDTH, WIDTH],
-        nbytes=4 * WIDTH * (BATCH if made else WIDTH), producer="aten.add.Tensor" if made else f"blocks.{position}.weight",
+        nbytes=4 * WIDTH * (BATCH if made else WIDTH),
+        producer="aten.add.Tensor" if made else f"blocks.{position}.weight",
         source="model.py:12 h = self.fc(x)" if made else "", module=f"blocks.0.{inner}" if made else "",
         why="the backward of gelu reads it; a matrix multiplication would have to run again" if made
         else "an input of the forward: keeping it costs nothing",
@@ -363,10 +372,10 @@ def saved_tensor(name: str, inner: str, position: int) -> events.SavedTensorReco
 
 
 def tensor_input(
-    name: str, kind: str, shape: list[int | str], storage: int, *, requires_grad: bool = True, **facts: Any
+    name: str, kind: str, shape: Sequence[int | str], storage: int, *, requires_grad: bool = True, **facts: Any
 ) -> events.InputRecord:
     return events.InputRecord(**{
-        "name": name, "kind": kind, "dtype": "torch.float32", "shape": shape, "device": "cpu",
+        "name": name, "kind": kind, "dtype": "torch.float32", "shape": list(shape), "device": "cpu",
         "requires_grad": requires_grad, "is_leaf": True, "mutates_data": False, "mutates_metadata": False,
         "mutation": "NOT_MUTATED", "hidden_from_autograd": False, "under_no_grad": False, "storage_resized": False,
         "storage_replaced": False, "static": kind == "parameter", "storage": storage, "duplicate_of": "",
@@ -387,7 +396,8 @@ def inference(strings: Strings) -> events.CompilationData:
     view = builder.tensor(("4*s0",), storage=base)
     builder.node("f", "view", "aten.view.default", [Ref("mul"), [-1]], view, stack=line)
     builder.node("f", "scale", "operator.mul", [Ref("sym_size_int"), 4], -1, stack=line)
-    builder.node("f", "full", "aten.full.default", [[Ref("scale")], 1.0], view, kwargs={"dtype": Text("torch.float32"), "pin_memory": False})  # noqa: E501
+    kwargs = {"dtype": Text("torch.float32"), "pin_memory": False}
+    builder.node("f", "full", "aten.full.default", [[Ref("scale")], 1.0], view, kwargs=kwargs)
     builder.node("o", "output", "output", [[Ref("view"), Ref("full"), None]])
     graph = builder.snapshot(["out[0]", "out[1]", "out[2]"])
     shape: list[int | str] = ["s0", 4]

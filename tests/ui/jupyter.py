@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page
 
@@ -102,7 +103,7 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
 
 
 def write_notebook(path: Path, *cells: str) -> None:
-    code = [
+    code: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": cell, "outputs": [], "execution_count": None}
         for i, cell in enumerate(cells)
     ]

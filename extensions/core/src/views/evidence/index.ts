@@ -1,8 +1,29 @@
 // Why the stage decided as it did, in its own words; and the other texts that it made.
 
-import { h, notice, replace } from "../../dom";
+import { type Child, h, notice, replace } from "../../dom";
+import type { State } from "../../state";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
+
+/** The subject, as a link where it names a node of this stage. */
+function subject(state: State, name: string): Child {
+  const { stage, compilation, recording } = state;
+  for (const role of stage?.graphs.keys() ?? []) {
+    const node = recording.graph(compilation, stage!, role)?.nodes.find((other) => other.name === name);
+    if (node) {
+      return h("button", {
+        type: "button", class: "link",
+        on: {
+          click: () => {
+            state.openRole(role);
+            state.openNode(node.index);
+          },
+        },
+      }, name);
+    }
+  }
+  return name;
+}
 
 export const evidence: View = {
   id: "evidence",
@@ -20,7 +41,7 @@ export const evidence: View = {
       }
       replace(parent, h("div", { class: "page" },
         stage.evidence.length > 0 && table("Why", [
-          { title: "About", kind: "code", cell: (row) => row.subject },
+          { title: "About", kind: "code", cell: (row) => subject(state, row.subject) },
           { title: "Reason", kind: "prose", cell: (row) => row.reason },
         ], stage.evidence),
         [...stage.code].map(([name, text]) => h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)))));

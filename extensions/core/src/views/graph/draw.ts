@@ -29,16 +29,18 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
   for (const { lane, x, y } of drawing.headings) {
     element.append(svg("text", { class: `heading ${lane}`, x, y, "text-anchor": "middle" }, lane === "forward" ? "forward ↓" : "backward ↑"));
   }
+  const titles: SVGGElement[] = [];
   for (const group of picture.open) {
     const place = drawing.clusters.get(group.id);
     if (!place) continue;
     const close = (): void => actions.close(group.id);
-    element.append(svg("g", { class: `open ${group.lane}`, transform: `translate(${place.x.toFixed(1)} ${place.y.toFixed(1)})` },
-      svg("rect", { width: place.width, height: place.height, rx: 8 }),
-      svg("g", { class: "title", role: "button", tabindex: "-1", "aria-label": `Close ${group.label}`, data: { close: group.id }, on: { click: close } },
+    const transform = `translate(${place.x.toFixed(1)} ${place.y.toFixed(1)})`;
+    element.append(svg("g", { class: `open ${group.lane}`, transform }, svg("rect", { width: place.width, height: place.height, rx: 8 })));
+    titles.push(
+      svg("g", { class: "title", transform, role: "button", tabindex: "-1", "aria-label": `Close ${group.label}`, data: { close: group.id }, on: { click: close } },
         svg("rect", { class: "hit", width: place.width, height: 26, rx: 8 }),
         svg("text", { x: 10, y: 17 }, fitted(openTitle(group), place.width - 16)),
-        svg("title", {}, `${group.path || group.label}: close`))));
+        svg("title", {}, `${group.path || group.label}: close`)));
   }
   const edges = svg("g", { class: "edges" });
   for (const route of drawing.routes) {
@@ -49,7 +51,7 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
     for (const end of [route.from, route.to]) (touching.get(end) ?? touching.set(end, []).get(end)!).push(path);
     edges.append(path);
   }
-  element.append(edges);
+  element.append(edges, ...titles);
   for (const box of picture.boxes) {
     const place = drawing.boxes.get(box.id);
     const label = labels.get(box.id);

@@ -1,0 +1,185 @@
+"""The exported page, as a person uses it: opened from disk, offline, every view, both themes."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.widgets.html import to_html, write_html
+from tests.ui.fixture import MARKUP, recording
+
+
+class Watch:
+    """What a page must not do."""
+
+    def __init__(self, page: Page) -> None:
+        self.requests: list[str] = []
+        self.problems: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
+        page.on("console", lambda line: self.problems.append(line.text) if line.type == "error" else None)
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def page(browser: Browser, theme: str) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+    yield page
+    page.close()
+
+
+def open_page(page: Page, html: Path) -> Watch:
+    watch = Watch(page)
+    page.goto(html.as_uri())
+    return watch
+
+
+def stage(page: Page, name: str) -> None:
+    page.locator(f'.stage[data-stage="{name}"]').click()
+
+
+def view(page: Page, name: str) -> None:
+    page.locator(f'[role=tab][data-view="{name}"]').click()
+
+
+def test_every_view_shows_what_the_recording_holds_and_asks_nothing_of_the_network(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    html = write_html(recording(), tmp_path / "recording.html")
+    watch = open_page(page, html)
+
+    def shot(name: str) -> None:
+        page.screenshot(path=screenshots / f"page-{theme}-{name}.png")
+
+    expect(page.locator(".workbench")).to_have_attribute("data-theme", theme)
+    expect(page.locator(".stage")).to_have_count(15)
+
+    stage(page, "trace")
+    code = page.locator(".cm-content")
+    expect(code).to_contain_text("gelu: f32[8, 64] = aten.gelu.default(addmm, approximate='none')")
+    page.locator(".cm-line", has_text="addmm_1:").click()
+    facts = page.locator(".facts")
+    expect(facts.locator("h3")).to_have_text("addmm_1")
+    expect(facts).to_contain_text("model.py:12 in forward")
+    shot("code")
+
+    stage(page, "decompose")  # the selected value has another name there
+    expect(facts.locator("h3")).to_have_text("add_bias_1")
+    view(page, "diff")
+    expect(page.locator(".bar")).to_contain_text("trace · joint")
+    expect(page.locator(".cm-insertedLine, .cm-changedLine").first).to_be_visible()
+    shot("diff")
+
+    facts.get_by_label("Close").click()
+    expect(facts).to_be_hidden()
+    stage(page, "trace")
+    view(page, "graph")
+    expect(page.locator("svg .heading")).to_have_text(["forward ↓", "backward ↑"])
+    expect(page.locator("svg .box.module")).to_have_count(6)
+    shot("graph")
+    page.locator("svg .box.module.forward", has_text="blocks.1").click()
+    act = page.locator("svg .box.module", has_text="act")
+    act.click()
+    page.locator("svg .box.node.forward", has_text="gelu").click()
+    expect(facts.locator("h3")).to_have_text("gelu_1")
+    expect(page.locator("svg .edge.chosen").first).to_be_visible()
+    shot("graph-open")
+
+    stage(page, "partition")
+    page.locator('.roles [data-role="backward"]').click()
+    expect(facts.locator("h3")).to_be_hidden()
+    expect(page.locator("svg .box.backward").first).to_be_visible()
+    page.locator('.roles [data-role="forward"]').click()
+    expect(page.locator("svg .saved").first).to_be_visible()
+
+    view(page, "saved")
+    expect(page.locator(".panel tbody tr")).to_have_count(9)
+    shot("saved")
+    view(page, "wrapper")
+    page.locator(".note", has_text="contiguous").click()
+    expect(page.locator(".aot-marked")).to_have_text("    tangent = tangent.contiguous()")
+    shot("wrapper")
+    view(page, "evidence")
+    expect(page.locator(".panel")).to_contain_text("recomputing it would run a matrix multiplication again")
+    shot("evidence")
+
+    page.locator("select").select_option("1")
+    view(page, "aliasing")
+    expect(page.locator(".panel tbody").first).to_contain_text("storage A")
+    expect(page.locator(".panel tbody").nth(1)).to_contain_text("alias_of_input")
+    shot("aliasing")
+    page.locator("select").select_option("2")
+    expect(page.get_by_role("alert")).to_contain_text("RuntimeError in metadata")
+    shot("failed")
+
+    assert [url for url in watch.requests if not url.startswith("blob:")] == [html.as_uri()]
+    assert watch.problems == []
+
+
+def test_markup_in_names_stays_text(page: Page, tmp_path: Path) -> None:
+    watch = open_page(page, write_html(recording(), tmp_path / "markup.html"))
+    expect(page.locator(".cm-content")).to_contain_text(f"blocks.0.fc{MARKUP}.weight")
+    for name in ("diff", "graph", "aliasing", "saved", "wrapper", "evidence", "code"):
+        stage(page, "partition")
+        view(page, name)
+        expect(page.locator(".notice.loading")).to_have_count(0)
+        if name in ("aliasing", "saved", "wrapper", "evidence"):
+            expect(page.locator(".panel")).to_contain_text(MARKUP)
+    page.locator("select").select_option("1")
+    assert page.evaluate("document.querySelector('main').shadowRoot.querySelectorAll('img, script').length") == 0
+    assert page.locator("img").count() == 0
+    assert watch.problems == []
+
+
+def test_arrow_keys_step_through_the_stages(page: Page, tmp_path: Path) -> None:
+    open_page(page, write_html(recording(), tmp_path / "keys.html"))
+    stage(page, "trace")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "decompose")
+    page.keyboard.press("Home")
+    expect(page.locator(".panel")).to_contain_text("This stage made no graph.")
+    page.keyboard.press("End")
+    expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "link")
+
+
+def test_a_node_is_found_by_part_of_its_name(page: Page, tmp_path: Path) -> None:
+    open_page(page, write_html(recording(), tmp_path / "find.html"))
+    view(page, "graph")
+    expect(page.locator("svg .box").first).to_be_visible()
+    page.get_by_label("Find a node").fill("gelu_backward")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_contain_text("gelu_backward")
+    expect(page.locator(".find output")).to_have_text("1 of 3")
+    expect(page.locator("svg .box[aria-current=true]")).to_contain_text("gelu_backward")
+
+
+def test_what_is_not_a_recording_says_so(page: Page, tmp_path: Path) -> None:
+    data = recording().data
+    newer = gzip.compress(msgspec.msgpack.encode(msgspec.structs.replace(data, version=99)))
+    cases = {
+        b"nonsense": "This is not an aotviz recording",
+        recording().to_bytes()[:900]: "This recording is damaged",
+        newer: "Upgrade aotviz",
+    }
+    for number, (packed, message) in enumerate(cases.items()):
+        html = tmp_path / f"bad{number}.html"
+        html.write_text(to_html(data, packed), encoding="utf-8")
+        open_page(page, html)
+        expect(page.get_by_role("alert")).to_contain_text(message)
+
+
+def test_an_empty_recording_says_what_to_do(page: Page, tmp_path: Path) -> None:
+    empty = recording()
+    empty.data = msgspec.structs.replace(empty.data, compilations=[])
+    open_page(page, write_html(empty, tmp_path / "empty.html"))
+    expect(page.locator(".notice")).to_contain_text("Nothing was compiled.")

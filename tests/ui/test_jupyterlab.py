@@ -1,0 +1,59 @@
+"""The widget in a real JupyterLab: run a cell, click a stage, see its graph, in both themes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.ui import jupyter
+
+CELL = """from tests.ui.fixture import recording
+from aotviz.widgets.workbench import Workbench
+Workbench(recording())"""
+
+
+def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
+    with jupyter.lab(tmp_path) as url:
+        notebook = tmp_path / "work" / "tour.ipynb"
+        jupyter.write_notebook(notebook, CELL, CELL)
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+        jupyter.open_notebook(page, url, notebook.name)
+        jupyter.run_all(page)
+        expect(page.locator(".workbench")).to_have_count(2, timeout=60_000)
+        first = page.locator(".workbench").first
+        first.scroll_into_view_if_needed()
+        expect(first.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+        assert page.evaluate("globalThis[Symbol.for('aotviz.bundles')].size") == 2  # core and editor, once for both
+        page.screenshot(path=screenshots / "jupyterlab-light-code.png")
+
+        first.locator('.stage[data-stage="partition"]').click()
+        first.locator('[role=tab][data-view="graph"]').click()
+        expect(first.locator("svg .box.module").first).to_be_visible(timeout=30_000)
+        first.locator("svg .box.module", has_text="blocks.1").click()
+        expect(first.locator("svg .box.module", has_text="act")).to_be_visible()
+        page.screenshot(path=screenshots / "jupyterlab-light-graph.png")
+
+        # Arrow keys are the rail's, not the notebook's.
+        first.locator('.stage[data-stage="trace"]').click()
+        page.keyboard.press("ArrowDown")
+        expect(first.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "decompose")
+        expect(page.locator(".jp-Cell.jp-mod-active .workbench")).to_have_count(1)
+
+        jupyter.set_theme(page, "JupyterLab Dark")
+        expect(first).to_have_attribute("data-theme", "dark")
+        first.locator('[role=tab][data-view="diff"]').click()
+        expect(first.locator(".cm-insertedLine, .cm-changedLine").first).to_be_visible()
+        page.screenshot(path=screenshots / "jupyterlab-dark-diff.png")
+
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+        saved = json.loads(notebook.read_text())
+        assert len(json.dumps(saved)) < 60_000  # neither the recording nor the viewer is in the notebook
+        assert "partition" in json.dumps(saved["cells"][0]["outputs"][0]["data"]["text/html"])
+        assert problems == []
+        page.close()
