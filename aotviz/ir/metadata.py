@@ -148,6 +148,7 @@ class ViewAndMutationMeta:
     input_info: tuple[InputAliasInfo, ...]  # one per flat input
     output_info: tuple[OutputAliasInfo, ...]  # one per flat output
     num_intermediate_bases: int
+    grad_enabled: bool  # when the call began
     grad_enabled_after: bool | None  # the grad mode that the call leaves behind, if it differs
     static_input_indices: tuple[int, ...]  # inputs whose memory stays where it is between calls
     deterministic: bool  # torch.are_deterministic_algorithms_enabled() at compile time

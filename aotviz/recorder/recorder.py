@@ -10,12 +10,14 @@ compilation is no longer recorded; with `strict`, or where the options ask for d
 Note [Is it the same graph]
 A graph object may be edited between two looks at it (an open trace grows while stages run). Comparing all of it is
 as dear as a snapshot, so it is compared by a fingerprint: for each node, the identities of the node, of its
-argument tuples (FX makes new ones at each edit) and of its value. Two snapshots of equal content, from different
-objects, are found equal by their packed bytes, and kept once.
+arguments (FX makes new ones at each edit), of its value and descriptor. The things themselves are kept until the
+compilation ends, so that none of them can be freed and its place taken by another. Two snapshots of equal content,
+from different objects, are found equal by their packed bytes, and kept once.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 import warnings
@@ -72,7 +74,7 @@ class Recorder:
         self.log: CompilationLog | None = None
         self._started_ns = time.perf_counter_ns()
         self._reasons = records.ReasonBook()
-        self._seen: dict[int, tuple[fx.Graph, int, int]] = {}  # id of a graph -> it, its fingerprint, its number
+        self._seen: dict[int, tuple[fx.Graph, list[Any], int]] = {}  # id of a graph -> it, its fingerprint, its number
         self._sizes: dict[int, int] = {}  # graph's number -> nodes
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
@@ -197,7 +199,7 @@ class Recorder:
         graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
         mark = fingerprint(graph)
         known = self._seen.get(id(graph))
-        if known is not None and known[1] == mark:
+        if known is not None and same(known[1], mark):
             return known[2]
         number = self.log.graph(self.writer.graph(graph))
         self._seen[id(graph)] = (graph, mark, number)
@@ -231,13 +233,18 @@ class Observed:
         return self
 
 
-def fingerprint(graph: fx.Graph) -> int:
-    """Differs, as good as surely, after any edit of the graph (Note [Is it the same graph])."""
-    parts: list[int] = []
+def fingerprint(graph: fx.Graph) -> list[Any]:
+    """What an edit of the graph would change (Note [Is it the same graph]), to be compared by `same`."""
+    parts: list[Any] = []
     for node in graph.nodes:
         meta = node.meta
-        parts += (id(node), id(node.args), id(node.kwargs), id(meta.get("val")), id(meta.get("desc")))
-    return hash(tuple(parts))
+        parts += (node, node.args, node.kwargs, meta.get("val"), meta.get("desc"))
+    return parts
+
+
+def same(before: list[Any], after: list[Any]) -> bool:
+    """Whether two fingerprints are of one graph in one state."""
+    return len(before) == len(after) and all(map(operator.is_, before, after))
 
 
 def _name(form: Form) -> str:

@@ -252,9 +252,9 @@ def load(path: str | os.PathLike[str]) -> Recording:
 
     Raises RecordingError (a ValueError) for a file that is missing, foreign, newer, truncated or damaged.
 
-    >>> load("no such file.aotviz")
+    >>> load("nothing")
     Traceback (most recent call last):
-    aotviz.recorder.files.RecordingError: no such file.aotviz: there is no such file. Check the path that `save` was given.
+    aotviz.recorder.files.RecordingError: nothing: there is no such file. Check the path that `save` was given.
     """
     return Recording(files.read(path))
 

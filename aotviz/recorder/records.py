@@ -25,7 +25,7 @@ from aotviz.recorder.events import (
     WrapperNote,
     WrapperRecord,
 )
-from aotviz.recorder.snapshot import module_path, sizes, user_frames
+from aotviz.recorder.naming import module_path, sizes, user_frames
 from aotviz.recorder.sources import innermost
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import snapshotting

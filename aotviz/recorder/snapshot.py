@@ -12,8 +12,7 @@ is parsed once.
 
 from __future__ import annotations
 
-import operator
-import os
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from torch import fx
 
 from aotviz.recorder.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recorder.naming import describe, module_lines, size, sizes, target_name, user_frames
 from aotviz.recorder.strings import StringTable, clean
 from aotviz.torch_private import snapshotting
 
@@ -34,8 +34,6 @@ OP_LETTERS = {
     "get_attr": "a",
     "output": "o",
 }
-OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
-TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
 SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
 
 
@@ -162,10 +160,8 @@ class SnapshotWriter:
         for example in self._kept:
             number = self._by_id.get(id(example))
             if number is not None:
-                try:
+                with contextlib.suppress(TypeError):  # of a plain number: it has no identity to lose
                     self._released[id(example)] = (weakref.ref(example), number)
-                except TypeError:
-                    pass  # a plain number: it has no identity to lose
         self._by_id.clear()
         self._modules.clear()
         self._storages.clear()
@@ -238,10 +234,8 @@ class SnapshotWriter:
         return number
 
     def _rejoin_storage(self, tensor: torch.Tensor, number: int) -> None:
-        try:
+        with contextlib.suppress(RuntimeError, NotImplementedError):
             self._storages.setdefault(snapshotting.storage_key(tensor), self._storage_of[number])
-        except (RuntimeError, NotImplementedError):
-            pass
 
     def _fact(self, thing: Any) -> int:
         number = self._facts.get(thing)
@@ -282,88 +276,6 @@ class SnapshotWriter:
         return (texts + [NONE] * count)[:count]
 
 
-def size(number: Any) -> int | str:
-    """A size in elements; a symbolic one as its expression, e.g. "s0*2"."""
-    return number if type(number) is int else str(number)
-
-
-def sizes(numbers: Any) -> list[int | str]:
-    return [number if type(number) is int else str(number) for number in numbers]
-
-
 def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:
     """The record of a value that is not a tensor."""
     return ValueRecord(kind, NONE, [], [], 0, NONE, NONE, False, parts or [], text)
-
-
-def describe(descriptor: Any) -> str:
-    """What a placeholder or output means to the user, in words (ir/descriptors.py).
-
-    Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
-    """
-    if _has_plain_str(descriptor) and hasattr(descriptor, "expr"):
-        return str(descriptor.expr())
-    return str(descriptor)
-
-
-def _has_plain_str(thing: Any) -> bool:
-    return "__str__" not in {name for kind in type(thing).__mro__[:-1] for name in vars(kind)}
-
-
-def target_name(target: Any) -> str:
-    """What a node calls, by the name that a user would type.
-
-    >>> target_name(torch.ops.aten.add.Tensor), target_name(operator.getitem), target_name("weight")
-    ('aten.add.Tensor', 'operator.getitem', 'weight')
-    """
-    if isinstance(target, str):
-        return target
-    if snapshotting.is_operator(target):
-        return str(target)
-    name = getattr(target, "__name__", None) or str(target)
-    if snapshotting.is_higher_order(target):
-        return f"higher_order.{name}"
-    if getattr(operator, name, None) is target:
-        return f"operator.{name}"
-    module = getattr(target, "__module__", None) or ("torch" if getattr(torch, name, None) is target else "")
-    return f"{module}.{name}" if module else name
-
-
-def user_frames(trace: str) -> str:
-    r"""A traceback's text without the frames inside torch and aotviz, and without the rows of carets.
-
-    >>> user_frames('  File "model.py", line 3, in forward\n    return x.cos()\n           ^^^^^^^\n')
-    '  File "model.py", line 3, in forward\n    return x.cos()'
-    """
-    kept: list[str] = []
-    keep = False
-    for line in trace.splitlines():
-        if line.startswith('  File "'):
-            keep = not line[8:].startswith(TORCHS + OURS)
-        elif not line.strip(" ^~"):
-            continue
-        if keep:
-            kept.append(line)
-    return "\n".join(kept)
-
-
-def module_lines(modules: dict[str, Any]) -> str:
-    """A module stack as "path|Class" lines, outermost first; the paths as the user would write them.
-
-    >>> module_lines({"1": ("L['self'].h.0", torch.nn.Linear)})
-    'h.0|Linear'
-    """
-    lines = []
-    for path, kind in modules.values():
-        name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
-        lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
-    return "\n".join(lines)
-
-
-def module_path(path: str) -> str:
-    """A module's path as the user would write it, whatever prefix a tracer gave it.
-
-    >>> module_path("L['self'].h.0"), module_path("L['self']"), module_path("h.0")
-    ('h.0', '', 'h.0')
-    """
-    return path.removeprefix("L['self']").removeprefix("L__self__").lstrip("._")

@@ -18,7 +18,7 @@ from aotviz.torch_private.fakes import all_concrete
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
     "view select t transpose permute expand unsqueeze squeeze diagonal unbind split split_with_sizes detach "
-    "as_strided unfold view_as_real view_as_complex".split()
+    "as_strided unfold".split()
 )
 
 
@@ -68,12 +68,13 @@ class Epilogue:
             self.source.line(f"{bump}(({listed},))", f"eager writes {name} {info.version_bumps} times", name)
 
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
-        unseen = info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode
-        if info.version_bumps == 0 and info.mutations_hidden_from_autograd:
+        hidden = info.mutations_hidden_from_autograd
+        unseen = hidden or info.mutations_under_no_grad_or_inference_mode
+        if info.version_bumps == 0 and hidden:
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
         if unseen and (info.requires_grad or info.requires_grad_after):
-            how = "through a detached alias" if info.mutations_hidden_from_autograd else "under no_grad"
+            how = "through a detached alias" if hidden else "under no_grad"
             self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
         else:
             self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
@@ -175,11 +176,16 @@ class Epilogue:
 
     def _step(self, base: str, step: ViewStep) -> str:
         name = step.target.overloadpacket.__name__
-        arguments = ", ".join(repr(list(a) if isinstance(a, tuple) else a) for a in step.args)
-        if name in _METHODS and not any(isinstance(a, torch.dtype) for a in step.args):
+        arguments = ", ".join(map(self._argument, step.args))
+        if name in _METHODS:
             return f"{base}.{name}({arguments})"
         op = self.source.bind(name + "_op", step.target)
         return f"{op}({base}, {arguments})" if arguments else f"{op}({base})"
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, torch.dtype):
+            return self.source.bind(str(value).removeprefix("torch."), value)
+        return repr(list(value) if isinstance(value, tuple) else value)
 
     def _layout(self, where: Layout | None, own: str) -> str:
         if where is not None and all_concrete((*where.size, *where.stride, where.offset)):

@@ -20,7 +20,8 @@ import torch
 from aotviz.ir.forms import Note
 
 _NUMBERS = itertools.count()
-_RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+_LOCALS = "args kwargs inputs out saved ctx gradients run result grad_mode i".split()
+_RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_LOCALS}
 
 
 class Source:

@@ -109,11 +109,26 @@ class _Wrapper:
             refuse = source.bind("refuse_transforms", runtime.refuse_transforms)
             source.line(f"if {functorch}(): {refuse}({self.label!r})", "vmap and grad can't see into a compiled graph")
             star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
+            if not call.meta.grad_enabled:
+                self._with_gradients(f"out = {self.apply}({star})", grad)
+                return self._results()
             fact = "the graph was compiled for training; without grad mode there is nothing to record"
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad)
         return self._results()
+
+    def _with_gradients(self, text: str, grad: str) -> None:
+        """A call under no_grad whose function turns gradients on for a part of it."""
+        setter = self.source.bind("set_grad_enabled", runtime.set_grad_enabled)
+        fact = "compiled without grad mode for a function that turns it on inside"
+        self.source.line(f"grad_mode = {grad}()", fact)
+        self.source.line(f"{setter}(True)", fact)
+        self.source.line("try:", fact)
+        self.source.indent()
+        self._guarded(text, fact)
+        self.source.dedent()
+        self.source.line(f"finally: {setter}(grad_mode)", fact)
 
     def _without_gradients(self, arguments: str) -> str:
         compiled = self.source.bind("compiled_forward", self.call.compiled_forward)

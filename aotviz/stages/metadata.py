@@ -29,6 +29,7 @@ def run(call: FlatCall) -> TracedCall:
         input_info=forward.input_info,
         output_info=forward.output_info,
         num_intermediate_bases=len(forward.bases),
+        grad_enabled=torch.is_grad_enabled(),
         grad_enabled_after=forward.grad_enabled_after,
         static_input_indices=call.static_inputs,
         deterministic=torch.are_deterministic_algorithms_enabled(),

@@ -25,12 +25,19 @@ class Before:
     """An input as it was when the call began."""
 
     version: int
+    edge: Any  # its gradient edge, or None
 
 
 def before(argument: Any) -> Before:
     # An inference tensor has no version counter.
     tracked = isinstance(argument, torch.Tensor) and not argument.is_inference()
-    return Before(argument._version if tracked else 0)
+    return Before(argument._version if tracked else 0, _edge(argument))
+
+
+def _edge(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
+        return None
+    return torch.autograd.graph.get_gradient_edge(argument)
 
 
 def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) -> InputAliasInfo:
@@ -43,6 +50,9 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
     replaced = functional.storage_replaced(argument) and functional.storage(fake) != functional.storage(after)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(after)
     changed = functional.data_mutated(argument)
+    hidden = functional.hidden_from_autograd(argument)
+    if was.edge is not None and changed:  # a visible write gives it a new history
+        hidden = hidden or tuple(_edge(argument))[:2] == tuple(was.edge)[:2]
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -50,7 +60,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         requires_grad_after=argument.requires_grad,
         mutates_data=changed and not replaced,
         mutates_metadata=replaced or moved,
-        mutations_hidden_from_autograd=functional.hidden_from_autograd(argument),
+        mutations_hidden_from_autograd=hidden,
         mutations_under_no_grad_or_inference_mode=changed and functional.under_no_grad(argument),
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),

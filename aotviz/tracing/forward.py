@@ -45,9 +45,7 @@ class ForwardTrace:
         self.program = program
         self.trace = OpenTrace(program.fake_mode, program.decompositions, keeps_stacks=not program.is_graph)
         self._taken = False
-        self.with_gradients = torch.is_grad_enabled() and any(
-            isinstance(a, torch.Tensor) and a.requires_grad for a in program.args
-        )
+        self.with_gradients = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
         prefix = "primals_{}" if self.with_gradients else "arg{}_1"
         first = 1 if self.with_gradients else 0
         with rng_preserved(), self.trace.active("is_forward"), module_stack(program.root):
@@ -58,11 +56,8 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
-        self.edges = [
-            torch.autograd.graph.get_gradient_edge(a) if isinstance(a, torch.Tensor) and a.requires_grad else None
-            for a in args
-        ]  # see Note [Gradient edges before the run]
         before = [facts.before(a) for a in args]
+        self.edges = [was.edge for was in before]  # see Note [Gradient edges before the run]
         grad_mode = torch.is_grad_enabled()
         result = self.program.fn(*args)
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
