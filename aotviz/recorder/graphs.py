@@ -16,7 +16,7 @@ from aotviz.recorder.listing import listing
 from aotviz.recorder.sources import SourceLine, innermost
 
 if TYPE_CHECKING:
-    import graphviz  # type: ignore[import-untyped]
+    import graphviz
     import pandas as pd
 
 OPS = {

@@ -15,7 +15,13 @@ MARKUP = '<img src=x onerror="alert(1)">'
 def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
     """`def f(x): return x.cos().cos()` as joint, then as forward and backward; the placeholder's name is free."""
     strings = [placeholder, "cos", "aten.cos.default", "output", "torch.float32", "cpu", "sin", "aten.sin.default"]
-    strings += ['  File "model.py", line 3, in f\n    return x.cos()', "layers.0|Linear", "the user's x", "result", "torch.int64"]
+    strings += [
+        '  File "model.py", line 3, in f\n    return x.cos()',
+        "layers.0|Linear",
+        "the user's x",
+        "result",
+        "torch.int64",
+    ]
     tensor = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 0, True, [], NONE)
     other = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 1, False, [], NONE)
     third = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 2, False, [], NONE)
@@ -50,8 +56,16 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
     stages = [
         events.StageRecord("trace", "JointGraph", "traced", True, False, 0, 1_500_000, {"joint": 0}, [], {}),
         events.StageRecord(
-            "partition", "Split", "cut", True, False, 1_500_000, 500_000, {"forward": 1, "backward": 1},
-            [events.Evidence("x", "it is an input")], {"wrapper": "def f(): ..."},
+            "partition",
+            "Split",
+            "cut",
+            True,
+            False,
+            1_500_000,
+            500_000,
+            {"forward": 1, "backward": 1},
+            [events.Evidence("x", "it is an input")],
+            {"wrapper": "def f(): ..."},
         ),
     ]
     compilation = events.CompilationData(
@@ -65,18 +79,55 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
         values=[tensor, other, third],
         inputs=[
             events.InputRecord(
-                placeholder, "input", "torch.float32", ["s0", 3], "cpu", True, True, True, False, "MUTATED_OUT_GRAPH",
-                False, False, False, False, False, 0, "", "", "its data is written",
+                placeholder,
+                "input",
+                "torch.float32",
+                ["s0", 3],
+                "cpu",
+                True,
+                True,
+                True,
+                False,
+                "MUTATED_OUT_GRAPH",
+                False,
+                False,
+                False,
+                False,
+                False,
+                0,
+                "",
+                "",
+                "its data is written",
             )
         ],
         outputs=[
             events.OutputRecord(
-                "output", "alias_of_input", "torch.float32", ["s0", 3], "cpu", True, placeholder, ["view([3])"], True, ""
+                "output",
+                "alias_of_input",
+                "torch.float32",
+                ["s0", 3],
+                "cpu",
+                True,
+                placeholder,
+                ["view([3])"],
+                True,
+                "",
             )
         ],
         saved_tensors=[
             events.SavedTensorRecord(
-                "cos", "tensor", "torch.float32", [2, 3], 24, "aten.cos.default", "model.py:3", "", "cheap", True, False, ""
+                "cos",
+                "tensor",
+                "torch.float32",
+                [2, 3],
+                24,
+                "aten.cos.default",
+                "model.py:3",
+                "",
+                "cheap",
+                True,
+                False,
+                "",
             )
         ],
         wrapper=events.WrapperRecord("<aotviz f>", "def f(): ...", [events.WrapperNote(1, 1, "a fact", "x")]),

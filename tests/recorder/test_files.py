@@ -32,10 +32,11 @@ def outcome(path: Path, content: bytes) -> RecordingData | None:
     try:
         return load(path).data
     except RecordingError as error:
-        assert str(path) in str(error)
-        assert "\n" not in str(error)
-        assert len(str(error)) < 600
-        return None
+        message = str(error)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    assert len(message) < 600
+    return None
 
 
 @relaxed
@@ -139,23 +140,16 @@ def test_a_bomb_is_not_unzipped() -> None:
 def test_a_file_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.aotviz"
     Recording(small()).save(path)
+    path.write_bytes(path.read_bytes() + path.read_bytes())
     with pytest.raises(RecordingError, match="bytes follow its end"):
-        path.write_bytes(path.read_bytes() + path.read_bytes())
         load(path)
 
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
-    plain = msgspec.msgpack.encode(small())
-    argument = msgspec.msgpack.encode(["L", [1], [1], None][:1])
-    assert plain
-    tree = msgspec.msgpack.decode(plain)
-    nested: Any = ["L"]
-    for _ in range(5000):
-        nested = ["L", nested]
-    tree["compilations"][0]["graphs"][0]["args"][1] = "HERE"
+    tree = broken(args=[[], ["HERE"], [], []])
     head, tail = msgspec.msgpack.encode(tree).split(msgspec.msgpack.encode("HERE"))
-    one = msgspec.msgpack.encode(["L", None])[:-1]
-    content = head + b"\x91" + one * 5000 + argument + tail
+    opened = msgspec.msgpack.encode(["L", None])[:-1]
+    content = head + opened * 5000 + msgspec.msgpack.encode(["L"]) + tail
     assert outcome(tmp_path / "r.aotviz", in_a_file(content)) is None
 
 
@@ -213,7 +207,7 @@ def test_a_save_that_fails_leaves_the_earlier_file(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RecordingError, match="can't be written .No space left on device."):
+    with pytest.raises(RecordingError, match=r"can't be written \(No space left on device\)"):
         Recording(small("g")).save(path)
     assert load(path).data == small()
     assert os.listdir(tmp_path) == ["r.aotviz"]

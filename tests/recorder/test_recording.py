@@ -184,4 +184,6 @@ def test_a_recording_opens_where_torch_is_not_installed(tmp_path: Path) -> None:
             pass
         assert "torch" not in sys.modules
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(path)], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(path)], check=True, capture_output=True, timeout=120
+    )

@@ -1,0 +1,106 @@
+"""The words that a snapshot uses for torch's things: sizes, operators, source frames, modules, descriptors.
+
+All of them end as text in a recording that is read without torch, by a person, so they are what that person would
+type or see in a traceback; what tracers wrap around them is taken off.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from typing import Any
+
+import torch
+
+from aotviz.torch_private import snapshotting
+
+OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
+TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
+SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
+
+
+def size(number: Any) -> int | str:
+    """A size in elements; a symbolic one as its expression, e.g. "s0*2"."""
+    return number if type(number) is int else str(number)
+
+
+def sizes(numbers: Any) -> list[int | str]:
+    return [number if type(number) is int else str(number) for number in numbers]
+
+
+def describe(descriptor: Any) -> str:
+    """What a placeholder or output means to the user, in words (ir/descriptors.py).
+
+    Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
+    """
+    if _has_plain_str(descriptor) and hasattr(descriptor, "expr"):
+        return str(descriptor.expr())
+    return str(descriptor)
+
+
+def _has_plain_str(thing: Any) -> bool:
+    return "__str__" not in {name for kind in type(thing).__mro__[:-1] for name in vars(kind)}
+
+
+def target_name(target: Any) -> str:
+    """What a node calls, by the name that a user would type.
+
+    >>> target_name(torch.ops.aten.add.Tensor), target_name(operator.getitem), target_name("weight")
+    ('aten.add.Tensor', 'operator.getitem', 'weight')
+    """
+    if isinstance(target, str):
+        return target
+    if snapshotting.is_operator(target):
+        return str(target)
+    name = getattr(target, "__name__", None) or str(target)
+    if snapshotting.is_higher_order(target):
+        return f"higher_order.{name}"
+    if getattr(operator, name, None) is target:
+        return f"operator.{name}"
+    module = getattr(target, "__module__", None) or ("torch" if getattr(torch, name, None) is target else "")
+    return f"{module}.{name}" if module else name
+
+
+def user_frames(trace: str) -> str:
+    r"""A traceback's text without the frames inside torch and aotviz, and without the rows of carets.
+
+    >>> user_frames('  File "model.py", line 3, in forward\n    return x.cos()\n           ^^^^^^^\n')
+    '  File "model.py", line 3, in forward\n    return x.cos()'
+    """
+    kept: list[str] = []
+    keep = False
+    for line in trace.splitlines():
+        if line.startswith('  File "'):
+            keep = not line[8:].startswith(TORCHS + OURS)
+        elif not line.strip(" ^~"):
+            continue
+        if keep:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def module_lines(modules: dict[str, Any]) -> str:
+    """A module stack as "path|Class" lines, outermost first; the paths as the user would write them.
+
+    >>> module_lines({"1": ("L['self'].h.0", torch.nn.Linear)})
+    'h.0|Linear'
+    """
+    lines = []
+    for path, kind in modules.values():
+        name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
+        lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
+    return "\n".join(lines)
+
+
+def module_path(path: str) -> str:
+    """A module's path as the user would write it: Dynamo spells out how it got there from the frame's locals.
+
+    >>> [module_path(path) for path in ("L['self'].h.0", "L['self']", "G['model']._modules['h']", "h.0")]
+    ['h.0', '', 'model.h', 'h.0']
+    """
+    if path.startswith(("L[", "G[", "L__self__")):
+        path = SUBSCRIPT.sub(r".\1", path.removeprefix("L__self__")).replace("._modules", "")[1:].lstrip("._")
+        first, _, rest = path.partition(".")
+        return rest if first in ("self", "fn") else path
+    return path
