@@ -21,6 +21,7 @@ from aotviz.recorder.files import RecordingError
 from aotviz.recorder.graphs import Graph
 from aotviz.recorder.merging import merge
 from aotviz.recorder.store import Store
+from aotviz.recorder.strings import clean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +156,7 @@ class Recording:
 
     def __init__(self, source: RecordingData | Store, producer: dict[str, str] | None = None) -> None:
         self._source = source
-        self._producer = producer or {}
+        self._producer = {clean(name): clean(version) for name, version in (producer or {}).items()}
         self._unpacked: OrderedDict[tuple[str, int], Compilation] = OrderedDict()
 
     @property

@@ -10,8 +10,8 @@ from aotviz.recorder.events import NONE
 
 
 def clean(text: str) -> str:
-    """The text itself, or, where it holds half a surrogate pair (which no file can), that half as "?"."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    """The text as a plain `str`; half a surrogate pair, which no file can hold, becomes "?"."""
+    return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 class StringTable:

@@ -115,3 +115,12 @@ def test_reading_while_others_write_is_consistent() -> None:
     assert not failures
     assert len(store.logs()) == 20
     assert store.dropped == 130
+
+
+def test_versions_of_any_kind_of_text_can_be_saved() -> None:
+    class Version(str):
+        """As torch.__version__ is."""
+
+    recording = Recording(Store(), {"torch": Version("2.13.0")})
+    assert Recording(recording.data).data.producer == {"torch": "2.13.0"}
+    assert recording.to_bytes()
