@@ -43,7 +43,8 @@ def _inference(call: GraphCall) -> LoweredGraph:
 def _split(call: Split) -> LoweredSplit:
     inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
     module = graphs.copy(call.forward_module)  # compilers edit what they are given
-    with lowering(call.fake_mode, _facts(call, call.donated)) as strides:
+    facts = _facts(call, call.donated)
+    with lowering(call.fake_mode, facts) as strides:
         compiled = boxed(call.options.fw_compiler(module, inputs))
         reported = list(strides)
     values = _as_reported(call, reported)
@@ -56,7 +57,7 @@ def _split(call: Split) -> LoweredSplit:
             call.backward_module,
             values,
             () if keep else call.donated,
-            (call.fake_mode, _facts(call, ()), context),
+            (call.fake_mode, facts, context),
             why,
             evidence=(Reason("backward", why),),
         )
@@ -102,6 +103,7 @@ def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
         bw_donated_idxs=list(donated),
         input_info=call.meta.input_info,
         output_info=call.meta.output_info,
+        num_slots=len(call.slots),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,13 +13,16 @@ from torch._guards import CompileContext, TracingContext, compile_context, traci
 
 @dataclass
 class CompilerFacts:
-    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`."""
+    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`, and what we tell our own door to
+    it (`torch_private/inductor.py`) beyond that."""
 
     static_input_indices: list[int]
     num_mutated_inp_runtime_indices: int
     bw_donated_idxs: list[int] | None
     input_info: Sequence[Any] = ()
     output_info: Sequence[Any] = ()
+    num_slots: int = 0  # forward outputs that are for the user; saved values follow them
+    shared: dict[str, Any] = field(default_factory=dict)  # what a compiler keeps between one program's two graphs
 
 
 @dataclass(frozen=True)

@@ -66,3 +66,9 @@ def skip_frame(function: Any) -> None:
     from torch._dynamo.types import FrameAction, FrameExecStrategy
 
     set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+
+
+def skipped(function: Any) -> Any:
+    """`function`, after `skip_frame`."""
+    skip_frame(function)
+    return function

@@ -1,0 +1,120 @@
+"""aotviz as a backend of torch.compile: `torch.compile(model, backend="aotviz")`.
+
+Dynamo captures the program as a graph of flat inputs; from there on it goes down our pipeline. "aotviz" lowers to
+Inductor and takes Inductor's options, "aotviz_eager" runs the graphs as they are. Options of ours may stand among
+them:
+
+    torch.compile(model, backend="aotviz", options={"debug": True, "max_autotune": True})
+
+What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, and, after the fact, by `recent()`.
+In a checkout that is not installed, import this module once and the two names are known to torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aotviz.api import compile_program
+from aotviz.lowerings import Eager, Inductor, Lowering
+from aotviz.recorder.recording import Recording
+from aotviz.recorder.store import Store
+from aotviz.requests import graph_request
+from aotviz.sessions import Session, live
+from aotviz.torch_private import dynamo, inductor, runtime
+
+OPTIONS = (  # ours; each is given to the pipeline, but for the first two
+    "record",
+    "on_stage",
+    "debug",
+    "decompositions",
+    "donate_buffers",
+    "keep_inference_input_mutations",
+    "partition_fn",
+)
+
+_recent = Store()
+
+
+def recent() -> Recording:
+    """What the backends compiled last in this process, within the bounds of a recording, oldest first."""
+    return live(_recent)
+
+
+def aotviz_inductor(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """The backend "aotviz": our pipeline, lowered to Inductor.
+
+    Args:
+        gm: a graph with flat inputs; Dynamo's, or any that returns a tuple.
+        example_inputs: one per graph input: tensors, fake or not, and symbolic ints.
+        options: Inductor's, and ours (`OPTIONS`), by name.
+        mode: Inductor's: "max-autotune", "reduce-overhead", ...
+
+    Raises:
+        ValueError: an option that neither knows, by its name.
+    """
+    ours, theirs = _sorted(options or {}, inductor.setting_names())
+    lowering = Inductor(inductor.settings(mode, theirs, None), origin=gm)
+    with lowering.around():
+        graph = lowering.compilers.before_gradients(gm, example_inputs)
+    return _compile(graph, example_inputs, lowering, ours, dynamo.frame_name(gm))
+
+
+def aotviz_eager(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """The backend "aotviz_eager": our pipeline, its graphs run as they are. Arguments as for "aotviz"."""
+    if mode not in (None, "default"):
+        raise ValueError(f"mode={mode!r} is Inductor's; aotviz_eager runs the graphs as they are")
+    ours, _ = _sorted(options or {}, frozenset())
+    return _compile(gm, example_inputs, Eager(), ours, dynamo.frame_name(gm))
+
+
+def _compile(
+    gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], name: str
+) -> Callable[..., Any]:
+    session = Session(False, name, ours.pop("on_stage", None))
+    if ours.pop("record", True):
+        session.store = _recent
+    options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
+    request = graph_request(gm, tuple(example_inputs), options, name)
+    with lowering.around():
+        program = compile_program(request, session)
+    function, lifted = program.function, request.convention.parameters
+    if lifted is not None:
+
+        def with_lifted(*inputs: Any) -> Any:
+            return function([*lifted(), *inputs])
+
+        return runtime.skipped(with_lifted)
+
+    def compiled(*inputs: Any) -> Any:
+        return function([*inputs])
+
+    return runtime.skipped(compiled)
+
+
+def _sorted(options: Mapping[str, Any], theirs: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options that are ours, and options that are the compiler's."""
+    mine = {name: value for name, value in options.items() if name in OPTIONS}
+    rest = {name: value for name, value in options.items() if name not in OPTIONS}
+    for name in rest:
+        if name.replace("-", "_") not in theirs:
+            raise ValueError(_unknown(name, theirs))
+    return mine, rest
+
+
+def _unknown(name: str, theirs: frozenset[str]) -> str:
+    if name == "dynamic":
+        return "option 'dynamic' is torch.compile's own: torch.compile(model, backend=..., dynamic=True)"
+    near = difflib.get_close_matches(name, [*OPTIONS, *theirs], n=3)
+    also = f", and the {len(theirs)} of torch._inductor.list_options()" if theirs else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"option {name!r} is not known.{hint} Known are {', '.join(OPTIONS)}{also}"
+
+
+dynamo.offer("aotviz", "aotviz.backend:aotviz_inductor")
+dynamo.offer("aotviz_eager", "aotviz.backend:aotviz_eager")

@@ -1,0 +1,151 @@
+"""From the name of a backend to all that it needs of the pipeline: a lowering.
+
+A backend is more than a compiler. Inductor wants operators traced as its own decompositions, passes over the joint
+graph, its flavour of the partitioner, and input mutations inside the graph; running the graphs as they are wants none
+of that. A lowering gathers these under one name and gives them as `Options`, of which a user may replace any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from aotviz.options import Options
+from aotviz.torch_private.inductor import InductorCompilers
+from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+
+_FIELDS = tuple(field.name for field in fields(Options))
+
+
+class Lowering(Protocol):
+    """How a backend takes part in a compilation."""
+
+    name: str
+
+    def options(self, **overrides: Any) -> Options:
+        """The pipeline's options for this backend. An override that is None leaves the backend's own choice."""
+        ...
+
+    def around(self) -> contextlib.AbstractContextManager[None]:
+        """Must be active while the pipeline runs."""
+        ...
+
+
+def run_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A compiler that runs the graph as it is, operator by operator."""
+    forward = graph_module.forward
+
+    def run(args: list[Any]) -> Any:
+        values = list(args)
+        args.clear()
+        return forward(*values)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Run the graphs as they are. What eager would do with an input stays outside them."""
+
+    name: str = "eager"
+
+    def options(self, **overrides: Any) -> Options:
+        chosen = {
+            "fw_compiler": run_graph,
+            "bw_compiler": run_graph,
+            "inference_compiler": run_graph,
+            "partition_fn": min_cut_rematerialization_partition,
+            "backend": self.name,
+        }
+        return _options(chosen, overrides)
+
+    def around(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Inductor:
+    """Lower to Inductor. `settings` are options of its config; `origin` is Dynamo's graph, where there is one."""
+
+    settings: Mapping[str, Any]
+    origin: Any = None
+    name: str = "inductor"
+
+    @property
+    def compilers(self) -> InductorCompilers:
+        return InductorCompilers(self.settings, self.origin)
+
+    def options(self, **overrides: Any) -> Options:
+        compilers = self.compilers
+        chosen = {
+            "fw_compiler": compilers.forward,
+            "bw_compiler": compilers.backward,
+            "inference_compiler": compilers.inference,
+            "partition_fn": compilers.partition,
+            "joint_pass": compilers.joint_pass,
+            "decompositions": compilers.decompositions(),
+            "keep_inference_input_mutations": True,
+            "backend": self.name,
+        }
+        return _options(chosen, overrides)
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        with self.compilers.around():
+            yield
+
+
+@dataclass(frozen=True)
+class Custom:
+    """One compiler of the user's for every graph: `(graph_module, example_inputs) -> callable`."""
+
+    compiler: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.compiler, "__name__", type(self.compiler).__name__))
+
+    def options(self, **overrides: Any) -> Options:
+        chosen = {
+            "fw_compiler": self.compiler,
+            "bw_compiler": self.compiler,
+            "inference_compiler": self.compiler,
+            "partition_fn": default_partition,
+            "backend": self.name,
+        }
+        return _options(chosen, overrides)
+
+    def around(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
+    for name, value in overrides.items():
+        if name not in _FIELDS:
+            raise TypeError(f"{name!r} is not an option of a compilation; there are {', '.join(_FIELDS)}")
+        if value is not None:
+            chosen[name] = value
+    return Options(**chosen)
+
+
+def lowering_named(backend: str | Callable[..., Any], settings: Mapping[str, Any] | None = None) -> Lowering:
+    """The lowering for "inductor", "eager", or a compiler of the user's. `settings` are Inductor's options.
+
+    Raises:
+        ValueError: another name, or settings for a backend that has none.
+
+    >>> lowering_named("eager").options().partition_fn.__name__
+    'min_cut_rematerialization_partition'
+    """
+    if backend == "inductor":
+        return Inductor(dict(settings or {}))
+    if settings:
+        raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
+    if backend == "eager":
+        return Eager()
+    if isinstance(backend, str) or not callable(backend):
+        raise ValueError(f"backend is {backend!r}; it can be 'inductor', 'eager' or a callable")
+    return Custom(backend)

@@ -1,0 +1,33 @@
+"""What a backend must know of Dynamo: how it is found by name, and what Dynamo calls the function it compiles."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import torch
+from torch._dynamo.backends import registry
+from torch._guards import CompileContext
+
+_GROUP = "torch_dynamo_backends"
+
+
+def offer(name: str, where: str) -> None:
+    """Let `torch.compile(backend=name)` find `where` ("module:attribute") in a checkout that was never installed.
+
+    An installed package announces the same by an entry point, and that one wins.
+    """
+    registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
+
+
+def frame_name(graph_module: Any) -> str:
+    """The user's function, and which compilation of it this is: "train_step [0/1]"."""
+    stack = getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
+    function = stack[0].name if stack else "graph"
+    number = CompileContext.current_compile_id()
+    return f"{function} [{number}]" if number is not None else str(function)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether Dynamo gave a symbolic number for an input."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
