@@ -1,6 +1,7 @@
 """`make fuzz`: random programs, ours against torch's own, both against eager.
 
     python -m tests.oracle.fuzz --n 500 --seed 0                    # ours and torch's, and where they part
+    python -m tests.oracle.fuzz --n 500 --small                     # the same, each cause as two small programs
     python -m tests.oracle.fuzz --n 200 --candidate torch           # torch's own figures only
     python -m tests.oracle.fuzz --only 17 --seed 0                  # one program: its text and every difference
     python -m tests.oracle.fuzz --only 17 --shrink ours             # the same, made small
@@ -24,7 +25,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -79,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
     parser.add_argument("--table", nargs="?", const="", help="judge the table; a regex picks by name or tag")
     parser.add_argument("--file", type=Path, help="judge the program in this file")
+    parser.add_argument("--small", action="store_true", help="make the programs on which only torch is right small")
     parser.add_argument("--dynamic", action="store_true", help="compile random programs with dynamic shapes")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
@@ -102,14 +104,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table is not None:
         table = MODULES if "module" in names[0] or "simplified" in names[0] else PROGRAMS
         chosen = [p for p in table.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
-        return sweep(options, candidates, ((p, expect(p)) for p in chosen))
-    indices = range(options.start, options.start + options.n)
-    drawn = (from_seed(options.seed, index) for index in indices)
-    work = ((replace(d.program, dynamic=options.dynamic), d.expected) for d in drawn)
+        return sweep(options, candidates, ((p, expect(p), None) for p in chosen))
+    drawn = (from_seed(options.seed, index) for index in range(options.start, options.start + options.n))
+    work = ((replace(d.program, dynamic=options.dynamic), d.expected, d) for d in drawn)
     return sweep(options, candidates, work)
 
 
 def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
+    """The program made small while the candidate fails in the same way."""
     first = judge(drawn.program, candidate, drawn.expected)
     wanted = cause(first)
 
@@ -119,56 +121,95 @@ def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
     return drawn if first.status == "equal" else shrink(drawn, still_fails)
 
 
+def small_report(drawn: Drawn, dynamic: bool, ours: str, theirs: str) -> str:
+    """The program made small while ours fails in the same way and is worse than torch's."""
+    candidates = {name: CANDIDATES[name]() for name in (ours, theirs)}
+
+    def verdicts(some: Drawn) -> dict[str, Verdict]:
+        return judge_all(replace(some.program, dynamic=dynamic), some.expected, candidates)
+
+    wanted = cause(verdicts(drawn)[ours])
+
+    def still_fails(smaller: Drawn) -> bool:
+        found = verdicts(smaller)
+        return cause(found[ours]) == wanted and worse(found[ours], found[theirs])
+
+    small = shrink(drawn, still_fails)
+    return report(small.program, verdicts(small))
+
+
+@dataclass
+class Tally:
+    """What one candidate did over many programs."""
+
+    status: Counter[str] = field(default_factory=Counter)
+    cause: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
 def sweep(
-    options: argparse.Namespace, candidates: dict[str, Candidate], work: Iterable[tuple[Program, Expectation]]
+    options: argparse.Namespace,
+    candidates: dict[str, Candidate],
+    work: Iterable[tuple[Program, Expectation, Drawn | None]],
 ) -> int:
-    counts = {name: Counter[str]() for name in candidates}
-    causes = {name: Counter[str]() for name in candidates}
-    seconds = dict.fromkeys(candidates, 0.0)
-    parted: list[tuple[Program, dict[str, Verdict]]] = []
-    ours_name = next((n for n in candidates if n.startswith("ours")), None)
-    torch_name = next((n for n in candidates if n.startswith("torch")), None)
+    """Judge every program and print the figures; 1 if ours is worse than torch's anywhere."""
+    tallies = {name: Tally() for name in candidates}
+    ours = next((n for n in candidates if n.startswith("ours")), None)
+    theirs = next((n for n in candidates if n.startswith("torch")), None)
+    parted: list[tuple[Program, dict[str, Verdict], Drawn | None]] = []
     better = 0
-    rows = []
+    rows: list[dict[str, object]] = []
     shown = set(filter(None, options.show.split(",")))
     began = time.monotonic()
-    for program, expected in work:
+    for program, expected, drawn in work:
         CURRENT.write_text(program.source)
         verdicts: dict[str, Verdict] = {}
         for name, candidate in candidates.items():
             t0 = time.monotonic()
-            verdicts[name] = judge(program, candidate, expected)
-            seconds[name] += time.monotonic() - t0
-            counts[name][verdicts[name].status] += 1
-            if verdicts[name].status != "equal":
-                causes[name][cause(verdicts[name])] += 1
+            verdict = verdicts[name] = judge(program, candidate, expected)
+            tallies[name].seconds += time.monotonic() - t0
+            tallies[name].status[verdict.status] += 1
+            if verdict.status != "equal":
+                tallies[name].cause[cause(verdict)] += 1
         if shown & {"all", *(v.status for v in verdicts.values())}:
             print(report(program, verdicts), flush=True)
-        if ours_name and torch_name:
-            if worse(verdicts[ours_name], verdicts[torch_name]):
-                parted.append((program, verdicts))
-            better += worse(verdicts[torch_name], verdicts[ours_name])
+        if ours and theirs:
+            if worse(verdicts[ours], verdicts[theirs]):
+                parted.append((program, verdicts, drawn))
+            better += worse(verdicts[theirs], verdicts[ours])
         judged = {n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}
         rows.append({"program": program.name, "source": program.source, **judged})
         if sys.stderr.isatty() and len(rows) % 20 == 0:
             print(f"\r{len(rows)}", end="", file=sys.stderr)
     print(f"{len(rows)} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
-    print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}{'ms each':>9}")
-    for name, count in counts.items():
-        figures = "".join(f"{count[s]:>{w}}" for s, w in (("equal", 8), ("details", 9), ("wrong", 7), ("raised", 8)))
-        print(f"{name:16}{figures}{1000 * seconds[name] / max(len(rows), 1):>9.1f}")
-    for name, count in causes.items():
-        print(f"\n{name}, by cause:")
-        for label, k in count.most_common(25):
-            print(f"  {k:5} {label}")
-    if ours_name and torch_name:
+    print_tallies(tallies, len(rows))
+    if ours and theirs:
         print(f"\nours is right and torch is not, in part or whole: {better}")
-        print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}\n")
-        for program, verdicts in parted:
-            print(report(program, verdicts))
+        print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}")
+        told: Counter[str] = Counter()
+        for program, verdicts, drawn in parted:
+            told[cause(verdicts[ours])] += 1
+            if drawn is None or not options.small:
+                print("\n" + report(program, verdicts))
+            elif told[cause(verdicts[ours])] <= 2:
+                print("\n" + small_report(drawn, options.dynamic, ours, theirs), flush=True)
+        for label, k in told.most_common():
+            print(f"  {k:5} {label}")
     if options.json:
         options.json.write_text(json.dumps({"seed": options.seed, "rows": rows}, indent=1))
     return 1 if parted else 0
+
+
+def print_tallies(tallies: dict[str, Tally], programs: int) -> None:
+    print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}{'ms each':>9}")
+    for name, tally in tallies.items():
+        columns = (("equal", 8), ("details", 9), ("wrong", 7), ("raised", 8))
+        figures = "".join(f"{tally.status[status]:>{width}}" for status, width in columns)
+        print(f"{name:16}{figures}{1000 * tally.seconds / max(programs, 1):>9.1f}")
+    for name, tally in tallies.items():
+        print(f"\n{name}, by cause:")
+        for label, k in tally.cause.most_common(25):
+            print(f"  {k:5} {label}")
 
 
 if __name__ == "__main__":
