@@ -1,8 +1,9 @@
 // What a descriptor's text tells the views. Ours are words (aotviz/ir/descriptors.py); torch's partitioners put
 // some of their own, which print as Python expressions.
 
-export function isTangent(descriptor: string): boolean {
-  return /^tangent of |TangentAOTInput/.test(descriptor);
+/** An input of the backward that comes from outside; before the trace is done it has only its name to tell. */
+export function isTangent({ op, name, descriptor }: { op: string; name: string; descriptor: string }): boolean {
+  return op === "p" && (descriptor ? /^tangent of |TangentAOTInput/.test(descriptor) : /^tangents_\d+$/.test(name));
 }
 
 export function isSaved(descriptor: string): boolean {

@@ -5,6 +5,7 @@ import { decodeRecording, RecordingError } from "./decode";
 import { append, h, notice, replace } from "./dom";
 import { milliseconds, plural } from "./format";
 import type { Host } from "./host";
+import { Layouter } from "./layout/layouter";
 import { Recording } from "./model";
 import { State } from "./state";
 import css from "./styles/workbench.css";
@@ -59,7 +60,8 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
     return place;
   }
   const state = new State(new Recording(data));
-  const context: Context = { state, host, root: place.root };
+  const layouter = new Layouter(() => host.graphvizWorker());
+  const context: Context = { state, host, layouter, root: place.root };
   const head = h("header", { class: "head" });
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });
   const stageHead = h("div", { class: "stage-head" });
@@ -104,6 +106,7 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
       stop();
       view?.mounted.destroy();
       for (const part of parts) part.destroy();
+      layouter.dispose();
       place.destroy();
     },
   };
@@ -112,7 +115,7 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
 function renderHead(head: HTMLElement, state: State, data: RecordingData, finder: HTMLElement): void {
   const { compilation } = state;
   const versions = [...data.producer].map(([name, version]) => `${name} ${version}`).join(" · ");
-  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state, data), chip(compilation.kind),
+  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state, data), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
     h("span", { class: "muted" }, [plural(compilation.stages.length, "stage"), milliseconds(totalTime(compilation))].join(" · ")),
     h("span", { class: "spring" }), data.dropped > 0 && chip(`${data.dropped} left out`, "warn", "the recording was full"),
     h("span", { class: "faint versions" }, versions), finder);

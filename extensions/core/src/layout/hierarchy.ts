@@ -25,6 +25,8 @@ export interface Hierarchy {
   readonly home: readonly { readonly [lane in Lane]?: Group }[]; // per node; the output node may be at home in both lanes
 }
 
+type Homes = readonly ({ readonly [lane in Lane]?: Group } | undefined)[]; // per node
+
 export interface Box {
   readonly id: string;
   readonly lane: Lane;
@@ -69,7 +71,8 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     }
     return group;
   };
-  // A backward node that knows no module belongs to that of the forward node with its sequence number.
+  // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
+  // none either (a sum of gradients) to the innermost module that has all of what it reads.
   const modulesOf = new Map<number, readonly ModuleStep[]>();
   for (const node of graph.nodes) if (node.sequence >= 0 && node.modules.length) modulesOf.set(node.sequence, node.modules);
   const home: { [lane in Lane]?: Group }[] = [];
@@ -78,7 +81,10 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     const lane = laneOf(node);
     const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
     if (node.op === "o") for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
-    else lanes[lane] = enter(lane, node.modules.length ? node.modules : modulesOf.get(node.sequence) ?? []);
+    else {
+      const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence);
+      lanes[lane] = steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane];
+    }
   }
   for (const node of graph.nodes) {
     if (isGiven(node)) home[node.index] = { [laneOf(node)]: inputHome(node, laneOf(node), graph, home, roots, userInputs) };
@@ -93,7 +99,7 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
 }
 
 function laneOf(node: Node): Lane {
-  return node.backward || isTangent(node.descriptor) ? "backward" : "forward";
+  return node.backward || isTangent(node) ? "backward" : "forward";
 }
 
 /** Whether a node takes a value rather than computes one: it has no module of its own, only users. */
@@ -103,16 +109,21 @@ function isGiven(node: Node): boolean {
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
 function inputHome(
-  node: Node, lane: Lane, graph: Graph, home: readonly { [lane in Lane]?: Group }[], roots: { [lane in Lane]: Group }, users: ReadonlySet<string>,
+  node: Node, lane: Lane, graph: Graph, home: Homes, roots: { [lane in Lane]: Group }, users: ReadonlySet<string>,
 ): Group {
-  if (isTangent(node.descriptor) || users.has(userName(node.descriptor))) return roots[lane];
+  if (isTangent(node) || users.has(userName(node.descriptor))) return roots[lane];
+  return shared(node.users, lane, graph, home) ?? roots[lane];
+}
+
+/** The innermost module that has all these nodes, as far as they have a home in the lane. */
+function shared(nodes: readonly number[], lane: Lane, graph: Graph, home: Homes): Group | null {
   let common: Group | null = null;
-  for (const user of node.users) {
-    const at = home[user]?.[lane];
-    if (!at || graph.nodes[user]!.op === "o") continue;
+  for (const index of nodes) {
+    const at = home[index]?.[lane];
+    if (!at || graph.nodes[index]!.op === "o") continue;
     common = common ? lowestCommon(common, at) : at;
   }
-  return common ?? roots[lane];
+  return common;
 }
 
 function lowestCommon(a: Group, b: Group): Group {
@@ -129,16 +140,17 @@ function below(step: ModuleStep, parent: Group): string {
   return parent.path && step.path.startsWith(prefix) ? step.path.slice(prefix.length) : step.path;
 }
 
-/** What to open at first: modules that stand alone in their parent, down to where there is something to choose. */
+/** What to open at first: modules that are most of what is around them, down to where there is something to choose. */
 export function firstOpen(tree: Hierarchy): Set<string> {
   const open = new Set<string>();
   for (const root of Object.values(tree.roots)) {
     let group = root;
-    while (group.groups.length === 1 && group.groups[0]!.nodes.length + group.groups[0]!.groups.length <= 60) {
-      group = group.groups[0]!;
-      open.add(group.id);
+    for (;;) {
+      const most = group.groups.find((child) => child.size > 0.6 * root.size && child.nodes.length + child.groups.length <= 60);
+      if (!most) break;
+      open.add(most.id);
+      group = most;
     }
-    if (group !== root && !group.groups.length && group.nodes.length > 60) open.delete(group.id);
   }
   return open;
 }

@@ -41,7 +41,7 @@ function shaped<Row>(column: Column<Row>, row: Row): Child {
   const cell = column.cell(row);
   if (column.kind !== "code" || typeof cell !== "string") return cell;
   const span = h("span", {}, cell);
-  span.style.minWidth = `${Math.min(cell.length, 26)}ch`;
+  span.style.minWidth = `${Math.min(cell.length, 22)}ch`;
   return span;
 }
 

@@ -1,11 +1,13 @@
 // What a view is. A new view is one folder beside this file and one line in registry.ts.
 
 import type { Host } from "../host";
+import type { Layouter } from "../layout/layouter";
 import type { State } from "../state";
 
 export interface Context {
   readonly state: State;
   readonly host: Host;
+  readonly layouter: Layouter;
   readonly root: Document | ShadowRoot; // where styles and focus live
 }
 

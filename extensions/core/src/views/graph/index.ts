@@ -4,7 +4,6 @@
 import { h, notice, replace } from "../../dom";
 import { plural } from "../../format";
 import { boxOf, firstOpen, type Hierarchy, hierarchy, openTo, picture } from "../../layout/hierarchy";
-import { Layouter } from "../../layout/layouter";
 import type { Graph } from "../../model";
 import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
@@ -12,14 +11,14 @@ import { draw, type Drawn, legend } from "./draw";
 import { type Label, label } from "./labels";
 import { type Drawing, join, lanesOf } from "./lanes";
 
+const READABLE = 0.8; // a tall graph is scrolled rather than made smaller than this
 const MOST_BOXES = 2500;
 const opened = new WeakMap<State, Map<string, Set<string>>>(); // what the reader opened stays open on the way through the stages
 
 export const graph: View = {
   id: "graph",
   title: "Graph",
-  mount(parent: HTMLElement, { state, host }: Context): Mounted {
-    const layouter = new Layouter(() => host.graphvizWorker());
+  mount(parent: HTMLElement, { state, layouter }: Context): Mounted {
     const canvas = h("div", { class: "canvas", tabindex: "-1" });
     const status = h("span", { class: "muted" });
     const button = (text: string, title: string, click: () => void): HTMLElement => h("button", { type: "button", class: "small", title, "aria-label": title, on: { click } }, text);
@@ -40,7 +39,7 @@ export const graph: View = {
       canvas.scrollTo(x * zoom - canvas.clientWidth / 2, y * zoom - canvas.clientHeight / 2);
     };
     const fit = (): void => {
-      if (drawing) setZoom(Math.max(0.25, Math.min(1, canvas.clientWidth / drawing.width, Math.max(0.5, canvas.clientHeight / drawing.height))));
+      if (drawing) setZoom(Math.max(0.25, Math.min(1, canvas.clientWidth / drawing.width, Math.max(READABLE, canvas.clientHeight / drawing.height))));
     };
     const show = (id: string): void => {
       const place = drawing?.boxes.get(id) ?? drawing?.clusters.get(id);
@@ -154,7 +153,6 @@ export const graph: View = {
       update,
       destroy() {
         turn++;
-        layouter.dispose();
       },
     };
   },

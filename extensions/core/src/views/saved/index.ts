@@ -1,7 +1,7 @@
 // What the forward keeps for the backward: how much, from where, why it was not recomputed, and whether its memory
 // may be reused. A click goes to the node in the forward graph.
 
-import { h, notice, replace } from "../../dom";
+import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import type { SavedTensorRecord } from "../../wire";
@@ -13,13 +13,19 @@ function columns(largest: number): Column<SavedTensorRecord>[] {
     { title: "Value", kind: "code", cell: (row) => row.name },
     { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
     { title: "Size", kind: "number", cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
-    { title: "Made by", kind: "code", cell: (row) => row.producer },
-    { title: "Module", kind: "code", cell: (row) => row.module },
-    { title: "Source", kind: "code", cell: (row) => row.source },
+    { title: "Made by", kind: "code", hint: "the operator or input, and its module", cell: (row) => [row.producer, row.module && h("small", {}, row.module)] },
+    { title: "Source", kind: "code", cell: (row) => source(row.source) },
     { title: "Why saved", kind: "prose", cell: (row) => row.why },
     { title: "Memory reused", kind: "flags", hint: "donated: the backward may overwrite it", cell: (row) => chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated) },
     { title: "Checked", hint: "its version is checked before the backward", cell: (row) => (row.version_checked ? "version" : "") },
   ];
+}
+
+/** `model.py:12` and, below it, as much of the line as there is room for. */
+function source(text: string): Child {
+  const parts = /^(\S+:\d+)[:,]?\s*([^]*)$/.exec(text);
+  if (!parts) return text;
+  return h("span", { title: text }, parts[1]!.split(/[\\/]/).pop(), h("small", { class: "line" }, parts[2]));
 }
 
 function meter(part: number): HTMLElement {
