@@ -66,6 +66,11 @@ class Layout:
     stride: tuple[Any, ...]
     offset: Any
 
+    @property
+    def concrete(self) -> bool:
+        """Whether it is known at compile time."""
+        return all(isinstance(part, int) for part in (*self.size, *self.stride, self.offset))
+
 
 @dataclass(frozen=True)
 class InputAliasInfo:
@@ -127,7 +132,8 @@ class OutputAliasInfo:
         """Whether the compiled graph returns it. What the wrapper can rebuild, it need not."""
         if self.is_constant or self.same_object_as is not None or self.output_type is OutputType.is_input:
             return False
-        return self.view_chain is None
+        aliases = self.output_type in ALIASES_OF_INTERMEDIATES or self.output_type is OutputType.alias_of_input
+        return not aliases or (self.view_chain is None and not (self.layout is not None and self.layout.concrete))
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.forms import GraphCall
+from aotviz.ir.forms import GraphCall, Member
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, ViewStep
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import runtime
-from aotviz.torch_private.fakes import all_concrete
 
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
@@ -33,7 +32,7 @@ class Epilogue:
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
         infos = enumerate(self.call.meta.input_info)
-        needed = {i for i, info in infos if info.mutated}
+        needed = {i for i, info in infos if info.mutated or info.version_bumps}
         for fact in self.call.meta.output_info:
             if fact.output_type in (OutputType.is_input, OutputType.alias_of_input) and fact.base_index is not None:
                 needed.add(fact.base_index)
@@ -45,7 +44,9 @@ class Epilogue:
             if info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
                 self._write_back(i, info)
             elif info.mutation_type is MutationType.MUTATED_IN_GRAPH and info.version_bumps:
-                self._set_version(i, info.version_bumps)
+                self._bump(i, info.version_bumps, "the graph wrote {}, which autograd must be told")
+            elif info.version_bumps:
+                self._bump(i, info.version_bumps, "eager counts writes to {} that leave it as it was")
 
     def _write_back(self, i: int, info: InputAliasInfo) -> None:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
@@ -61,16 +62,13 @@ class Epilogue:
             bumps += 1
         if info.mutates_data:
             bumps += self._copy(variable, name, new, info)
-        missing = info.version_bumps - bumps
-        if missing > 0:
-            bump = self.source.bind("increment_version", torch.autograd.graph.increment_version)
-            listed = ", ".join([variable] * missing)
-            self.source.line(f"{bump}(({listed},))", f"eager writes {name} {info.version_bumps} times", name)
+        if info.version_bumps > bumps:
+            self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
 
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
-        hidden = info.mutations_hidden_from_autograd
-        unseen = hidden or info.mutations_under_no_grad_or_inference_mode
-        if info.version_bumps == 0 and hidden:
+        hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
+        unseen = hidden or quiet
+        if info.version_bumps == 0 and hidden and not quiet:
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
         if unseen and (info.requires_grad or info.requires_grad_after):
@@ -80,11 +78,10 @@ class Epilogue:
             self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
         return 1
 
-    def _set_version(self, i: int, bumps: int) -> None:
+    def _bump(self, i: int, count: int, fact: str) -> None:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         bump = self.source.bind("increment_version", torch.autograd.graph.increment_version)
-        listed = ", ".join([variable] * bumps)
-        self.source.line(f"{bump}(({listed},))", f"the graph wrote {name}, which autograd must be told", name)
+        self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
 
     def outputs(self) -> list[str]:
         """One expression per user output."""
@@ -129,9 +126,9 @@ class Epilogue:
         return fact.base_index
 
     def _input(self, fact: OutputAliasInfo) -> str:
-        if fact.base_index is None:
+        if isinstance(fact.constant, Member):
             return self.source.members[fact.constant.index]
-        return self.inputs[fact.base_index]
+        return self.inputs[self._base_index(fact)]
 
     def _input_requires_grad(self, fact: OutputAliasInfo) -> bool:
         info = self.call.meta.input_info[self._base_index(fact)]
@@ -188,6 +185,6 @@ class Epilogue:
         return repr(list(value) if isinstance(value, tuple) else value)
 
     def _layout(self, where: Layout | None, own: str) -> str:
-        if where is not None and all_concrete((*where.size, *where.stride, where.offset)):
+        if where is not None and where.concrete:
             return f"{where.size}, {where.stride}, {where.offset}"
         return f"{own}.size(), {own}.stride(), {own}.storage_offset()"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit, Slot
@@ -16,6 +17,7 @@ from aotviz.ir.metadata import OutputType, TensorAlias
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
+from aotviz.tracing import views
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -105,11 +107,16 @@ class _Writer:
         value = f"out[{position}]"
         if slot.hidden:
             return f"{self.source.bind('TensorAlias', TensorAlias)}({value})"
-        if slot.kind == "output":
-            info = self.call.meta.output_info[slot.index]
-            if info.output_type is OutputType.unsafe_view_alias:
-                return f"{self.source.bind('unsafe_view', runtime.unsafe_view)}({value}, {value}.size())"
+        if slot.differentiable and slot.kind != "mutation" and self._is_view(position, slot):
+            return f"{self.source.bind('unsafe_view', runtime.unsafe_view)}({value}, {value}.size())"
         return value
+
+    def _is_view(self, position: int, slot: Slot) -> bool:
+        """Whether the graph returns a view; autograd would take it for one and forbid its mutation."""
+        if slot.kind == "output" and self.call.meta.output_info[slot.index].output_type is OutputType.unsafe_view_alias:
+            return True
+        node = graphs.outputs(self.call.forward_module.graph)[position]
+        return isinstance(node, fx.Node) and views.is_view(node.target)
 
     def _backward(self) -> None:
         source, call = self.source, self.call

@@ -16,7 +16,6 @@ from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput
 from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType
 from aotviz.torch_private import functional
-from aotviz.torch_private.fakes import all_concrete
 from aotviz.tracing.backward import trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
@@ -93,7 +92,7 @@ def leaves_graph(info: InputAliasInfo) -> bool:
     if info.mutates_data or info.mutates_storage_metadata:
         return True
     after = info.layout_after
-    return after is not None and not all_concrete((*after.size, *after.stride, after.offset))
+    return after is not None and not after.concrete
 
 
 def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:

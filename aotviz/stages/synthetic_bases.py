@@ -16,11 +16,11 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Member, Reason, TracedCall
-from aotviz.ir.metadata import Layout, OutputAliasInfo, OutputType
+from aotviz.ir.metadata import InputAliasInfo, Layout, OutputAliasInfo, OutputType
 from aotviz.torch_private import functional, pytree
 from aotviz.torch_private.storages import is_dense, storage_as_tensor
 from aotviz.tracing import overlap
-from aotviz.tracing.views import concrete, layout
+from aotviz.tracing.views import layout
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,36 @@ def run(call: TracedCall) -> TracedCall:
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
-    return replace(traced, meta=replace(traced.meta, output_info=tuple(map(_member, traced.meta.output_info))))
+    outputs = tuple(_by_member(info, rewrite) for info in traced.meta.output_info)
+    inputs = tuple(_without_moves(i, info, rewrite) for i, info in enumerate(traced.meta.input_info))
+    return replace(traced, meta=replace(traced.meta, output_info=outputs, input_info=inputs))
 
 
-def _member(info: OutputAliasInfo) -> OutputAliasInfo:
-    """An output that is a grouped input: returned as the caller's own object."""
-    if not isinstance(info.constant, Member):
+def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInfo:
+    """Outputs are made from the caller's own inputs, not from the base: an input itself, or a view of one."""
+    if isinstance(info.constant, Member):
+        return replace(info, output_type=OutputType.is_input, raw_type=torch.Tensor, is_constant=False)
+    if info.output_type is not OutputType.alias_of_input or info.base_index is None:
         return info
-    return replace(info, output_type=OutputType.is_input, raw_type=torch.Tensor, is_constant=False)
+    if info.base_index >= len(rewrite.groups):
+        return info
+    group = rewrite.groups[info.base_index]
+    steps = info.view_chain or ()
+    for position, where in zip(group.members, group.layouts, strict=True):
+        made = (where.size, where.stride, where.offset)
+        if position not in rewrite.moved and steps and steps[0].args == made:
+            return replace(info, constant=Member(position), view_chain=steps[1:])
+    if group.base_member is None and info.layout is not None and info.layout.concrete:
+        return replace(info, constant=Member(group.members[0]), view_chain=None)
+    return info
+
+
+def _without_moves(index: int, info: InputAliasInfo, rewrite: SyntheticBases) -> InputAliasInfo:
+    """A member's metadata is changed behind the write to its base, and counts there."""
+    if index >= len(rewrite.groups):
+        return info
+    moved = sum(position in rewrite.moved for position in rewrite.groups[index].members)
+    return replace(info, version_bumps=max(info.version_bumps - moved, 0))
 
 
 def _why(group: Group, names: Sequence[str]) -> str:
@@ -172,7 +194,7 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
         raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
-    if not all(map(concrete, layouts)):
+    if not all(where.concrete for where in layouts):
         raise NotImplementedError(
             f"{names} overlap in memory and one of them is mutated; with dynamic shapes aotviz can't tell how they "
             "overlap. Compile with dynamic=False, or pass a clone."
@@ -180,7 +202,8 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     bases = {id(t if t._base is None else t._base): (t if t._base is None else t._base) for t in tensors}
     if len(bases) == 1:
         base = next(iter(bases.values()))
-        if is_dense(base) and len({t.dtype for t in (*tensors, base)}) == 1:
+        covers = base.requires_grad or not any(t.requires_grad for t in tensors)
+        if covers and is_dense(base) and len({t.dtype for t in (*tensors, base)}) == 1:
             itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
             return Group(members, base, itself, False, layouts)
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
@@ -196,7 +219,7 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
 
 def _refuse_symbolic_moves(rewrite: SyntheticBases) -> None:
     for position, where in rewrite.moved.items():
-        if not concrete(where):
+        if not where.concrete:
             raise NotImplementedError(f"{rewrite.names[position]} overlaps another input and gets a symbolic shape")
 
 

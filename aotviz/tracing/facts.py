@@ -51,8 +51,10 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
     moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(after)
     changed = functional.data_mutated(argument)
     hidden = functional.hidden_from_autograd(argument)
-    if was.edge is not None and changed:  # a visible write gives it a new history
-        hidden = hidden or tuple(_edge(argument))[:2] == tuple(was.edge)[:2]
+    quiet = changed and functional.under_no_grad(argument)
+    if was.edge is not None and changed:  # a write that autograd sees gives the input a new history
+        hidden = tuple(_edge(argument))[:2] == tuple(was.edge)[:2]
+        quiet = quiet and hidden
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -61,7 +63,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         mutates_data=changed and not replaced,
         mutates_metadata=replaced or moved,
         mutations_hidden_from_autograd=hidden,
-        mutations_under_no_grad_or_inference_mode=changed and functional.under_no_grad(argument),
+        mutations_under_no_grad_or_inference_mode=quiet,
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotviz.tracing.views import concrete, layout
+from aotviz.tracing.views import layout
 
 _LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet count as overlapping
 
@@ -15,7 +15,7 @@ _LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet c
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether some element of `a` is one of `b`, both over the same storage. Unknown counts as yes."""
     first, second = layout(a), layout(b)
-    if not (concrete(first) and concrete(second)):
+    if not (first.concrete and second.concrete):
         return True
     if a.numel() == 0 or b.numel() == 0:
         return False

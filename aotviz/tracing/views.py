@@ -14,7 +14,6 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.metadata import Layout, ViewStep
-from aotviz.torch_private.fakes import all_concrete
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype)
 
@@ -54,7 +53,3 @@ def _frozen(argument: Any) -> Any:
 def layout(tensor: torch.Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
-
-def concrete(where: Layout) -> bool:
-    """Whether a layout is known at compile time."""
-    return all_concrete((*where.size, *where.stride, where.offset))
