@@ -9,6 +9,8 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -80,19 +82,20 @@ def user_frames(trace: str) -> str:
     return "\n".join(kept)
 
 
-def module_lines(modules: dict[str, Any]) -> str:
+def module_lines(entries: Iterable[tuple[str, Any]]) -> str:
     """A module stack as "path|Class" lines, outermost first; the paths as the user would write them.
 
-    >>> module_lines({"1": ("L['self'].h.0", torch.nn.Linear)})
+    >>> module_lines([("L['self'].h.0", torch.nn.Linear)])
     'h.0|Linear'
     """
     lines = []
-    for path, kind in modules.values():
+    for path, kind in entries:
         name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
         lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
     return "\n".join(lines)
 
 
+@lru_cache(4096)
 def module_path(path: str) -> str:
     """A module's path as the user would write it: Dynamo spells out how it got there from the frame's locals.
 

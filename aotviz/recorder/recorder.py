@@ -9,14 +9,15 @@ compilation is no longer recorded; with `strict`, or where the options ask for d
 
 Note [Is it the same graph]
 A graph object may be edited between two looks at it (an open trace grows while stages run). Comparing all of it is
-as dear as a snapshot, so it is compared by a fingerprint: for each node, the identities of the node, of its
-arguments (FX makes new ones at each edit), of its value and descriptor. The things themselves are kept until the
+as dear as a snapshot, so its parts are compared by identity: for each node, the node, its arguments (FX makes new
+ones at each edit), its value and descriptor. The things themselves are kept until the
 compilation ends, so that none of them can be freed and its place taken by another. Two snapshots of equal content,
 from different objects, are found equal by their packed bytes, and kept once.
 """
 
 from __future__ import annotations
 
+import gc
 import operator
 import threading
 import time
@@ -33,6 +34,7 @@ from aotviz.recorder.events import ErrorRecord, StageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
+from aotviz.torch_private import snapshotting
 
 P = ParamSpec("P")
 
@@ -46,6 +48,8 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
         with recorder.lock:
             if recorder.broken:
                 return
+            collects = gc.isenabled()
+            gc.disable()  # what is made here is gone when we leave: to collect meanwhile only walks the user's heap
             try:
                 method(*args, **kwargs)
             except Exception as error:
@@ -54,6 +58,9 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
                 if recorder.strict:
                     raise
                 _warn(error)
+            finally:
+                if collects:
+                    gc.enable()
 
     return guarded
 
@@ -74,12 +81,13 @@ class Recorder:
         self.log: CompilationLog | None = None
         self._started_ns = time.perf_counter_ns()
         self._reasons = records.ReasonBook()
-        self._seen: dict[int, tuple[fx.Graph, list[Any], int]] = {}  # id of a graph -> it, its fingerprint, its number
+        self._seen: dict[int, tuple[fx.Graph, list[Any], int]] = {}  # id of a graph -> it, its parts, its number
         self._sizes: dict[int, int] = {}  # graph's number -> nodes
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
         self._began_ns = 0  # when the running stage began
         self._call_seen: tuple[object, ...] = ()
+        self._saved_seen: object = None
 
     def late(self) -> Observed:
         """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
@@ -162,6 +170,7 @@ class Recorder:
         self.writer.release()
         self._seen.clear()
         self._call_seen = ()
+        self._saved_seen = None
         for store in self.stores:
             store.trim()
 
@@ -185,8 +194,9 @@ class Recorder:
             if first_look or isinstance(form, Program):  # at the end once more, with every stage's reasons
                 self._call_seen = key
                 self.log.facts(inputs=records.inputs(call, self._reasons), outputs=records.outputs(call, self._reasons))
-        if isinstance(form, Split):
-            self.log.facts(saved=records.saved_tensors(form))
+        if isinstance(form, Split) and form.saved is not self._saved_seen:
+            self._saved_seen = form.saved
+            self.log.facts(saved=records.saved_tensors(form, self.writer.source))
         if isinstance(form, Program):
             self.log.facts(wrapper=records.wrapper(form))
 
@@ -197,7 +207,7 @@ class Recorder:
     def _snapshot(self, graph: Any) -> int:
         assert self.log is not None
         graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
-        mark = fingerprint(graph)
+        mark = snapshotting.parts(graph)
         known = self._seen.get(id(graph))
         if known is not None and same(known[1], mark):
             return known[2]
@@ -233,17 +243,8 @@ class Observed:
         return self
 
 
-def fingerprint(graph: fx.Graph) -> list[Any]:
-    """What an edit of the graph would change (Note [Is it the same graph]), to be compared by `same`."""
-    parts: list[Any] = []
-    for node in graph.nodes:
-        meta = node.meta
-        parts += (node, node.args, node.kwargs, meta.get("val"), meta.get("desc"))
-    return parts
-
-
 def same(before: list[Any], after: list[Any]) -> bool:
-    """Whether two fingerprints are of one graph in one state."""
+    """Whether two lists of a graph's parts are of one graph in one state (Note [Is it the same graph])."""
     return len(before) == len(after) and all(map(operator.is_, before, after))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from aotviz.recorder.events import (
     WrapperNote,
     WrapperRecord,
 )
-from aotviz.recorder.naming import module_path, sizes, user_frames
+from aotviz.recorder.naming import module_path, sizes
 from aotviz.recorder.sources import innermost
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import snapshotting
@@ -116,9 +116,9 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
     return records
 
 
-def saved_tensors(call: Split) -> list[SavedTensorRecord]:
-    """One record a value that the forward keeps, in the order in which it keeps them."""
-    return [_saved(value) for value in call.saved]
+def saved_tensors(call: Split, source: Callable[[str], str]) -> list[SavedTensorRecord]:
+    """One record a value that the forward keeps, in order. `source` finds the user's frames in a stack trace."""
+    return [_saved(value, source) for value in call.saved]
 
 
 def wrapper(program: Program) -> WrapperRecord:
@@ -144,10 +144,10 @@ def nbytes(value: Any) -> int | None:
     return math.prod(int(n) for n in shape) * int(value.element_size()) if all(type(n) is int for n in shape) else None
 
 
-def _saved(saved: SavedTensor) -> SavedTensorRecord:
+def _saved(saved: SavedTensor, frames: Callable[[str], str]) -> SavedTensorRecord:
     value = saved.value
     tensor = isinstance(value, torch.Tensor)
-    source = innermost(user_frames(saved.stack))
+    source = innermost(frames(saved.stack))
     return SavedTensorRecord(
         name=saved.name,
         kind="symint" if saved.is_symbol else "tensor",

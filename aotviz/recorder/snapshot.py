@@ -37,6 +37,9 @@ OP_LETTERS = {
 SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
 
 
+Node = fx.Node
+
+
 class SnapshotWriter:
     """Writes the graphs of one compilation, with one table of texts and one of values.
 
@@ -58,12 +61,13 @@ class SnapshotWriter:
         self._tuples: dict[tuple[int, ...], int] = {}
         self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
         self._storage_groups = 0
-        self._targets: dict[Any, int] = {}
+        self._targets: dict[int, int] = {}  # id of a kept target -> text
         self._facts: dict[Any, int] = {}  # a dtype's or device's text
-        self._stacks: dict[str, int] = {}
-        self._modules: dict[int, int] = {}  # id of a module stack -> text
+        self._stacks: dict[str | None, int] = {None: NONE, "": NONE}
+        self._modules: dict[int, int] = {id(None): NONE}  # id of a kept module stack -> text
+        self._module_lines: dict[tuple[Any, ...], int] = {}
         self._stack_of_sequence: dict[int, tuple[int, int]] = {}  # of the forward op: its (stack, module)
-        self._kept: list[Any] = []  # whatever `_by_id` and `_modules` know by id
+        self._kept: list[Any] = []  # whatever the dicts above know by id
 
     def graph(self, graph: fx.Graph | fx.GraphModule) -> GraphSnapshot:
         """The graph's nodes in columns, in topological order (see GraphSnapshot)."""
@@ -71,6 +75,8 @@ class SnapshotWriter:
         position: dict[fx.Node, int] = {}
         encode = self._encoder(position)
         text = self.strings.add
+        known_values, known_targets = self._by_id, self._targets
+        known_stacks, known_modules = self._stacks, self._modules
         ops: list[str] = []
         name: list[int] = []
         target: list[int] = []
@@ -84,35 +90,44 @@ class SnapshotWriter:
         descriptor: dict[int, int] = {}
         output_descriptors: list[int] = []
         origins = self._stack_of_sequence
+        # One pass, its lookups inlined: this runs for every node of every stage.
         for index, node in enumerate(nodes):
-            meta = node.meta
-            op = node.op
+            read = node.meta.get
+            op, what, named = node.op, node.target, node.kwargs
             ops.append(OP_LETTERS[op])
             name.append(text(node.name))
-            target.append(self._target(node.target))
-            args.append([encode(arg, index) for arg in node.args])
-            if node.kwargs:
-                kwargs[index] = {key: encode(arg, index) for key, arg in node.kwargs.items()}
-            example = meta.get("val")
+            number = known_targets.get(id(what))
+            target.append(self._target(what) if number is None else number)
+            args.append([[index - position[a]] if type(a) is Node else encode(a, index) for a in node.args])
+            if named:
+                kwargs[index] = {key: encode(arg, index) for key, arg in named.items()}
+            example = read("val")
             if example is None:
-                example = meta.get("example_value")
-            value.append(NONE if example is None else self.value(example))
-            at, inside = self._stack(meta.get("stack_trace")), self._module(meta)
-            number = meta.get("seq_nr", NONE)
-            is_backward = meta.get("partitioner_tag") == "is_backward" or bool(meta.get("autograd_backward"))
-            if number != NONE:
+                example = read("example_value")
+            number = NONE if example is None else known_values.get(id(example))
+            value.append(self.value(example) if number is None else number)
+            trace = read("stack_trace")
+            number = known_stacks.get(trace)
+            at = self._stack(trace) if number is None else number
+            modules = read("nn_module_stack") or read("fwd_nn_module_stack")
+            number = known_modules.get(id(modules))
+            inside = self._module(modules) if number is None else number
+            order = read("seq_nr", NONE)
+            is_backward = read("partitioner_tag") == "is_backward" or bool(read("autograd_backward"))
+            if order != NONE:
                 if not is_backward:
-                    origins.setdefault(number, (at, inside))
+                    origins.setdefault(order, (at, inside))
                 elif at == NONE or inside == NONE:  # a backward op stands where its forward op stands
-                    origin = origins.get(number, (NONE, NONE))
+                    origin = origins.get(order, (NONE, NONE))
                     at, inside = origin[0] if at == NONE else at, origin[1] if inside == NONE else inside
             stack.append(at)
             module.append(inside)
-            sequence.append(number)
+            sequence.append(order)
             backward.append("1" if is_backward else "0")
             if op == "placeholder":
-                if meta.get("desc") is not None:
-                    descriptor[index] = text(describe(meta["desc"]))
+                meaning = read("desc")
+                if meaning is not None:
+                    descriptor[index] = text(describe(meaning))
             elif op == "output":
                 output_descriptors = self._outputs(node)
             position[node] = index
@@ -163,10 +178,11 @@ class SnapshotWriter:
                 with contextlib.suppress(TypeError):  # of a plain number: it has no identity to lose
                     self._released[id(example)] = (weakref.ref(example), number)
         self._by_id.clear()
-        self._modules.clear()
         self._storages.clear()
         self._targets.clear()
-        self._stacks.clear()
+        self._module_lines.clear()
+        self._stacks = {None: NONE, "": NONE}
+        self._modules = {id(None): NONE}
         self._kept.clear()
 
     def _encoder(self, position: dict[fx.Node, int]) -> Callable[[Any, int], Any]:
@@ -175,7 +191,7 @@ class SnapshotWriter:
 
         def encode(arg: Any, index: int) -> Any:
             kind = type(arg)
-            if kind is fx.Node:
+            if kind is Node:
                 return [index - position[arg]]
             if arg is None or kind is bool or kind is float:
                 return arg
@@ -244,28 +260,28 @@ class SnapshotWriter:
         return number
 
     def _target(self, target: Any) -> int:
-        number = self._targets.get(target)
-        if number is None:
-            number = self._targets[target] = self.strings.add(target_name(target))
+        number = self._targets[id(target)] = self.strings.add(target_name(target))
+        self._kept.append(target)
         return number
 
-    def _stack(self, trace: str | None) -> int:
-        if not trace:
-            return NONE
+    def _stack(self, trace: str) -> int:
+        number = self._stacks[trace] = self.strings.add(user_frames(trace) or None)
+        return number
+
+    def _module(self, modules: dict[str, Any]) -> int:
+        entries = tuple(modules.values())  # many nodes have equal stacks, each in a dict of its own
+        number = self._module_lines.get(entries)
+        if number is None:
+            number = self._module_lines[entries] = self.strings.add(module_lines(entries) or None)
+        self._modules[id(modules)] = number
+        self._kept.append(modules)
+        return number
+
+    def source(self, trace: str) -> str:
+        """The user's frames in a node's stack trace."""
         number = self._stacks.get(trace)
-        if number is None:
-            number = self._stacks[trace] = self.strings.add(user_frames(trace) or None)
-        return number
-
-    def _module(self, meta: dict[str, Any]) -> int:
-        modules = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
-        if not modules:
-            return NONE
-        number = self._modules.get(id(modules))
-        if number is None:
-            number = self._modules[id(modules)] = self.strings.add(module_lines(modules) or None)
-            self._kept.append(modules)
-        return number
+        number = self._stack(trace) if number is None else number
+        return self.strings.texts[number] if number != NONE else ""
 
     def _outputs(self, node: fx.Node) -> list[int]:
         returned = node.args[0] if node.args else ()
