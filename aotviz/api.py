@@ -24,19 +24,6 @@ from aotviz.torch_private.partitioners import default_partition
 versions.check()
 
 
-def nop(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A compiler that runs the graph as it is."""
-    forward = graph_module.forward
-
-    def run(args: list[Any]) -> Any:
-        values = list(args)
-        args.clear()
-        return forward(*values)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
-
-
 def compile_program(request: Request, watching: Session) -> Program:
     """Send a request down the pipeline, its late work under the same observer."""
     observer = watching.observer()
@@ -104,7 +91,8 @@ def aot_function(
         NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
 
     >>> import torch
-    >>> f = aot_function(lambda x: x.sin().cos(), nop)
+    >>> from aotviz.lowerings import run_graph
+    >>> f = aot_function(lambda x: x.sin().cos(), run_graph)
     >>> x = torch.ones(2, requires_grad=True)
     >>> bool((f(x) == x.sin().cos()).all())
     True
@@ -141,7 +129,8 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
     `args` and `kwargs` are those of `aot_function` after `fn`. The result is a module over the same parameters.
 
     >>> import torch
-    >>> m = aot_module(torch.nn.Linear(2, 2), nop)
+    >>> from aotviz.lowerings import run_graph
+    >>> m = aot_module(torch.nn.Linear(2, 2), run_graph)
     >>> m(torch.ones(1, 2)).shape
     torch.Size([1, 2])
     """
@@ -231,8 +220,9 @@ def aot_module_simplified(
     has are lifted. The result takes the flat inputs (without those) and returns a list.
 
     >>> import torch
+    >>> from aotviz.lowerings import run_graph
     >>> m = torch.fx.symbolic_trace(torch.nn.ReLU())
-    >>> aot_module_simplified(m, [torch.ones(2)], nop)(torch.ones(2))
+    >>> aot_module_simplified(m, [torch.ones(2)], run_graph)(torch.ones(2))
     [tensor([1., 1.])]
     """
     if disable_functionalization:

@@ -47,7 +47,7 @@ def request_for(
         named=tuple(named),
         root=root,
         convention=Convention("boxed" if boxed else "python", spec, parameters),
-        name=str(getattr(root if root is not None else fn, "__name__", type(root if root is not None else fn).__name__)),
+        name=str(getattr(fn, "__name__", type(fn).__name__)),
         input_names=input_names,
         is_graph=is_graph,
         static_inputs=static_inputs,

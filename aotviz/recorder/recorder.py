@@ -18,7 +18,6 @@ from different objects, are found equal by their packed bytes, and kept once.
 from __future__ import annotations
 
 import gc
-import operator
 import threading
 import time
 import warnings
@@ -34,7 +33,7 @@ from aotviz.recorder.events import ErrorRecord, StageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
-from aotviz.torch_private import snapshotting
+from aotviz.torch_private.snapshotting import Parts
 
 P = ParamSpec("P")
 
@@ -81,7 +80,7 @@ class Recorder:
         self.log: CompilationLog | None = None
         self._started_ns = time.perf_counter_ns()
         self._reasons = records.ReasonBook()
-        self._seen: dict[int, tuple[fx.Graph, list[Any], int]] = {}  # id of a graph -> it, its parts, its number
+        self._seen: dict[int, tuple[fx.Graph, Parts, int]] = {}  # id of a graph -> it, its parts, its number
         self._sizes: dict[int, int] = {}  # graph's number -> nodes
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
@@ -207,13 +206,13 @@ class Recorder:
     def _snapshot(self, graph: Any) -> int:
         assert self.log is not None
         graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
-        mark = snapshotting.parts(graph)
+        parts = Parts.of(graph)
         known = self._seen.get(id(graph))
-        if known is not None and same(known[1], mark):
+        if known is not None and known[1].same_as(parts):
             return known[2]
-        number = self.log.graph(self.writer.graph(graph))
-        self._seen[id(graph)] = (graph, mark, number)
-        self._sizes[number] = len(graph.nodes)
+        number = self.log.graph(self.writer.graph(graph, parts))
+        self._seen[id(graph)] = (graph, parts, number)
+        self._sizes[number] = len(parts.nodes)
         return number
 
     def _count(self, graphs: Mapping[str, int]) -> dict[str, int]:
@@ -241,11 +240,6 @@ class Observed:
 
     def late(self) -> Observed:
         return self
-
-
-def same(before: list[Any], after: list[Any]) -> bool:
-    """Whether two lists of a graph's parts are of one graph in one state (Note [Is it the same graph])."""
-    return len(before) == len(after) and all(map(operator.is_, before, after))
 
 
 def _name(form: Form) -> str:

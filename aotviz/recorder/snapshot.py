@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from aotviz.recorder.events import NONE, GraphSnapshot, ValueRecord
 from aotviz.recorder.naming import describe, module_lines, size, sizes, target_name, user_frames
 from aotviz.recorder.strings import StringTable, clean
 from aotviz.torch_private import snapshotting
+from aotviz.torch_private.snapshotting import Parts
 
 INT64 = range(-(2**63), 2**63)  # what msgpack can carry
 OP_LETTERS = {
@@ -56,7 +57,7 @@ class SnapshotWriter:
         self.strings = strings or StringTable()
         self._new_values: list[ValueRecord] = []
         self._storage_of: list[int] = []  # of each value: its storage group
-        self._by_id: dict[int, int] = {}  # id of a kept value -> its number
+        self._by_id: dict[int, int] = {id(None): NONE}  # id of a kept value -> its number
         self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._tuples: dict[tuple[int, ...], int] = {}
         self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
@@ -66,84 +67,55 @@ class SnapshotWriter:
         self._stacks: dict[str | None, int] = {None: NONE, "": NONE}
         self._modules: dict[int, int] = {id(None): NONE}  # id of a kept module stack -> text
         self._module_lines: dict[tuple[Any, ...], int] = {}
-        self._stack_of_sequence: dict[int, tuple[int, int]] = {}  # of the forward op: its (stack, module)
         self._kept: list[Any] = []  # whatever the dicts above know by id
 
-    def graph(self, graph: fx.Graph | fx.GraphModule) -> GraphSnapshot:
-        """The graph's nodes in columns, in topological order (see GraphSnapshot)."""
-        nodes = (graph.graph if isinstance(graph, fx.GraphModule) else graph).nodes
-        position: dict[fx.Node, int] = {}
-        encode = self._encoder(position)
-        text = self.strings.add
-        known_values, known_targets = self._by_id, self._targets
-        known_stacks, known_modules = self._stacks, self._modules
-        ops: list[str] = []
-        name: list[int] = []
-        target: list[int] = []
-        args: list[Any] = []
-        kwargs: dict[int, Any] = {}
-        value: list[int] = []
-        stack: list[int] = []
-        module: list[int] = []
-        sequence: list[int] = []
-        backward: list[str] = []
-        descriptor: dict[int, int] = {}
-        output_descriptors: list[int] = []
-        origins = self._stack_of_sequence
-        # One pass, its lookups inlined: this runs for every node of every stage.
-        for index, node in enumerate(nodes):
-            read = node.meta.get
-            op, what, named = node.op, node.target, node.kwargs
-            ops.append(OP_LETTERS[op])
-            name.append(text(node.name))
-            number = known_targets.get(id(what))
-            target.append(self._target(what) if number is None else number)
-            args.append([[index - position[a]] if type(a) is Node else encode(a, index) for a in node.args])
-            if named:
-                kwargs[index] = {key: encode(arg, index) for key, arg in named.items()}
-            example = read("val")
-            if example is None:
-                example = read("example_value")
-            number = NONE if example is None else known_values.get(id(example))
-            value.append(self.value(example) if number is None else number)
-            trace = read("stack_trace")
-            number = known_stacks.get(trace)
-            at = self._stack(trace) if number is None else number
-            modules = read("nn_module_stack") or read("fwd_nn_module_stack")
-            number = known_modules.get(id(modules))
-            inside = self._module(modules) if number is None else number
-            order = read("seq_nr", NONE)
-            is_backward = read("partitioner_tag") == "is_backward" or bool(read("autograd_backward"))
-            if order != NONE:
-                if not is_backward:
-                    origins.setdefault(order, (at, inside))
-                elif at == NONE or inside == NONE:  # a backward op stands where its forward op stands
-                    origin = origins.get(order, (NONE, NONE))
-                    at, inside = origin[0] if at == NONE else at, origin[1] if inside == NONE else inside
-            stack.append(at)
-            module.append(inside)
-            sequence.append(order)
-            backward.append("1" if is_backward else "0")
-            if op == "placeholder":
-                meaning = read("desc")
-                if meaning is not None:
-                    descriptor[index] = text(describe(meaning))
-            elif op == "output":
-                output_descriptors = self._outputs(node)
-            position[node] = index
+    def graph(self, graph: fx.Graph | fx.GraphModule, parts: Parts | None = None) -> GraphSnapshot:
+        """The graph's nodes in columns, in topological order (see GraphSnapshot).
+
+        `parts` are the graph's, where the caller has them already. Column by column, since a loop over the nodes
+        would spend most of its time in the interpreter: this runs for every node of every stage.
+        """
+        parts = parts or Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph)
+        nodes, metas = parts.nodes, [node.meta for node in parts.nodes]
+        ops = [node.op for node in nodes]
+        encode = self._encoder({node: index for index, node in enumerate(nodes)})
+        backward = [
+            meta.get("partitioner_tag") == "is_backward" or bool(meta.get("autograd_backward")) for meta in metas
+        ]
+        traces = [meta.get("stack_trace") for meta in metas]
+        modules = [meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") for meta in metas]
+        sequence = [meta.get("seq_nr", NONE) for meta in metas]
+        stack = numbers(traces, traces, self._stacks, self._stack)
+        module = numbers(map(id, modules), modules, self._modules, self._module)
+        inherit(sequence, backward, stack, module)
+        targets = [node.target for node in nodes]
+        names = [node.name for node in nodes]
+        values = [
+            meta.get("example_value") if value is None else value
+            for value, meta in zip(parts.values, metas, strict=True)
+        ]
+        described = [
+            (index, meaning)
+            for index, meaning in enumerate(parts.descriptors)
+            if meaning is not None and ops[index] == "placeholder"
+        ]
         return GraphSnapshot(
-            op="".join(ops),
-            name=name,
-            target=target,
-            args=args,
-            kwargs=kwargs,
-            value=value,
+            op="".join([OP_LETTERS[op] for op in ops]),
+            name=numbers(names, names, self.strings.numbers, self.strings.add),
+            target=numbers(map(id, targets), targets, self._targets, self._target),
+            args=[[encode(arg, index) for arg in args] for index, args in enumerate(parts.args)],
+            kwargs={
+                index: {key: encode(arg, index) for key, arg in named.items()}
+                for index, named in enumerate(parts.kwargs)
+                if named
+            },
+            value=numbers(map(id, values), values, self._by_id, self.value),
             stack=stack,
             module=module,
             sequence=sequence,
-            backward="".join(backward),
-            descriptor=descriptor,
-            output_descriptors=output_descriptors,
+            backward="".join(["1" if is_backward else "0" for is_backward in backward]),
+            descriptor={index: self.strings.add(describe(meaning)) for index, meaning in described},
+            output_descriptors=self._outputs(nodes[-1]) if ops and ops[-1] == "output" else [],
         )
 
     def value(self, example: Any) -> int:
@@ -177,7 +149,7 @@ class SnapshotWriter:
             if number is not None:
                 with contextlib.suppress(TypeError):  # of a plain number: it has no identity to lose
                     self._released[id(example)] = (weakref.ref(example), number)
-        self._by_id.clear()
+        self._by_id = {id(None): NONE}
         self._storages.clear()
         self._targets.clear()
         self._module_lines.clear()
@@ -193,10 +165,10 @@ class SnapshotWriter:
             kind = type(arg)
             if kind is Node:
                 return [index - position[arg]]
-            if arg is None or kind is bool or kind is float:
-                return arg
             if kind is int:
                 return arg if arg in INT64 else {"r": text(str(arg))}
+            if arg is None or kind is bool or kind is float:
+                return arg
             if kind is str:
                 return clean(arg)
             if isinstance(arg, (list, tuple)):
@@ -290,6 +262,31 @@ class SnapshotWriter:
         described = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
         texts = [NONE if desc is None else self.strings.add(describe(desc)) for desc in described]
         return (texts + [NONE] * count)[:count]
+
+
+def numbers(keys: Iterable[Any], things: list[Any], known: Mapping[Any, int], learn: Callable[[Any], int]) -> list[int]:
+    """Each thing's number, found under its key or else learnt."""
+    found: list[Any] = list(map(known.get, keys))
+    if None in found:
+        found = [learn(things[i]) if number is None else number for i, number in enumerate(found)]
+    return found
+
+
+def inherit(sequence: list[int], backward: list[bool], stack: list[int], module: list[int]) -> None:
+    """A backward op that doesn't know where it stands in the program stands where its forward op stands."""
+    lost = [
+        i
+        for i, is_backward in enumerate(backward)
+        if is_backward and sequence[i] != NONE and (stack[i] == NONE or module[i] == NONE)
+    ]
+    if not lost:
+        return
+    forward = {order: i for i, order in reversed(list(enumerate(sequence))) if not backward[i]}
+    for i in lost:
+        origin = forward.get(sequence[i])
+        if origin is not None:
+            stack[i] = stack[origin] if stack[i] == NONE else stack[i]
+            module[i] = module[origin] if module[i] == NONE else module[i]
 
 
 def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:

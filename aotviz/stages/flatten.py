@@ -85,9 +85,10 @@ def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
 
 def _argument_names(request: Request) -> tuple[str, ...]:
     """Names of the flat arguments by the function's signature and each leaf's path."""
+    fn = request.fn.forward if isinstance(request.fn, torch.nn.Module) else request.fn
     parameters: list[str] = []
     try:
-        for parameter in inspect.signature(request.fn).parameters.values():
+        for parameter in inspect.signature(fn).parameters.values():
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 parameters.append(parameter.name)
     except (TypeError, ValueError):

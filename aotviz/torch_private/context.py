@@ -60,3 +60,11 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
 
 def current() -> Context:
     return Context(TracingContext.try_get(), CompileContext.try_get())
+
+
+def autocast_state() -> tuple[Any, ...]:
+    """What autocast does at this moment, by device type; empty where it is off everywhere."""
+    if not torch._C._is_any_autocast_enabled():
+        return ()
+    kinds = ("cpu", "cuda")
+    return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)

@@ -82,3 +82,18 @@ def is_concrete(value: Any) -> bool:
 
 def all_concrete(values: Sequence[Any]) -> bool:
     return all(map(is_concrete, values))
+
+
+class SymbolGuards:
+    """What a trace with symbolic sizes found out that it depends on, as one expression over the flat inputs."""
+
+    def __init__(self, fake_mode: Any, fakes: Sequence[Any]) -> None:
+        self._shape_env = fake_mode.shape_env
+        self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
+        placeholders = [fakes[i] for i in self._positions]
+        self.text = self._shape_env.produce_guards_expression(placeholders, ignore_static=False) or "True"
+
+    def hold(self, flat: Sequence[Any]) -> bool:
+        """Whether real inputs fulfil the guards."""
+        values = [flat[i] for i in self._positions]
+        return bool(self._shape_env.evaluate_guards_expression(self.text, values))

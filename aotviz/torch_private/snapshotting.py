@@ -7,7 +7,8 @@ themselves in the `aten.add.Tensor` form that people know.
 
 from __future__ import annotations
 
-from operator import attrgetter, methodcaller
+import operator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -32,22 +33,36 @@ def is_higher_order(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator)
 
 
-_arguments, _named = attrgetter("_args"), attrgetter("_kwargs")
-_meta, _value, _meaning = attrgetter("meta"), methodcaller("get", "val"), methodcaller("get", "desc")
+@dataclass(frozen=True)
+class Parts:
+    """What makes up a graph, by columns of one entry a node; an edit of the graph replaces some of it.
 
-
-def parts(graph: fx.Graph) -> list[Any]:
-    """What an edit of the graph replaces: its nodes, their arguments, values and descriptors.
-
-    `node.args` is a Python property; this reads the attribute behind it, since it looks at every node of a graph
-    before and after every stage.
+    FX makes new `args` and `kwargs` at each edit, so they can be compared by identity. Holding them keeps their
+    addresses from being given to others meanwhile.
     """
-    nodes = list(graph.nodes)
-    metas = list(map(_meta, nodes))
-    return [
-        *nodes,
-        *map(_arguments, nodes),
-        *map(_named, nodes),
-        *map(_value, metas),
-        *map(_meaning, metas),
-    ]
+
+    nodes: list[Any]
+    args: list[tuple[Any, ...]]
+    kwargs: list[dict[str, Any]]
+    values: list[Any]  # meta["val"]
+    descriptors: list[Any]  # meta["desc"]
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> Parts:
+        """Reads the attributes behind Node's properties: every graph is read before and after every stage."""
+        nodes = list(graph.nodes)
+        metas = list(map(_meta, nodes))
+        return cls(
+            nodes,
+            *(list(map(read, nodes)) for read in (_args, _kwargs)),
+            *(list(map(read, metas)) for read in (_val, _desc)),
+        )
+
+    def same_as(self, other: Parts) -> bool:
+        """Whether both are of one graph in one state."""
+        columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return all(len(mine) == len(theirs) and all(map(operator.is_, mine, theirs)) for mine, theirs in columns)
+
+
+_meta, _args, _kwargs = operator.attrgetter("meta"), operator.attrgetter("_args"), operator.attrgetter("_kwargs")
+_val, _desc = operator.methodcaller("get", "val"), operator.methodcaller("get", "desc")

@@ -1,0 +1,183 @@
+"""`aotviz.compile`: the one-liner (SYSTEM.md B5).
+
+The function is traced as it is, without Dynamo, so that what the recording shows is what AOTAutograd makes of the
+user's own program. Each kind of call gets a program; a call that no program fits is compiled, with a reason in the
+recording's name of it. Shapes that vary become symbolic at the second one, or from the start with `dynamic=True`.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aotviz import captured
+from aotviz.api import compile_program
+from aotviz.guards import Call, DynamicGuard, StaticGuard
+from aotviz.lowerings import Lowering, lowering_named
+from aotviz.requests import request_for
+from aotviz.sessions import CompiledCallable, Session
+from aotviz.torch_private.fakes import SymbolGuards
+
+MANY_PROGRAMS = 64
+
+
+def compile(
+    fn: Callable[..., Any] | torch.nn.Module | None = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    dynamic: bool | None = None,
+    partition_fn: Callable[..., Any] | None = None,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    donate_buffers: bool | None = None,
+    record: bool = True,
+    debug: bool = False,
+    on_stage: Callable[[str, int | None], None] | None = None,
+) -> Any:
+    """Compile a function or module through the aotviz pipeline, and keep a recording of every stage.
+
+    The result is called like the original and gives what eager gives: outputs, gradients, mutations, aliasing. It
+    has `.recording` (shows itself in a notebook), `.program` and `.source`, the generated Python that runs. Tensors
+    that the function uses must be arguments, or parameters and buffers of a module that it is or refers to; other
+    values that it closes over are taken as they are at the first call.
+
+    Args:
+        fn: takes and returns any pytrees of tensors. Without it, a decorator is returned.
+        backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
+        dynamic: True traces with symbolic sizes; False compiles each shape anew; None starts with static sizes and
+            changes to symbolic ones when they vary.
+        partition_fn: cuts the joint graph in two; the backend's own choice if None.
+        decompositions: operator -> function that it is traced as; the backend's own if None.
+        keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
+        options: settings of Inductor's config.
+        donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
+        record: keep a recording; without it `.recording` raises.
+        debug: verify every form at every stage boundary.
+        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends.
+
+    Raises:
+        ValueError: an unknown backend.
+        NotImplementedError: an input that aotviz can't compile, by its name.
+
+    >>> import torch, aotviz
+    >>> @aotviz.compile(backend="eager")
+    ... def scale(x, w):
+    ...     x.mul_(2)
+    ...     return (x * w).sum()
+    >>> scale(torch.ones(3), torch.ones(3))
+    tensor(6.)
+    >>> print(scale.recording.compilations[0].name)
+    scale
+    """
+    if fn is None:
+        arguments = {k: v for k, v in locals().items() if k != "fn"}
+        return functools.partial(compile, **arguments)
+    if not callable(fn):
+        raise TypeError(f"aotviz.compile takes a function or a module, and got {fn!r}")
+    lowering = lowering_named(backend, options)
+    overrides = {
+        "partition_fn": partition_fn,
+        "decompositions": decompositions,
+        "keep_inference_input_mutations": keep_inference_input_mutations,
+        "donate_buffers": donate_buffers,
+        "debug": debug,
+    }
+    watching = Session(record, _name(fn), on_stage)
+    programs = _Programs(fn, lowering, overrides, dynamic, watching)
+    if isinstance(fn, torch.nn.Module):
+        return CompiledModule(fn, CompiledCallable(programs, watching))
+    return functools.update_wrapper(CompiledCallable(programs, watching), fn, updated=())
+
+
+class CompiledModule(torch.nn.Module):
+    """A compiled module: the original's parameters and attributes, the compiled forward."""
+
+    def __init__(self, original: torch.nn.Module, compiled: CompiledCallable) -> None:
+        super().__init__()
+        self.original = original
+        self.__dict__["compiled"] = compiled
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("original"), name)
+
+    @property
+    def recording(self) -> Any:
+        """What was recorded so far: a Recording, which shows itself in a notebook."""
+        return self.compiled.recording
+
+    @property
+    def program(self) -> Any:
+        """The latest program."""
+        return self.compiled.program
+
+    @property
+    def source(self) -> str:
+        """The generated Python that runs."""
+        return str(self.compiled.source)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return self.recording._repr_mimebundle_(**kwargs)
+
+
+class _Programs:
+    """The programs of one function, and which of them a call gets."""
+
+    def __init__(
+        self, fn: Any, lowering: Lowering, overrides: dict[str, Any], dynamic: bool | None, watching: Session
+    ) -> None:
+        self.fn, self.lowering, self.overrides = fn, lowering, overrides
+        self.dynamic, self.watching = dynamic, watching
+        self.root = captured.root_of(fn)
+        self.known: list[tuple[StaticGuard | DynamicGuard, Callable[..., Any]]] = []
+        self._parameters: Callable[[], list[Any]] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        lifted = captured.tensors(self.root) if self.root is not None else ()
+        call = Call.of(lifted, args, kwargs)
+        for guard, function in self.known:
+            if guard.holds(call):
+                return function(*args, **kwargs)
+        return self._compile(call, args, kwargs)(*args, **kwargs)
+
+    def _compile(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        dynamic = self._is_dynamic(call)
+        captured.refuse_tensors(self.fn)
+        options = self.lowering.options(**self.overrides, dynamic=dynamic)
+        request = request_for(self.fn, args, kwargs, options, root=self.root)
+        signature, kind = call.signature(), call.kind()
+        with self.lowering.around():
+            program = compile_program(request, self.watching)
+        guard: StaticGuard | DynamicGuard = StaticGuard(signature)
+        if dynamic:
+            lowered = program.lowered
+            guard = DynamicGuard(kind, SymbolGuards(lowered.fake_mode, lowered.args))
+        self.known.insert(0, (guard, program.function))
+        if len(self.known) == MANY_PROGRAMS:
+            warnings.warn(
+                f"{self.watching.name} has been compiled {MANY_PROGRAMS} times; the last time because "
+                f"{self.known[1][0].failure(call, [d.name for d in program.lowered.descriptors])}",
+                stacklevel=4,
+            )
+        return program.function
+
+    def _is_dynamic(self, call: Call) -> bool:
+        """Symbolic sizes where they were asked for, or where only sizes keep the known programs from fitting."""
+        if self.dynamic is not None:
+            return self.dynamic
+        kind = call.kind()
+        return any(isinstance(guard, StaticGuard) and guard.signature[0] == kind for guard, _ in self.known)
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
