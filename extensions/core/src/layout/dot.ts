@@ -13,7 +13,7 @@ export function toDot(lane: LaneInput): string {
   const below = indicesBy(lane.clusters.map((cluster) => cluster.parent));
   const out = [
     "digraph {",
-    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=0.36 splines=${lane.boxes.length <= ROUTED} margin=0 ` +
+    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=${(lane.rankGap / POINTS).toFixed(3)} splines=${lane.boxes.length <= ROUTED} margin=0 ` +
       "nslimit=1 nslimit1=1 mclimit=0.1 newrank=false];",
     'node [shape=box fixedsize=true label=""];',
     "edge [arrowhead=none];",

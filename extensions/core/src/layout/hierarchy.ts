@@ -34,13 +34,17 @@ export interface Box {
   readonly node: number; // a node, else -1
   readonly parent: Group; // the open module around it
   readonly saved: number; // values in it that the forward hands to the backward
+  readonly gradients: number; // values in it that the backward returns
 }
 
 export interface Edge {
   readonly from: string;
   readonly to: string;
   readonly count: number; // values that pass
+  readonly quiet: boolean; // drawn only when the reader points at one of its ends
 }
+
+const MOST_GRADIENT_EDGES = 4;
 
 export interface Picture {
   readonly boxes: readonly Box[];
@@ -164,14 +168,21 @@ export function openTo(tree: Hierarchy, node: number, open: Set<string>): void {
 
 export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>): Picture {
   const saved = savedValues(graph);
-  const savedIn = new Map<string, number>();
-  for (const node of saved) {
-    const box = boxOf(tree, open, node, laneOf(graph.nodes[node]!));
-    savedIn.set(box, (savedIn.get(box) ?? 0) + 1);
-  }
+  const perBox = (nodes: Iterable<number>): Map<string, number> => {
+    const counts = new Map<string, number>();
+    for (const node of nodes) {
+      const box = boxOf(tree, open, node, laneOf(graph.nodes[node]!));
+      counts.set(box, (counts.get(box) ?? 0) + 1);
+    }
+    return counts;
+  };
+  const output = graph.nodes[graph.nodes.length - 1];
+  const returned = output?.op === "o" ? output.inputs.filter((node) => laneOf(graph.nodes[node]!) === "backward") : [];
+  const savedIn = perBox(saved);
+  const gradientsIn = perBox(returned);
   const boxes: Box[] = [];
   const add = (id: string, lane: Lane, group: Group | null, node: number, parent: Group): void => {
-    boxes.push({ id, lane, group, node, parent, saved: savedIn.get(id) ?? 0 });
+    boxes.push({ id, lane, group, node, parent, saved: savedIn.get(id) ?? 0, gradients: gradientsIn.get(id) ?? 0 });
   };
   const opened: Group[] = [];
   const walk = (group: Group): void => {
@@ -197,9 +208,10 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
       const to = boxOf(tree, open, node.index, node.op === "o" ? fromLane : laneOf(node));
       if (from === to) continue;
       const key = `${from}\n${to}`;
-      counts.set(key, { from, to, count: (counts.get(key)?.count ?? 0) + 1 });
+      counts.set(key, { from, to, count: (counts.get(key)?.count ?? 0) + 1, quiet: false });
     }
   }
+  if (output && gradientsIn.size > MOST_GRADIENT_EDGES) quieten(counts, nodeBox(output.index, "backward"), boxOf(tree, open, Math.max(...returned), "backward"));
   return { boxes, open: opened, edges: [...counts.values()] };
 }
 
@@ -211,6 +223,11 @@ export function boxOf(tree: Hierarchy, open: ReadonlySet<string>, node: number, 
   let box = nodeBox(node, group.lane);
   for (let at: Group | null = group; at?.parent; at = at.parent) if (!open.has(at.id)) box = at.id;
   return box;
+}
+
+/** Where every module returns gradients, an edge from each to the output hides the rest; one, from `last`, stays. */
+function quieten(edges: Map<string, Edge>, output: string, last: string): void {
+  for (const [key, edge] of edges) if (edge.to === output && edge.from !== last) edges.set(key, { ...edge, quiet: true });
 }
 
 /** Nodes that are outputs only to be kept for the backward. They are marked rather than wired to the output. */

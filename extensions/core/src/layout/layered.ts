@@ -5,7 +5,6 @@
 import type { LaneInput, LaneLayout, Rectangle } from "./placed";
 
 const GAP_X = 18;
-const GAP_Y = 34;
 const MARGIN = 16;
 
 export function layered(lane: LaneInput): LaneLayout {
@@ -54,13 +53,13 @@ export function layered(lane: LaneInput): LaneLayout {
       width = Math.max(width, x + size.width + MARGIN);
       tall = Math.max(tall, size.height);
     }
-    y += tall + GAP_Y;
+    y += tall + lane.rankGap + 8;
   }
   const edges = lane.edges.flatMap(({ from, to }) => {
     const [a, b] = [boxes.get(from), boxes.get(to)];
     return a && b ? [{ from, to, path: straight(a, b) }] : [];
   });
-  return { width, height: y - GAP_Y + MARGIN, boxes, clusters: new Map(), edges };
+  return { width, height: y - lane.rankGap - 8 + MARGIN, boxes, clusters: new Map(), edges };
 }
 
 function rows(lane: LaneInput): Map<string, number> {
@@ -83,6 +82,13 @@ function rows(lane: LaneInput): Map<string, number> {
         if (row.get(at) === -1) row.set(at, 1 + Math.max(-1, ...inputs.get(at)!.map((input) => row.get(input)!)));
       }
     }
+  }
+  // What reads nothing (a parameter) stands just before its first reader, not in one endless first row.
+  const first = new Map<string, number>();
+  for (const { from, to } of lane.edges) first.set(from, Math.min(first.get(from) ?? Infinity, row.get(to) ?? Infinity));
+  for (const [id, before] of inputs) {
+    const reader = first.get(id);
+    if (!before.length && reader !== undefined && Number.isFinite(reader)) row.set(id, Math.max(0, reader - 1));
   }
   return row;
 }

@@ -5,7 +5,7 @@ import { fromDot, toDot } from "./dot";
 import { layered } from "./layered";
 import type { LaneInput, LaneLayout } from "./placed";
 
-const LARGEST = 700; // boxes
+const LARGEST = 1800; // boxes
 const PATIENCE_MS = 6000;
 
 type Answer = { id: number; answers?: string[]; error?: string };

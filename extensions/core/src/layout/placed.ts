@@ -17,6 +17,7 @@ export interface LaneInput {
   readonly boxes: readonly { readonly id: string; readonly size: Size; readonly cluster: string }[]; // cluster: id, "" for none
   readonly clusters: readonly { readonly id: string; readonly parent: string; readonly letters: number }[]; // outer before inner; letters of the title
   readonly edges: readonly { readonly from: string; readonly to: string }[];
+  readonly rankGap: number; // between one row of boxes and the next
 }
 
 export interface LaneLayout extends Size {

@@ -36,12 +36,15 @@ export function table<Row>(caption: string, columns: readonly Column<Row>[], row
     rows.length > MOST_ROWS && h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`));
 }
 
-/** Code is broken only where it is long. */
 function shaped<Row>(column: Column<Row>, row: Row): Child {
   const cell = column.cell(row);
-  if (column.kind !== "code" || typeof cell !== "string") return cell;
-  const span = h("span", {}, cell);
-  span.style.minWidth = `${Math.min(cell.length, 22)}ch`;
+  return column.kind === "code" && typeof cell === "string" && cell ? codeText(cell) : cell;
+}
+
+/** Code that is broken only where it is long. */
+export function codeText(text: string): HTMLElement {
+  const span = h("span", {}, text);
+  span.style.minWidth = `${Math.min(text.length, 26)}ch`;
   return span;
 }
 

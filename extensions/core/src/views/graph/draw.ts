@@ -2,6 +2,7 @@
 // that direction, Enter opens a module or selects a node.
 
 import { h, svg } from "../../dom";
+import { plural } from "../../format";
 import type { Box, Picture } from "../../layout/hierarchy";
 import type { Rectangle } from "../../layout/placed";
 import type { Label } from "./labels";
@@ -45,8 +46,8 @@ export function draw(picture: Picture, drawing: Drawing, labels: ReadonlyMap<str
   const edges = svg("g", { class: "edges" });
   for (const route of drawing.routes) {
     const path = svg("path", {
-      d: route.path, class: route.across ? "edge across" : "edge", transform: route.x || route.y ? `translate(${route.x.toFixed(1)} ${route.y.toFixed(1)})` : undefined,
-      "stroke-width": Math.min(4, 1 + Math.log2(route.count) / 2).toFixed(2), "marker-end": `url(#${ARROW})`,
+      d: route.path, class: `edge ${route.kind}`, transform: route.x || route.y ? `translate(${route.x.toFixed(1)} ${route.y.toFixed(1)})` : undefined,
+      "stroke-width": Math.min(3, 1 + Math.log2(route.count) / 3).toFixed(2), "marker-end": `url(#${ARROW})`,
     });
     for (const end of [route.from, route.to]) (touching.get(end) ?? touching.set(end, []).get(end)!).push(path);
     edges.append(path);
@@ -101,15 +102,21 @@ function boxShape(box: Box, place: Rectangle, label: Label): SVGGElement {
   const anchor = module ? "start" : "middle";
   return svg("g", {
     class: `box ${label.kind} ${box.lane}`, role: "button", tabindex: "-1", transform: `translate(${place.x.toFixed(1)} ${place.y.toFixed(1)})`,
-    "aria-label": `${label.title} ${label.detail}${box.saved ? `, saves ${box.saved} for the backward` : ""}`, ...(module ? { "aria-expanded": "false" } : {}), data: { box: box.id },
+    "aria-label": `${label.title} ${label.detail}${marks(box)}`, ...(module ? { "aria-expanded": "false" } : {}), data: { box: box.id },
   },
     svg("rect", { width, height, rx: label.kind === "input" || label.kind === "output" ? height / 2 : 6 }),
     module && svg("text", { class: "sign", x: 11, y: height / 2 + 4 }, "▸"),
     svg("text", { class: "name", x: left, y: label.detail ? 17 : height / 2 + 4, "text-anchor": anchor }, label.title),
     label.detail && svg("text", { class: "detail", x: left, y: 31, "text-anchor": anchor }, label.detail),
+    box.gradients > 0 && svg("g", { class: "returned", transform: `translate(0 ${height / 2})` },
+      svg("circle", { r: module ? 8 : 4.5 }), module && svg("text", { y: 3.5, "text-anchor": "middle" }, box.gradients)),
     box.saved > 0 && svg("g", { class: "saved", transform: `translate(${width} ${height / 2})` },
       svg("circle", { r: module ? 8 : 4.5 }), module && svg("text", { y: 3.5, "text-anchor": "middle" }, box.saved)),
-    svg("title", {}, (box.group ? `${box.group.path || box.group.label}: open` : `${label.title} ${label.detail}`) + (box.saved ? ` (saves ${box.saved} for the backward)` : "")));
+    svg("title", {}, (box.group ? `${box.group.path || box.group.label}: open` : `${label.title} ${label.detail}`) + marks(box)));
+}
+
+function marks(box: Box): string {
+  return (box.saved ? `, saves ${box.saved} for the backward` : "") + (box.gradients ? `, returns ${plural(box.gradients, "gradient")}` : "");
 }
 
 /** The closest box in the direction of an arrow key; distance aside counts twice. */
@@ -130,6 +137,6 @@ function nearest(drawing: Drawing, from: string, key: string): string | null {
 
 /** A legend that needs no colour to be understood: the lanes are also named. */
 export function legend(): HTMLElement {
-  const entry = (kind: string, text: string): HTMLElement => h("span", { class: `key ${kind === "across" ? "" : "lane-key"}` }, h("i", { class: kind }), text);
-  return h("span", { class: "legend" }, entry("forward", "forward"), entry("backward", "backward"), entry("across", "saved for backward"));
+  const entry = (kind: string, text: string): HTMLElement => h("span", { class: `key ${kind === "across" || kind === "returned" ? "" : "lane-key"}` }, h("i", { class: kind }), text);
+  return h("span", { class: "legend" }, entry("forward", "forward"), entry("backward", "backward"), entry("across", "saved for backward"), entry("returned", "gradients"));
 }

@@ -9,7 +9,7 @@ import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
 import { draw, type Drawn, legend } from "./draw";
 import { type Label, label } from "./labels";
-import { type Drawing, join, lanesOf } from "./lanes";
+import { type Drawing, evened, join, lanesOf } from "./lanes";
 
 const READABLE = 0.8; // a tall graph is scrolled rather than made smaller than this
 const MOST_BOXES = 2500;
@@ -68,6 +68,8 @@ export const graph: View = {
       const lanes = lanesOf(seen, new Map([...labels].map(([id, { size }]) => [id, size])));
       status.textContent = "laying out …";
       const layouts = await layouter.layout(lanes.map(({ input }) => input));
+      const even = evened(lanes, layouts);
+      if (even) layouts[even.index] = (await layouter.layout([even.input]))[0]!;
       if (mine !== turn) return;
       const fresh = drawn === null;
       drawing = join(seen, lanes, layouts);

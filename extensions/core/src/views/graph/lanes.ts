@@ -6,6 +6,7 @@ import type { Group, Lane, Picture } from "../../layout/hierarchy";
 import type { LaneInput, LaneLayout, Rectangle, Size } from "../../layout/placed";
 
 const APART = 96; // pixels between the lanes
+const MOST_GAP = 90;
 const HEADING = 34;
 const MARGIN = 20;
 
@@ -18,7 +19,7 @@ export interface Route {
   readonly from: string;
   readonly to: string;
   readonly count: number;
-  readonly across: boolean;
+  readonly kind: "inside" | "across" | "quiet";
   readonly path: string;
   readonly x: number; // by how much the path's own coordinates are moved
   readonly y: number;
@@ -43,7 +44,8 @@ export function lanesOf(picture: Picture, sizes: ReadonlyMap<string, Size>): { l
         upward: lane === "backward" && boxes.length < picture.boxes.length,
         boxes: boxes.map((box) => ({ id: box.id, size: sizes.get(box.id)!, cluster: cluster(box.parent) })),
         clusters: picture.open.filter((group) => group.lane === lane).map((group) => ({ id: group.id, parent: cluster(group.parent!), letters: openTitle(group).length })),
-        edges: picture.edges.filter((edge) => laneOf.get(edge.from) === lane && laneOf.get(edge.to) === lane),
+        rankGap: 26,
+        edges: picture.edges.filter((edge) => !edge.quiet && laneOf.get(edge.from) === lane && laneOf.get(edge.to) === lane),
       },
     }];
   });
@@ -62,16 +64,31 @@ export function join(picture: Picture, lanes: readonly { lane: Lane }[], layouts
     const y = top + (tallest - layout.height) / 2;
     for (const [id, box] of layout.boxes) boxes.set(id, { ...box, x: box.x + x, y: box.y + y });
     for (const [id, box] of layout.clusters) clusters.set(id, { ...box, x: box.x + x, y: box.y + y });
-    for (const { from, to, path } of layout.edges) routes.push({ from, to, path, x, y, across: false, count: count.get(`${from}\n${to}`) ?? 1 });
+    for (const { from, to, path } of layout.edges) routes.push({ from, to, path, x, y, kind: "inside", count: count.get(`${from}\n${to}`) ?? 1 });
     if (lanes.length > 1) headings.push({ lane: lanes[i]!.lane, x: x + layout.width / 2, y: MARGIN + 12 });
     x += layout.width + APART;
   });
   const drawn = new Set(routes.map((route) => `${route.from}\n${route.to}`));
   for (const edge of picture.edges) {
     const [a, b] = [boxes.get(edge.from), boxes.get(edge.to)];
-    if (a && b && !drawn.has(`${edge.from}\n${edge.to}`)) routes.push({ ...edge, x: 0, y: 0, across: true, path: across(a, b) });
+    if (a && b && !drawn.has(`${edge.from}\n${edge.to}`)) routes.push({ from: edge.from, to: edge.to, count: edge.count, x: 0, y: 0, kind: edge.quiet ? "quiet" : "across", path: across(a, b) });
   }
   return { width: x - APART + MARGIN, height: top + tallest + MARGIN, boxes, clusters, routes, headings };
+}
+
+/**
+ * The shorter of two lanes with more room between its ranks, so that what belongs together stands side by side; null
+ * where they are of a height already.
+ */
+export function evened(lanes: readonly { input: LaneInput }[], layouts: readonly LaneLayout[]): { index: number; input: LaneInput } | null {
+  if (layouts.length !== 2) return null;
+  const index = layouts[0]!.height < layouts[1]!.height ? 0 : 1;
+  const [short, tall] = [layouts[index]!, layouts[1 - index]!];
+  const ranks = new Set([...short.boxes.values()].map((box) => Math.round(box.y + box.height / 2))).size;
+  if (ranks < 4 || tall.height < 1.08 * short.height) return null;
+  const { input } = lanes[index]!;
+  const rankGap = Math.min(MOST_GAP, input.rankGap + (tall.height - short.height) / (ranks - 1));
+  return { index, input: { ...input, rankGap } };
 }
 
 /** From side to side, leaving and arriving level. */

@@ -5,7 +5,7 @@ import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import type { SavedTensorRecord } from "../../wire";
-import { chip, type Column, table } from "../table";
+import { chip, codeText, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 
 function columns(largest: number): Column<SavedTensorRecord>[] {
@@ -13,11 +13,13 @@ function columns(largest: number): Column<SavedTensorRecord>[] {
     { title: "Value", kind: "code", cell: (row) => row.name },
     { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
     { title: "Size", kind: "number", cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
-    { title: "Made by", kind: "code", hint: "the operator or input, and its module", cell: (row) => [row.producer, row.module && h("small", {}, row.module)] },
+    { title: "Made by", kind: "code", hint: "the operator or input, and its module", cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },
     { title: "Source", kind: "code", cell: (row) => source(row.source) },
     { title: "Why saved", kind: "prose", cell: (row) => row.why },
-    { title: "Memory reused", kind: "flags", hint: "donated: the backward may overwrite it", cell: (row) => chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated) },
-    { title: "Checked", hint: "its version is checked before the backward", cell: (row) => (row.version_checked ? "version" : "") },
+    {
+      title: "Memory", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between",
+      cell: (row) => [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated), row.version_checked && chip("checked", "", "its version is checked before the backward")],
+    },
   ];
 }
 
