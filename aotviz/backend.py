@@ -8,6 +8,11 @@ them:
 
 What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, and, after the fact, by `recent()`.
 In a checkout that is not installed, import this module once and the two names are known to torch.
+
+Note [Aliasing is not guarded]
+Dynamo's guards say which arguments are one tensor, and nothing of how others overlap in memory. A program that was
+compiled for overlapping arguments looks for itself; a call whose arguments lie otherwise is run by Dynamo's graph,
+operator by operator: slower, and right.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
 from aotviz.requests import graph_request
+from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
 from aotviz.torch_private import dynamo, inductor, runtime
 
@@ -60,7 +66,7 @@ def aotviz_inductor(
     lowering = Inductor(inductor.settings(mode, theirs, None), origin=gm)
     with lowering.around():
         graph = lowering.compilers.before_gradients(gm, example_inputs)
-    return _compile(graph, example_inputs, lowering, ours, dynamo.frame_name(gm))
+    return _compile(graph, example_inputs, lowering, ours, gm)
 
 
 def aotviz_eager(
@@ -70,12 +76,13 @@ def aotviz_eager(
     if mode not in (None, "default"):
         raise ValueError(f"mode={mode!r} is Inductor's; aotviz_eager runs the graphs as they are")
     ours, _ = _sorted(options or {}, frozenset())
-    return _compile(gm, example_inputs, Eager(), ours, dynamo.frame_name(gm))
+    return _compile(gm, example_inputs, Eager(), ours, gm)
 
 
 def _compile(
-    gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], name: str
+    gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], original: Any
 ) -> Callable[..., Any]:
+    name = dynamo.frame_name(original)
     session = Session(False, name, ours.pop("on_stage", None))
     if ours.pop("record", True):
         session.store = _recent
@@ -90,11 +97,20 @@ def _compile(
             return function([*lifted(), *inputs])
 
         return runtime.skipped(with_lifted)
+    if not program.lowered.rewrites:
 
-    def compiled(*inputs: Any) -> Any:
-        return function([*inputs])
+        def compiled(*inputs: Any) -> Any:
+            return function([*inputs])
 
-    return runtime.skipped(compiled)
+        return runtime.skipped(compiled)
+
+    def checked(*inputs: Any) -> Any:
+        try:
+            return function([*inputs])
+        except CallDiffers:  # see Note [Aliasing is not guarded]
+            return original(*inputs)
+
+    return runtime.skipped(checked)
 
 
 def _sorted(options: Mapping[str, Any], theirs: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

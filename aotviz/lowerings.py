@@ -22,7 +22,8 @@ _FIELDS = tuple(field.name for field in fields(Options))
 class Lowering(Protocol):
     """How a backend takes part in a compilation."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def options(self, **overrides: Any) -> Options:
         """The pipeline's options for this backend. An override that is None leaves the backend's own choice."""

@@ -100,3 +100,9 @@ class Source:
         exec(compile(text, filename, "exec"), namespace)
         result: Callable[..., Any] = namespace[function]
         return result, filename
+
+    def functions(self, filename: str) -> list[Any]:
+        """All functions that `build` made, those of the `autograd.Function` too."""
+        made = [value for value in self.names.values() if isinstance(value, type)]
+        found = [*self.names.values(), *(getattr(one, name, None) for one in made for name in ("forward", "backward"))]
+        return [f for f in found if getattr(getattr(f, "__code__", None), "co_filename", None) == filename]

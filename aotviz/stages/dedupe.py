@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.runtime import refusals
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class MergeDuplicates:
                 f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
                 "of them is mutated; now they differ. Compile again for this call."
             )
+            refuse = emit.bind("refuse", refusals.refuse)
             emit.line(
-                f"if {variable} is not {variables[first]}: raise RuntimeError({message!r})",
+                f"if {variable} is not {variables[first]}: {refuse}({message!r})",
                 "a tensor is passed twice and mutated, so both places must still hold the same one",
                 self.names[index],
             )

@@ -24,7 +24,8 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
     apply = autograd_function.write(source, call, label) if isinstance(call, LoweredSplit) else ""
     _Wrapper(source, call, label, apply).write()
     function, filename = source.build(call.name, label)
-    runtime.skip_frame(function)
+    for made in source.functions(filename):
+        runtime.skip_frame(made)
     return Program(
         options=call.options,
         evidence=(Reason("wrapper", f"{len(source.lines)} lines, {len(source.notes)} of them groups with a reason"),),

@@ -17,8 +17,9 @@ import torch
 from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Member, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, Layout, OutputAliasInfo, OutputType
+from aotviz.runtime import refusals
 from aotviz.torch_private import functional, pytree
-from aotviz.torch_private.storages import is_dense, storage_as_tensor
+from aotviz.torch_private.storages import is_dense, lie_in, storage_as_tensor
 from aotviz.tracing import overlap
 from aotviz.tracing.views import layout
 
@@ -81,14 +82,29 @@ class SyntheticBases:
             for position in group.members:
                 emit.member(position, variables[position])
             if group.base_member is not None:
-                bases.append(variables[group.base_member])
-                continue
-            base = emit.fresh("base")
-            first = variables[group.members[0]]
-            source = f"{emit.bind('storage_as_tensor', storage_as_tensor)}({first})" if group.from_storage else ""
-            emit.line(f"{base} = {source or first + '._base'}", f"{names} overlap and are written through one base", names)
+                base = variables[group.base_member]
+            else:
+                base = emit.fresh("base")
+                first = variables[group.members[0]]
+                source = f"{emit.bind('storage_as_tensor', storage_as_tensor)}({first})" if group.from_storage else ""
+                fact = f"{names} overlap and are written through one base"
+                emit.line(f"{base} = {source or first + '._base'}", fact, names)
+            self._check(emit, group, base, variables, names)
             bases.append(base)
         return [*bases, *(variables[p] for p in self.others)]
+
+    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str], names: str) -> None:
+        """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
+        where = layout(group.base)
+        if not where.concrete:
+            return
+        lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", refusals.refuse)
+        places = ", ".join(
+            f"({variables[p]}, {place.offset})" for p, place in zip(group.members, group.layouts, strict=True)
+        )
+        message = f"{names} overlap in memory otherwise than when this was compiled. Compile again for this call."
+        fact = f"{names} lie in their base as they did at compile time"
+        emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
 
     def after(self, emit: Emitter, variables: list[str]) -> None:
         for group in self.groups:
@@ -194,11 +210,6 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
         raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
-    if not all(where.concrete for where in layouts):
-        raise NotImplementedError(
-            f"{names} overlap in memory and one of them is mutated; with dynamic shapes aotviz can't tell how they "
-            "overlap. Compile with dynamic=False, or pass a clone."
-        )
     bases = {id(t if t._base is None else t._base): (t if t._base is None else t._base) for t in tensors}
     if len(bases) == 1:
         base = next(iter(bases.values()))
