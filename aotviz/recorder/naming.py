@@ -19,6 +19,7 @@ from aotviz.torch_private import snapshotting
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
+FILE = '  File "'
 SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
 
 
@@ -36,13 +37,14 @@ def describe(descriptor: Any) -> str:
 
     Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
     """
-    if _has_plain_str(descriptor) and hasattr(descriptor, "expr"):
+    if _has_plain_str(type(descriptor)) and hasattr(descriptor, "expr"):
         return str(descriptor.expr())
     return str(descriptor)
 
 
-def _has_plain_str(thing: Any) -> bool:
-    return "__str__" not in {name for kind in type(thing).__mro__[:-1] for name in vars(kind)}
+@lru_cache(256)
+def _has_plain_str(kind: type) -> bool:
+    return not any("__str__" in vars(base) for base in kind.__mro__[:-1])
 
 
 def target_name(target: Any) -> str:
@@ -54,7 +56,7 @@ def target_name(target: Any) -> str:
     if isinstance(target, str):
         return target
     if snapshotting.is_operator(target):
-        return str(target)
+        return _operator_name(target)
     name = getattr(target, "__name__", None) or str(target)
     if snapshotting.is_higher_order(target):
         return f"higher_order.{name}"
@@ -64,22 +66,27 @@ def target_name(target: Any) -> str:
     return f"{module}.{name}" if module else name
 
 
+@lru_cache(4096)
+def _operator_name(target: Any) -> str:
+    return str(target)
+
+
 def user_frames(trace: str) -> str:
     r"""A traceback's text without the frames inside torch and aotviz, and without the rows of carets.
 
     >>> user_frames('  File "model.py", line 3, in forward\n    return x.cos()\n           ^^^^^^^\n')
     '  File "model.py", line 3, in forward\n    return x.cos()'
     """
-    kept: list[str] = []
-    keep = False
-    for line in trace.splitlines():
-        if line.startswith('  File "'):
-            keep = not line[8:].startswith(TORCHS + OURS)
-        elif not line.strip(" ^~"):
-            continue
-        if keep:
-            kept.append(line)
-    return "\n".join(kept)
+    return "\n".join(filter(None, map(_user_frame, trace.split(FILE)[1:])))
+
+
+@lru_cache(4096)
+def _user_frame(frame: str) -> str:
+    """One frame, without the word that opens it; nothing for a frame that is not the user's."""
+    if frame.startswith(TORCHS + OURS):
+        return ""
+    lines = (line for line in frame.splitlines() if line.strip(" ^~"))
+    return FILE + "\n".join(lines)
 
 
 def module_lines(entries: Iterable[tuple[str, Any]]) -> str:

@@ -124,7 +124,7 @@ class SnapshotWriter:
         number = self._by_id.get(key)
         if number is not None:
             return number
-        released = self._released.pop(key, None)
+        released = self._released.pop(key, None) if self._released else None
         if released is not None and released[0]() is example:
             number = released[1]
             if isinstance(example, torch.Tensor):
@@ -196,18 +196,8 @@ class SnapshotWriter:
                 self._storage_groups += 1
         except (RuntimeError, NotImplementedError):  # a layout without strides, or without one storage
             stride, offset, storage = [], 0, NONE
-        return ValueRecord(
-            kind="tensor",
-            dtype=self._fact(tensor.dtype),
-            shape=sizes(tensor.shape),
-            stride=stride,
-            offset=offset,
-            device=self._fact(tensor.device),
-            storage=storage,
-            requires_grad=tensor.requires_grad,
-            parts=[],
-            text=NONE,
-        )
+        dtype, device, shape = self._fact(tensor.dtype), self._fact(snapshotting.device(tensor)), sizes(tensor.shape)
+        return ValueRecord("tensor", dtype, shape, stride, offset, device, storage, tensor.requires_grad, [], NONE)
 
     def _scalar(self, example: Any) -> ValueRecord:
         kind = SYMBOLIC.get(type(example), "other")

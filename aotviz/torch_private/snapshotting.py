@@ -23,6 +23,11 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def device(tensor: torch.Tensor) -> torch.device:
+    """Where the tensor is, or, of a fake one, would be. A fake one's own `device` asks first who is asking."""
+    return getattr(tensor, "fake_device", None) or tensor.device
+
+
 def is_operator(target: Any) -> bool:
     """Whether `str(target)` is the operator's own name, e.g. `aten.add.Tensor`."""
     return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))

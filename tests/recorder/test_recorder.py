@@ -15,10 +15,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aotviz.ir.forms import Form, Reason
 from aotviz.options import Options
 from aotviz.recorder import recorder as module
-from aotviz.recorder.recorder import Recorder, same
+from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.recording import Compilation, Recording
 from aotviz.recorder.store import Store
-from aotviz.torch_private.snapshotting import parts
+from aotviz.torch_private.snapshotting import Parts
 
 
 def options(**changes: Any) -> Options:
@@ -150,8 +150,8 @@ def test_a_copied_graph_costs_no_second_place() -> None:
 @pytest.mark.parametrize("edit", ["erase", "insert", "argument", "constant", "value", "descriptor", "order"])
 def test_an_edit_of_a_graph_is_noticed(edit: str) -> None:
     graph = trace()
-    before = parts(graph)
-    assert same(before, parts(graph))
+    before = Parts.of(graph)
+    assert before.same_as(Parts.of(graph))
     x, cos, sin, output = graph.nodes
     if edit == "erase":
         output.args = (cos,)
@@ -163,7 +163,7 @@ def test_an_edit_of_a_graph_is_noticed(edit: str) -> None:
         sin.args = (x,)
     elif edit == "constant":
         sin.args = (cos, 2)
-        before = parts(graph)
+        before = Parts.of(graph)
         sin.args = (cos, 3)
     elif edit == "value":
         cos.meta["val"] = torch.empty(3, device="meta")
@@ -171,7 +171,7 @@ def test_an_edit_of_a_graph_is_noticed(edit: str) -> None:
         x.meta["desc"] = "x"
     else:
         sin.prepend(output)
-    assert not same(before, parts(graph))
+    assert not before.same_as(Parts.of(graph))
 
 
 def test_late_work_is_flagged_and_joins_the_compilation() -> None:
