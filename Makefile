@@ -31,7 +31,7 @@ lab: $(READY) ## JupyterLab on the tour
 	$(BIN)/jupyter lab notebooks/01_tour.ipynb
 
 test: $(READY) ## all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(READY) ## lint, types, walls, and that our text is ours
 	$(BIN)/ruff check .
