@@ -1,7 +1,7 @@
 """How the tests are shared out to several processes (`make test`): a file stays together, but for long tables.
 
-A file's tests share what is dear to set up, such as a built wheel, a browser or a JupyterLab server. The programs, random
-programs and operators share nothing, and are most of the work: they go to whichever process is free.
+A file's tests share what is dear to set up, such as a built wheel, a browser or a JupyterLab server. The programs,
+random programs and operators share nothing, and are most of the work: they go to whichever process is free.
 """
 
 from __future__ import annotations
