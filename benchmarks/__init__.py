@@ -1,0 +1,1 @@
+"""How fast aotviz is, beside torch's own AOTAutograd in the same process: `python -m benchmarks`."""

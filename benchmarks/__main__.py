@@ -1,0 +1,50 @@
+"""The command line of the benchmarks.
+
+    python -m benchmarks                        # all of them: some minutes
+    python -m benchmarks calls                  # one: calls, compile or recording
+    python -m benchmarks --quick                # few rounds, to see that they run; the figures are rough
+
+Writes results/<name>.json beside this file (or into --out), and prints a table each. The exit status is 1 if a
+target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from . import calls, compiling, recording, results
+
+Benchmark = Callable[[bool], list[results.Result]]
+BENCHMARKS: dict[str, Benchmark] = {
+    "calls": lambda quick: [calls.run(rounds=5, repeats=100) if quick else calls.run()],
+    "compile": lambda quick: compiling.run(rounds=1, layers=2) if quick else compiling.run(),
+    "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(BENCHMARKS)}; all if none")
+    parser.add_argument("--quick", action="store_true", help="few rounds and a small model")
+    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder for the JSON files")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    missed = 0
+    for name in options.names or BENCHMARKS:
+        for found in BENCHMARKS[name](options.quick):
+            print(results.table(found), end=f"\n{results.write(found, options.out)}\n\n", flush=True)
+            missed += sum(row.met is False for row in found.rows)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,74 @@
+"""The benchmarks run, and say what they found in one form. No test here looks at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import calls, compiling, measure, recording, results
+
+
+def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
+    found = calls.run(rounds=1, repeats=1)
+    assert [row.case for row in found.rows] == [case.name for case in calls.CASES]
+    assert all(set(row.values) == {"eager", "torch", "ours"} for row in found.rows)
+    assert all(row.figure > 0 for row in found.rows)
+
+
+def test_a_stubbed_graph_runs_nothing_and_keeps_its_layout() -> None:
+    compiled: list[object] = []
+
+    def counting(graph_module: object, examples: object) -> object:
+        compiled.append(graph_module)
+        return calls.stub(graph_module, examples)
+
+    first, second = calls.tensors(False, False)
+    function = calls.aot_function(calls.product, counting)
+    once, again = function(first, second), function(second, first)
+    assert once.shape == calls.SHAPE
+    assert again is once, "a stub hands out the same tensors whatever it is given"
+    assert len(compiled) == 1
+
+
+def test_compile_time_has_a_row_a_partitioner_and_a_row_a_stage() -> None:
+    whole, stages = compiling.run(rounds=1, layers=1)
+    assert [row.case for row in whole.rows] == list(compiling.PARTITIONERS)
+    first = [row for row in stages.rows if row.case.startswith("default partition: ")]
+    assert {"metadata", "joint", "partition", "lower backward"} <= {row.case.split(": ")[1] for row in first}
+    assert sum(row.figure for row in first) == pytest.approx(1)
+
+
+def test_recording_is_measured_in_time_and_bytes() -> None:
+    found = recording.run(rounds=1, layers=1)
+    assert {row.case.split(": ")[1] for row in found.rows} == {"time", "bytes a node"}
+    assert all(0 < row.figure < 1 for row in found.rows if row.case.endswith("time"))
+
+
+def test_results_are_read_back_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    row = results.Row("a case", 0.5, 0.4, {"ours": 1.0}, "µs")
+    found = results.result("name", "about", "ours / torch", [row], {"rounds": 1})
+    path = results.write(found, tmp_path)
+    assert results.read(path) == found
+    assert row.met is False
+    assert "MISSED" in results.table(found)
+    path.write_text('{"name": "name"}')
+    with pytest.raises(msgspec.ValidationError, match="about"):
+        results.read(path)
+
+
+def test_the_ratio_is_a_median_over_rounds() -> None:
+    assert measure.ratio([1.0, 2.0, 90.0], [2.0, 4.0, 9.0]) == 0.5
+
+
+def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["speed"])
+    assert "no benchmark is called speed" in capsys.readouterr().err
+
+
+def test_results_in_the_repository_are_of_this_form() -> None:
+    for path in sorted(results.FOLDER.glob("*.json")):
+        assert results.read(path).name == path.stem
