@@ -28,7 +28,7 @@ demo: $(READY) ## a GPT-2 training step through the pipeline; writes demo.aotviz
 	$(BIN)/python -m aotviz demo $(ARGS)
 
 lab: $(READY) ## JupyterLab on the tour
-	$(BIN)/jupyter lab notebooks/01_tour.ipynb
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_tour.ipynb $(ARGS)
 
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
