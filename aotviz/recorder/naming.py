@@ -37,13 +37,14 @@ def describe(descriptor: Any) -> str:
 
     Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
     """
-    if _has_plain_str(type(descriptor)) and hasattr(descriptor, "expr"):
+    kind: Any = type(descriptor)
+    if _has_plain_str(kind) and hasattr(descriptor, "expr"):
         return str(descriptor.expr())
     return str(descriptor)
 
 
 @lru_cache(256)
-def _has_plain_str(kind: type) -> bool:
+def _has_plain_str(kind: Any) -> bool:
     return not any("__str__" in vars(base) for base in kind.__mro__[:-1])
 
 

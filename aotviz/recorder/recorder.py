@@ -21,6 +21,7 @@ import gc
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
@@ -54,6 +55,7 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
             except Exception as error:
                 recorder.broken = True
                 recorder.writer.release()
+                recorder._forget()
                 if recorder.strict:
                     raise
                 _warn(error)
@@ -81,12 +83,15 @@ class Recorder:
         self._started_ns = time.perf_counter_ns()
         self._reasons = records.ReasonBook()
         self._seen: dict[int, tuple[fx.Graph, Parts, int]] = {}  # id of a graph -> it, its parts, its number
+        self._closed: dict[int, tuple[weakref.ref[fx.Graph], int, int]] = {}  # the same, of a finished compilation
         self._sizes: dict[int, int] = {}  # graph's number -> nodes
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
         self._began_ns = 0  # when the running stage began
         self._call_seen: tuple[object, ...] = ()
         self._saved_seen: object = None
+        self._last_result: object = None
+        self._last_evidence: object = ()
 
     def late(self) -> Observed:
         """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
@@ -113,7 +118,7 @@ class Recorder:
             for store in self.stores:
                 store.add(self.log)
         self._began_ns = self._now()
-        graphs = self._snapshots(argument)
+        graphs = self._snapshots(argument, handed_on=argument is self._last_result)
         if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
             what = "replaced from outside" if self._recorded else "what the run starts from"
             form = type(argument).__name__
@@ -125,7 +130,8 @@ class Recorder:
         before = self._graphs
         graphs = self._snapshots(result)
         same = graphs == before or not graphs
-        evidence = self._reasons.add(result.evidence if result.evidence is not argument.evidence else ())
+        evidence = self._reasons.add(result.evidence if result.evidence is not self._last_evidence else ())
+        self._last_result, self._last_evidence = result, result.evidence
         record = StageRecord(
             name=clean(stage),
             form=type(result).__name__,
@@ -167,11 +173,17 @@ class Recorder:
     @harmless
     def _close(self) -> None:
         self.writer.release()
-        self._seen.clear()
-        self._call_seen = ()
-        self._saved_seen = None
+        self._forget()
         for store in self.stores:
             store.trim()
+
+    def _forget(self) -> None:
+        """Let go of graphs and forms; a graph that lives on elsewhere is known again by its object and size."""
+        for graph, parts, number in self._seen.values():
+            self._closed[id(graph)] = (weakref.ref(graph), len(parts.nodes), number)
+        self._seen.clear()
+        self._call_seen = ()
+        self._saved_seen = self._last_result = None
 
     def _record(self, record: StageRecord) -> None:
         assert self.log is not None
@@ -199,15 +211,24 @@ class Recorder:
         if isinstance(form, Program):
             self.log.facts(wrapper=records.wrapper(form))
 
-    def _snapshots(self, form: Form) -> dict[str, int]:
-        """Role -> number of each graph of a form."""
-        return {clean(role): self._snapshot(graph) for role, graph in summaries.graphs(form).items()}
+    def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:
+        """Role -> number of each graph of a form.
 
-    def _snapshot(self, graph: Any) -> int:
+        A form that is `handed_on` from the stage before has been read a moment ago: only the sizes of its graphs are
+        compared.
+        """
+        return {clean(role): self._snapshot(graph, handed_on) for role, graph in summaries.graphs(form).items()}
+
+    def _snapshot(self, given: Any, handed_on: bool) -> int:
         assert self.log is not None
-        graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
-        parts = Parts.of(graph)
+        graph: Any = given.graph if isinstance(given, fx.GraphModule) else given
         known = self._seen.get(id(graph))
+        if known is not None and handed_on and len(known[1].nodes) == len(graph.nodes):
+            return known[2]
+        closed = self._closed.get(id(graph))
+        if closed is not None and closed[1] == len(graph.nodes) and closed[0]() is graph:
+            return closed[2]
+        parts = Parts.of(graph)
         if known is not None and known[1].same_as(parts):
             return known[2]
         number = self.log.graph(self.writer.graph(graph, parts))
