@@ -44,7 +44,15 @@ def worse(ours: Verdict, theirs: Verdict) -> bool:
         return ours.status == "wrong"
     if theirs.status == "equal":
         return ours.status != "equal"
-    return not ours.problems <= theirs.problems
+    mine = ours.problems - theirs.problems
+    unseen = {run for run, _ in theirs.failures}  # where theirs raised, a fact it gets wrong in other runs is excused
+    also_wrong = {_fact(name) for name in theirs.problems}
+    return any(name.split(": ")[0] not in unseen or _fact(name) not in also_wrong for name in mine)
+
+
+def _fact(name: str) -> str:
+    """The name of a problem without the run in which it showed."""
+    return name.partition(": ")[2]
 
 
 def cause(verdict: Verdict) -> str:

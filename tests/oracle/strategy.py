@@ -121,9 +121,11 @@ class Grower:
     # text
 
     def value(self, shape: tuple[int, ...]) -> str:
+        """Mostly a tensor of its own; sometimes itself a view of a tensor that nobody holds."""
         k = len(self.setup) % 7
         n = torch.Size(shape).numel()
-        return f"torch.linspace({-1.1 + 0.13 * k:.2f}, {1.3 - 0.07 * k:.2f}, {n}).reshape({shape})"
+        own = "" if self.chance(12) else ".clone()"
+        return f"torch.linspace({-1.1 + 0.13 * k:.2f}, {1.3 - 0.07 * k:.2f}, {n}).reshape({shape}){own}"
 
     def view(self, v: str, t: torch.Tensor) -> str:
         """An expression for a view of `t`, which is called `v`."""
