@@ -52,7 +52,7 @@ class GraphSnapshot(Frozen, frozen=True):
     args: list[Any]  # per node, a list of arguments
     kwargs: dict[int, Any]  # node index -> {name: argument}; only nodes that have some
     value: list[int]  # index into CompilationData.values
-    stack: list[int]  # string: the user's stack, innermost frame last
+    stack: list[int]  # string: the user's frames as a traceback prints them, innermost last
     module: list[int]  # string: "path|Class" lines, outermost first
     sequence: list[int]  # autograd sequence number, -1 if none; a forward op and its backward share it
     backward: str  # "1" where the node belongs to the backward, else "0"

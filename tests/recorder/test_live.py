@@ -11,11 +11,11 @@ import aotviz
 from aotviz.recorder.recording import Recording, load
 
 
-def boxed(graph, inputs):  # type: ignore[no-untyped-def]
+def boxed(graph, inputs):
     def call(args: list[torch.Tensor]) -> object:
         return graph.forward(*args)
 
-    call._boxed_call = True  # type: ignore[attr-defined]
+    call._boxed_call = True
     return call
 
 
@@ -23,7 +23,7 @@ def boxed(graph, inputs):  # type: ignore[no-untyped-def]
 def recording() -> Recording:
     """`scale` is read and then updated; one output is a view of an input; the backward runs later."""
 
-    def step(x, weight, scale):  # type: ignore[no-untyped-def]
+    def step(x, weight, scale):
         y = torch.tanh(x @ weight) - scale
         with torch.no_grad():
             scale.mul_(0.5)

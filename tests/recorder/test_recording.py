@@ -10,16 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from aotviz.recorder.recording import Recording
+from aotviz.recorder.recording import Compilation, Recording
 from tests.recorder.strategies import MARKUP, small
 
 
 @pytest.fixture
-def compilation():  # type: ignore[no-untyped-def]
+def compilation() -> Compilation:
     return Recording(small())[0]
 
 
-def test_stage_times_are_in_milliseconds_and_nodes_are_counted(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_stage_times_are_in_milliseconds_and_nodes_are_counted(compilation: Compilation) -> None:
     stages = compilation.stages
     assert stages.stage.tolist() == ["trace", "partition"]
     assert stages.elapsed_ms.tolist() == [1.5, 0.5]
@@ -27,7 +27,7 @@ def test_stage_times_are_in_milliseconds_and_nodes_are_counted(compilation) -> N
     assert stages.nodes_after.tolist() == [4, 6]
 
 
-def test_saved_bytes_stay_integers_where_one_is_unknown(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_saved_bytes_stay_integers_where_one_is_unknown(compilation: Compilation) -> None:
     assert compilation.saved_tensors.saved_bytes.dtype == "Int64"
     assert compilation.saved_tensors.saved_bytes.tolist() == [24]
 
@@ -42,7 +42,7 @@ def test_empty_tables_have_their_columns() -> None:
     assert compilation.saved_tensors.saved_bytes.sum() == 0
 
 
-def test_nodes_have_users_symbolic_shapes_sources_and_identity(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_nodes_have_users_symbolic_shapes_sources_and_identity(compilation: Compilation) -> None:
     nodes = compilation.graph("joint").nodes.set_index("name")
     assert nodes.users["x"] == ("cos", "sin")
     assert nodes.users["cos"] == ("sin", "output")
@@ -61,7 +61,7 @@ def test_nodes_have_users_symbolic_shapes_sources_and_identity(compilation) -> N
     assert forward.value_id["cos"] == nodes.value_id["cos"]
 
 
-def test_the_code_reads_like_python(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_the_code_reads_like_python(compilation: Compilation) -> None:
     assert str(compilation.graph("forward")) == textwrap.dedent("""\
         def forward(
             x: f32[s0, 3],  # the user's x
@@ -73,7 +73,7 @@ def test_the_code_reads_like_python(compilation) -> None:  # type: ignore[no-unt
             )""")
 
 
-def test_a_role_gives_the_last_graph_and_a_stage_the_graph_it_left(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_a_role_gives_the_last_graph_and_a_stage_the_graph_it_left(compilation: Compilation) -> None:
     assert compilation.graph("forward").stage == "partition"
     assert compilation.graph("trace").role == "joint"
     with pytest.raises(LookupError, match=r"stage 'partition' has 2 graphs; ask for graph\('forward', stage='part"):
@@ -82,7 +82,7 @@ def test_a_role_gives_the_last_graph_and_a_stage_the_graph_it_left(compilation) 
         compilation.graph("inference")
 
 
-def test_a_diff_follows_values_not_names(compilation) -> None:  # type: ignore[no-untyped-def]
+def test_a_diff_follows_values_not_names(compilation: Compilation) -> None:
     rows = compilation.diff("trace", "partition")
     assert (rows.change == "added").sum() == 0
     assert rows[rows.change == "removed"].name_before.tolist() == ["sin"]
@@ -129,7 +129,7 @@ def test_names_with_markup_or_terminal_escapes_stay_text() -> None:
         assert str(recording).count("\n") == str(Recording(small())).count("\n")
 
 
-def test_a_drawing_has_every_edge_and_is_accepted_by_dot(compilation, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_drawing_has_every_edge_and_a_box_for_each_module(compilation: Compilation) -> None:
     source = compilation.graph("joint").to_graphviz().source
     assert source.count("->") == 5
     assert 'label="layers.0"' in source

@@ -48,7 +48,7 @@ export interface GraphSnapshot {
   readonly args: Wire[]; // per node, a list of arguments
   readonly kwargs: ReadonlyMap<number, Wire>; // node index -> {name: argument}; only nodes that have some
   readonly value: number[]; // index into CompilationData.values
-  readonly stack: number[]; // string: the user's stack, innermost frame last
+  readonly stack: number[]; // string: the user's frames as a traceback prints them, innermost last
   readonly module: number[]; // string: "path|Class" lines, outermost first
   readonly sequence: number[]; // autograd sequence number, -1 if none; a forward op and its backward share it
   readonly backward: string; // "1" where the node belongs to the backward, else "0"
