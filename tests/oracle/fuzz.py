@@ -42,6 +42,8 @@ def worse(ours: Verdict, theirs: Verdict) -> bool:
     """Ours gets something wrong that theirs gets right, or is silently wrong where theirs raises."""
     if theirs.stopped:
         return ours.status == "wrong"
+    if ours.stopped:  # a refusal is better than a wrong result
+        return theirs.status != "wrong"
     if theirs.status == "equal":
         return ours.status != "equal"
     mine = ours.problems - theirs.problems
