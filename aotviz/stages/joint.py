@@ -29,7 +29,7 @@ def run(call: TracedCall) -> JointCall:
     nodes = _slot_nodes(forward, slots)
     traced, gradients = trace_gradients(forward.trace, outputs, forward.edges)
     tangents = tuple(
-        Tangent(position, t.size, t.stride, t.dtype, t.device)
+        Tangent(position, t.size, t.stride, t.dtype, t.device, t.order)
         for (position, _), t in zip(wanted, traced, strict=True)
     )
     module = _closed(forward, [*nodes, *gradients])

@@ -33,6 +33,7 @@ class Group:
     base_member: int | None  # the member that is the base itself
     from_storage: bool  # no tensor covers them all: the base is made from their storage
     layouts: tuple[Layout, ...]  # one per member
+    base_layout: Layout
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,7 @@ class SyntheticBases:
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str], names: str) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
-        where = layout(group.base)
-        if not where.concrete:
-            return
+        where = group.base_layout
         lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", refusals.refuse)
         places = ", ".join(
             f"({variables[p]}, {place.offset})" for p, place in zip(group.members, group.layouts, strict=True)
@@ -206,7 +205,7 @@ def _groups(call: TracedCall) -> list[Group]:
 def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     args = call.forward.program.args
     tensors = [args[p] for p in members]
-    layouts = tuple(layout(tensor) for tensor in tensors)
+    layouts = tuple(_specialised(layout(tensor)) for tensor in tensors)
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
         raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
@@ -216,16 +215,26 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
         covers = base.requires_grad or not any(t.requires_grad for t in tensors)
         if covers and is_dense(base) and len({t.dtype for t in (*tensors, base)}) == 1:
             itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-            return Group(members, base, itself, False, layouts)
+            return Group(members, base, itself, False, layouts, _specialised(layout(base)))
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
         raise NotImplementedError(
             f"{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
             "mutate in their stead (they differ in dtype, or some require grad and come from different tensors). "
             "Pass a clone of one of them."
         )
+    first = tensors[0]
+    length = overlap.hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
     with call.fake_mode:
-        base = storage_as_tensor(tensors[0])
-    return Group(members, base, None, True, layouts)
+        base = torch.empty(length, dtype=first.dtype, device=first.device)
+    return Group(members, base, None, True, layouts, layout(base))
+
+
+def _specialised(where: Layout) -> Layout:
+    """The layout as plain numbers: how tensors overlap is known for these sizes only.
+
+    A symbolic size that is asked for its value leaves a guard behind.
+    """
+    return Layout(tuple(map(int, where.size)), tuple(map(int, where.stride)), int(where.offset))
 
 
 def _refuse_symbolic_moves(rewrite: SyntheticBases) -> None:

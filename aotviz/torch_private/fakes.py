@@ -80,6 +80,11 @@ def is_concrete(value: Any) -> bool:
     return isinstance(value, int)
 
 
+def hint(value: Any) -> int:
+    """A size as it is in the call that is being traced. Asks for no guard."""
+    return value if isinstance(value, int) else int(value.node.hint)
+
+
 def all_concrete(values: Sequence[Any]) -> bool:
     return all(map(is_concrete, values))
 

@@ -14,7 +14,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import functional
-from aotviz.torch_private.fakes import empty_like_layout, rng_preserved
+from aotviz.torch_private.fakes import all_concrete, empty_like_layout, hint, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, mark_backward
 
 
@@ -27,6 +27,7 @@ class TracedTangent:
     stride: tuple[Any, ...]
     dtype: torch.dtype
     device: torch.device
+    order: tuple[int, ...]  # dimensions from the outermost in memory to the innermost; () where strides are concrete
 
 
 def trace_gradients(
@@ -54,20 +55,35 @@ def trace_gradients(
 def _tangent(trace: OpenTrace, number: int, output: Any) -> TracedTangent:
     value = functional.inner(output)
     size = tuple(value.shape)
-    stride = _dense_stride(value)
+    order: tuple[int, ...] = ()
+    if all_concrete((*size, *value.stride())):
+        stride = _dense_stride(value)
+    else:  # strides are not known before the call, but which dimension is the innermost is
+        order = tuple(sorted(range(value.dim()), key=lambda i: -hint(value.stride(i))))
+        stride = _strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
     node = trace.placeholder(f"tangents_{number}", fake)
     node.meta["tracked"] = fake
-    return TracedTangent(node, size, stride, value.dtype, value.device)
+    return TracedTangent(node, size, stride, value.dtype, value.device, order)
 
 
 def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:
     """The output's strides, or contiguous ones where several indices share an element."""
     if functional.overlaps_itself(value):
-        strides: list[Any] = []
-        step: Any = 1
-        for extent in reversed(value.shape):
-            strides.append(step)
-            step = step * (extent if not isinstance(extent, int) else max(extent, 1))
-        return tuple(reversed(strides))
+        return _strides_in(range(value.dim()), value.shape)
     return tuple(value.stride())
+
+
+def _strides_in(order: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
+    """The strides of a dense tensor whose dimensions lie in memory in that order.
+
+    >>> _strides_in((1, 0), (2, 3))
+    (1, 2)
+    """
+    strides: list[Any] = [1] * len(size)
+    step: Any = 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        extent = size[dimension]
+        step = step * (max(extent, 1) if isinstance(extent, int) else extent)
+    return tuple(strides)

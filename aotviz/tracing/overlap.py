@@ -7,19 +7,22 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.metadata import Layout
+from aotviz.torch_private.fakes import hint
 from aotviz.tracing.views import layout
 
 _LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet count as overlapping
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether some element of `a` is one of `b`, both over the same storage. Unknown counts as yes."""
-    first, second = layout(a), layout(b)
-    if not (first.concrete and second.concrete):
-        return True
-    if a.numel() == 0 or b.numel() == 0:
+    """Whether some element of `a` is one of `b`, both over the same storage.
+
+    Symbolic sizes count as what they are in this call. Tensors too large to be marked count as overlapping.
+    """
+    first, second = hinted(layout(a)), hinted(layout(b))
+    if 0 in first.size or 0 in second.size:
         return False
-    (low_a, high_a), (low_b, high_b) = _bytes(a), _bytes(b)
+    (low_a, high_a), (low_b, high_b) = _bytes(first, a.dtype.itemsize), _bytes(second, b.dtype.itemsize)
     if high_a <= low_b or high_b <= low_a:
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
@@ -38,11 +41,15 @@ def _mark_and_look(length: int, marked: Any, second: Any, start: int) -> bool:
         return bool(cells.as_strided(second.size, second.stride, second.offset - start).any())
 
 
-def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+def _bytes(where: Layout, itemsize: int) -> tuple[int, int]:
     """The half-open range of bytes that a tensor's elements span in its storage."""
-    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    low = tensor.storage_offset() * tensor.dtype.itemsize
-    return int(low), int(low + (extent + 1) * tensor.dtype.itemsize)
+    extent = sum((size - 1) * stride for size, stride in zip(where.size, where.stride, strict=True))
+    return int(where.offset * itemsize), int((where.offset + extent + 1) * itemsize)
+
+
+def hinted(where: Layout) -> Layout:
+    """The layout in this call, its symbols replaced by the sizes that they stand for."""
+    return Layout(tuple(map(hint, where.size)), tuple(map(hint, where.stride)), hint(where.offset))
 
 
 def groups(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
