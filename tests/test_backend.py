@@ -214,12 +214,12 @@ def test_autocast_inside_and_around_equals_eager():
 @BOTH
 def test_retain_graph_keeps_donated_tensors(backend):
     def f(x, w):
-        return torch.exp(torch.sin(x * w) * w).tanh()
+        return torch.relu(x @ w) @ w
 
-    x = torch.linspace(1, 2, 4)
+    x = torch.linspace(1, 2, 16).view(4, 4)
 
     def gradients(function):
-        w = torch.linspace(0, 1, 4).requires_grad_()
+        w = torch.linspace(0, 1, 16).view(4, 4).requires_grad_()
         loss = function(x, w).sum()
         loss.backward(retain_graph=True)
         first = w.grad.clone()
@@ -309,8 +309,7 @@ def test_what_was_compiled_is_there_afterwards():
     assert aotviz.backend.recent().compilations[-1].id == latest.id
 
 
-@BOTH
-def test_gpt2_trains_as_in_eager(backend):
+def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make demo` compares that
     transformers = pytest.importorskip("transformers")
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=31, n_positions=8, **rates)
@@ -323,4 +322,4 @@ def test_gpt2_trains_as_in_eager(backend):
         def forward(self, ids):
             return self.model(input_ids=ids, labels=ids, use_cache=False).loss
 
-    check(backend, Loss(), torch.randint(0, 31, (2, 8)))
+    check("aotviz_eager", Loss(), torch.randint(0, 31, (2, 8)))

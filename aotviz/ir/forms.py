@@ -210,6 +210,7 @@ class Tangent:
     stride: tuple[Any, ...]
     dtype: Any
     device: Any
+    order: tuple[int, ...] = ()  # where strides are symbolic: dimensions from the outermost in memory to the innermost
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import LoweredSplit, Slot
+from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import OutputType, TensorAlias
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import runtime
@@ -197,7 +197,7 @@ class _Writer:
         fact = "the backward was compiled for gradients of this layout"
         for name, tangent in zip(names, self.call.tangents, strict=True):
             if not self.static_tangents:
-                source.line(f"{name} = {name}.contiguous()", fact, str(self.call.slots[tangent.slot].descriptor))
+                self._lay_out_dynamic(name, tangent, fact)
                 continue
             zeros = source.bind("zeros", torch.zeros)
             dtype = source.bind(str(tangent.dtype).removeprefix("torch."), tangent.dtype)
@@ -207,8 +207,22 @@ class _Writer:
             source.line(f"if {name} is None: {name} = {zeros}({shape})", fact, subject)
             if tangent.size:
                 restrided = source.bind("restrided", runtime.restrided)
-                wrong = f"{name}.stride() != {tangent.stride}"
-                source.line(f"elif {wrong}: {name} = {restrided}({name}, {tangent.size}, {tangent.stride})", fact, subject)
+                again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
+                source.line(f"elif {name}.stride() != {tangent.stride}: {again}", fact, subject)
+
+    def _lay_out_dynamic(self, name: str, tangent: Tangent, fact: str) -> None:
+        order, subject = tangent.order, str(self.call.slots[tangent.slot].descriptor)
+        if not tangent.size:
+            return
+        if not order:
+            restrided = self.source.bind("restrided", runtime.restrided)
+            again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
+            self.source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
+        elif order == tuple(range(len(order))):
+            self.source.line(f"{name} = {name}.contiguous()", fact, subject)
+        else:
+            back = tuple(order.index(i) for i in range(len(order)))
+            self.source.line(f"{name} = {name}.permute({order}).contiguous().permute({back})", fact, subject)
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its own order, found by name; runs of saved tensors become one slice."""

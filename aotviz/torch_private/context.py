@@ -13,8 +13,10 @@ from torch._guards import CompileContext, TracingContext, compile_context, traci
 
 @dataclass
 class CompilerFacts:
-    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`, and what we tell our own door to
-    it (`torch_private/inductor.py`) beyond that."""
+    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`.
+
+    The last two are not Inductor's but for our own door to it, `torch_private/inductor.py`.
+    """
 
     static_input_indices: list[int]
     num_mutated_inp_runtime_indices: int
