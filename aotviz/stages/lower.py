@@ -25,6 +25,8 @@ from aotviz.ir.forms import (
 )
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.torch_private.context import CompilerFacts, current, lowering
+from aotviz.torch_private.fakes import all_concrete, hint
+from aotviz.tracing.strides import order_of, strides_in
 
 
 def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
@@ -112,16 +114,26 @@ def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
     reported = {}
     for node, stride in zip(graphs.outputs(call.forward_module.graph), strides, strict=False):
         if stride is not None and hasattr(node, "name"):
-            reported[node.name] = tuple(stride)
+            reported[node.name] = tuple(s if isinstance(s, torch.SymInt) else int(s) for s in stride)
     values = []
     for node in graphs.placeholders(call.backward_module.graph):
         value = node.meta["val"]
         stride = reported.get(node.name)
-        if isinstance(value, torch.Tensor) and stride is not None and tuple(value.stride()) != stride:
-            with call.fake_mode:
-                value = value.as_strided(value.size(), stride)
+        if isinstance(value, torch.Tensor) and stride is not None:
+            value = _restrided(value, stride, call.fake_mode)
         values.append(value)
     return tuple(values)
+
+
+def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: Any) -> torch.Tensor:
+    """`value` as the compiler says that it will be. Compilers report numbers, those of the call that was traced: to
+    compare them with symbolic strides as they are would fix these to the numbers."""
+    if tuple(map(hint, value.stride())) == tuple(map(hint, stride)):
+        return value
+    if not all_concrete((*value.size(), *value.stride())):
+        stride = strides_in(order_of(stride), value.size())
+    with fake_mode:
+        return value.as_strided(value.size(), stride)
 
 
 def _by(call: GraphCall, what: str) -> tuple[Reason, ...]:

@@ -14,8 +14,9 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import functional
-from aotviz.torch_private.fakes import all_concrete, empty_like_layout, hint, rng_preserved
+from aotviz.torch_private.fakes import all_concrete, empty_like_layout, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, mark_backward
+from aotviz.tracing.strides import order_of, strides_in
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def _tangent(trace: OpenTrace, number: int, output: Any) -> TracedTangent:
     if all_concrete((*size, *value.stride())):
         stride = _dense_stride(value)
     else:  # strides are not known before the call, but which dimension is the innermost is
-        order = tuple(sorted(range(value.dim()), key=lambda i: -hint(value.stride(i))))
-        stride = _strides_in(order, size)
+        order = order_of(value.stride())
+        stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
     node = trace.placeholder(f"tangents_{number}", fake)
     node.meta["tracked"] = fake
@@ -70,20 +71,5 @@ def _tangent(trace: OpenTrace, number: int, output: Any) -> TracedTangent:
 def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:
     """The output's strides, or contiguous ones where several indices share an element."""
     if functional.overlaps_itself(value):
-        return _strides_in(range(value.dim()), value.shape)
+        return strides_in(range(value.dim()), value.shape)
     return tuple(value.stride())
-
-
-def _strides_in(order: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
-    """The strides of a dense tensor whose dimensions lie in memory in that order.
-
-    >>> _strides_in((1, 0), (2, 3))
-    (1, 2)
-    """
-    strides: list[Any] = [1] * len(size)
-    step: Any = 1
-    for dimension in reversed(order):
-        strides[dimension] = step
-        extent = size[dimension]
-        step = step * (max(extent, 1) if isinstance(extent, int) else extent)
-    return tuple(strides)
