@@ -124,6 +124,7 @@ class OutputAliasInfo:
     view_chain: tuple[ViewStep, ...] | None  # from the base to the output; None if it is not known or not needed
     layout: Layout | None  # None for what is not a strided tensor
     same_object_as: int | None  # an earlier output that is this very object
+    viewed_under_no_grad: bool = False  # a view with requires_grad and no history: made while grad mode was off
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 

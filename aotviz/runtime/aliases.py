@@ -150,7 +150,11 @@ class Epilogue:
         elif fact.requires_grad and not base_requires_grad:
             text += ".requires_grad_()"
         variable = self.source.fresh(name.replace("output", "out"))
-        self.source.line(f"{variable} = {text}", why, name)
+        if fact.viewed_under_no_grad:
+            text = f"with {self.source.bind('no_grad', torch.no_grad)}(): {variable} = {text}"
+        else:
+            text = f"{variable} = {text}"
+        self.source.line(text, why, name)
         return variable
 
     def _chain(self, base: str, steps: tuple[ViewStep, ...] | None, why: str, name: str) -> str | None:

@@ -113,8 +113,10 @@ class _Writer:
 
     def _is_view(self, position: int, slot: Slot) -> bool:
         """Whether the graph returns a view; autograd would take it for one and forbid its mutation."""
-        if slot.kind == "output" and self.call.meta.output_info[slot.index].output_type is OutputType.unsafe_view_alias:
-            return True
+        if slot.kind == "output":
+            kind = self.call.meta.output_info[slot.index].output_type
+            if kind in (OutputType.unsafe_view_alias, OutputType.custom_function_view):
+                return kind is OutputType.unsafe_view_alias
         node = graphs.outputs(self.call.forward_module.graph)[position]
         return isinstance(node, fx.Node) and views.is_view(node.target)
 

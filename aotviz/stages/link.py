@@ -94,6 +94,8 @@ class _Wrapper:
         if not isinstance(self.call, LoweredSplit):
             return set()
         gradients = graphs.outputs(self.call.backward_module.graph)
+        if all(gradient is None for gradient in gradients):
+            return set()  # the outputs still require grad, as in eager, so something must reach autograd
         infos = self.call.meta.input_info
         return {
             i

@@ -128,6 +128,7 @@ class _Outputs:
             dynamic_dims=frozenset(i for i, s in enumerate(output.shape) if not is_concrete(s)),
             requires_grad=output.requires_grad,
             layout=where,
+            viewed_under_no_grad=output.requires_grad and history is None and output._base is not None,
         )
         if id(output) in self.input_of:
             return replace(info, output_type=OutputType.is_input, base_index=self.input_of[id(output)])
@@ -157,17 +158,15 @@ class _Outputs:
         if base is not None and output.requires_grad and base.requires_grad and functional.is_functional(base):
             alone = self.sharing[key] == 1
             only_pieces = self.sharing[key] - self.sharing_multi_output[key] <= (0 if self._is_output(base) else 1)
-            if alone or only_pieces:
-                tangent = history is not None
-                return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
+            if (alone or only_pieces) and not info.viewed_under_no_grad:
+                return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=True)
             return self._view_of_intermediate(info, output, base)
         twin = self._differentiable_twin(index, output)
         if twin is not None:
             kind = OutputType.alias_of_intermediate_base_is_user_output
             steps = self._chain(output, self.outputs[twin])
             return replace(info, output_type=kind, base_index=twin, view_chain=steps)
-        tangent = output.requires_grad and (base is None or history is not None)
-        return replace(info, has_tangent=tangent)
+        return replace(info, has_tangent=output.requires_grad and not info.viewed_under_no_grad)
 
     def _is_output(self, tensor: Any) -> bool:
         return id(tensor) in self.first_output

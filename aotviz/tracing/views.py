@@ -52,4 +52,3 @@ def _frozen(argument: Any) -> Any:
 
 def layout(tensor: torch.Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
-
