@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from aotviz.options import Options
+from aotviz.torch_private import inductor
 from aotviz.torch_private.inductor import InductorCompilers
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 
@@ -136,13 +137,13 @@ def lowering_named(backend: str | Callable[..., Any], settings: Mapping[str, Any
     """The lowering for "inductor", "eager", or a compiler of the user's. `settings` are Inductor's options.
 
     Raises:
-        ValueError: another name, or settings for a backend that has none.
+        ValueError: another name, settings for a backend that has none, or a setting that Inductor hasn't.
 
     >>> lowering_named("eager").options().partition_fn.__name__
     'min_cut_rematerialization_partition'
     """
     if backend == "inductor":
-        return Inductor(dict(settings or {}))
+        return Inductor(inductor.settings(None, settings or {}, None))
     if settings:
         raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
     if backend == "eager":

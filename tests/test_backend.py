@@ -155,12 +155,12 @@ def test_dropout_draws_what_stock_inductor_draws():
 @BOTH
 def test_one_program_serves_varying_sizes_when_dynamic(backend):
     def f(x, w):
-        return (x.sin() @ w).view(-1), x[1:], x.size(0) * 2
+        return ((x.sin() @ w).relu() @ w).t(), x[1:], x.size(0) * 2
 
     compiled = torch.compile(f, backend=backend, dynamic=True)
     with aotviz.record() as recording:
-        for rows in (4, 7, 12):
-            arguments = [leaf(rows, 6), leaf(6, 6)]
+        for rows, columns in ((4, 6), (7, 3), (12, 5)):
+            arguments = [leaf(rows, columns), leaf(columns, columns)]
             same(seen(None, f, arguments), seen(None, compiled, arguments))
             assert compiled(*arguments)[2] == rows * 2
     assert len(recording.compilations) == 1

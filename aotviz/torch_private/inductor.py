@@ -10,6 +10,7 @@ the function itself: `_accepted` passes only the arguments that this release kno
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -144,7 +145,18 @@ def _accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
 
 
 def settings(mode: str | None, options: Mapping[str, Any], dynamic: bool | None) -> dict[str, Any]:
-    """The config entries behind a `mode` and `options` of `torch.compile`, checked by torch as it checks its own."""
+    """The config entries behind a `mode` and `options` of `torch.compile`.
+
+    Raises:
+        ValueError: an option that Inductor hasn't, by its name.
+        RuntimeError: a value of another type than the option's, or an unknown mode; torch's own check.
+    """
+    known = setting_names()
+    for name in options:
+        if name.replace("-", "_") not in known:
+            near = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+            hint = f" Did you mean {near}?" if near else ""
+            raise ValueError(f"{name!r} is no setting of Inductor's.{hint} torch._inductor.list_options() has them all")
     made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
     return made
 

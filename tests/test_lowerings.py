@@ -1,0 +1,130 @@
+"""What a lowering tells the pipeline, and what the pipeline tells Inductor: looked at where Inductor would begin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor import compile_fx, config
+
+import aotviz
+from aotviz.backend import aotviz_inductor
+from aotviz.lowerings import lowering_named, run_graph
+from aotviz.torch_private.partitioners import default_partition
+
+
+class Seen:
+    """Stands in for Inductor's inner compiler: notes what it was given, and runs the graph as it is."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, graph_module, example_inputs, **arguments):
+        (output,) = graph_module.graph.find_nodes(op="output")
+        arguments["visible"] = output.meta["user_visible_output_idxs"]
+        arguments["tuned"] = config.max_autotune
+        arguments["strides"] = [a.stride() for a in example_inputs if isinstance(a, torch.Tensor)]
+        self.calls.append(arguments)
+        return run_graph(graph_module, example_inputs)
+
+
+@pytest.fixture
+def inductor(monkeypatch):
+    seen = Seen()
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", seen)
+    return seen
+
+
+def test_inductor_hears_which_outputs_a_user_can_see(inductor):
+    def f(x, w):
+        x.mul_(2)
+        y = x * w
+        return y.t(), y.exp()
+
+    w = torch.randn(3, 4, requires_grad=True)
+    aotviz.compile(f, backend="inductor")(torch.randn(3, 4) * w, w)
+    (forward,) = inductor.calls
+    assert forward["visible"] == [1, 2]  # the first is the mutated input's value, and saved values follow
+    assert not forward["is_inference"]
+
+
+def test_every_output_of_an_inference_graph_is_seen(inductor):
+    aotviz.compile(lambda x: (x + 1, x.exp()), backend="inductor")(torch.ones(2))
+    assert inductor.calls[0]["visible"] == [0, 1]
+    assert inductor.calls[0]["is_inference"]
+
+
+@pytest.mark.parametrize("door", ["aotviz.compile", "torch.compile"])
+def test_parameters_and_buffers_are_static_inputs(inductor, door):
+    module, x = nn.BatchNorm1d(3), torch.ones(4, 3)
+    if door == "aotviz.compile":
+        aotviz.compile(module, backend="inductor")(x)
+    else:
+        torch._dynamo.reset()
+        torch.compile(module, backend=aotviz_inductor)(x)
+    static = inductor.calls[0]["static_input_idxs"]
+    assert len(static) == 5  # weight, bias, mean, variance, count; not x
+
+
+def test_forward_and_backward_of_a_program_share_a_graph_id(inductor):
+    f = aotviz.compile(lambda x: x.sin(), backend="inductor")
+    for size in (2, 3):
+        f(torch.ones(size, requires_grad=True)).sum().backward()
+    ids = [call["graph_id"] for call in inductor.calls]
+    backward = [call.get("is_backward", False) for call in inductor.calls]
+    assert backward == [False, True, False, True]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+
+
+def test_settings_hold_for_a_backward_that_is_compiled_later(inductor):
+    f = aotviz.compile(lambda x: x.sin(), backend="inductor", options={"max_autotune": True})
+    y = f(torch.ones(2, requires_grad=True))
+    assert not config.max_autotune
+    y.sum().backward()
+    assert [call["tuned"] for call in inductor.calls] == [True, True]
+
+
+def test_inductor_writes_inputs_in_the_graph_and_eager_does_not(inductor):
+    def f(x):
+        x.add_(1)
+        return x * 2
+
+    for backend, operator in (("inductor", True), ("eager", False)):
+        compiled = aotviz.compile(f, backend=backend)
+        x = torch.ones(3)
+        compiled(x)
+        assert x.tolist() == [2, 2, 2]
+        graph = compiled.program.lowered.graph_module.graph
+        assert any(node.target is torch.ops.aten.copy_.default for node in graph.nodes) == operator
+
+
+def test_overrides_win_and_none_leaves_the_backends_choice():
+    eager = lowering_named("eager")
+    assert eager.options(partition_fn=None).partition_fn.__name__ == "min_cut_rematerialization_partition"
+    assert eager.options(partition_fn=default_partition).partition_fn is default_partition
+    assert (
+        lowering_named("inductor").options(keep_inference_input_mutations=False).keep_inference_input_mutations is False
+    )
+
+
+def test_a_callable_compiles_every_graph():
+    graphs = []
+
+    def compiler(graph_module, example_inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    aotviz.compile(lambda x: x.sin(), backend=compiler)(torch.ones(2, requires_grad=True)).sum().backward()
+    assert len(graphs) == 2
+    assert lowering_named(compiler).options().backend == "compiler"
+
+
+def test_what_is_not_a_backend_is_named():
+    with pytest.raises(ValueError, match="backend is 'tvm'; it can be 'inductor', 'eager' or a callable"):
+        lowering_named("tvm")
+    with pytest.raises(ValueError, match="'eager' has no settings of its own, and was given max_autotune"):
+        lowering_named("eager", {"max_autotune": True})
+    with pytest.raises(TypeError, match="'partitioner' is not an option of a compilation; there are fw_compiler"):
+        lowering_named("eager").options(partitioner=default_partition)
+    with pytest.raises(ValueError, match="'max_autotun' is no setting of Inductor's"):
+        lowering_named("inductor", {"max_autotun": True})
