@@ -27,7 +27,9 @@ class Epilogue:
     def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
         self.source, self.call, self.inputs, self.results = source, call, inputs, results
         self.training = any(slot.differentiable for slot in call.slots)
+        self._made: dict[int, str] = {}
         self._shared: dict[tuple[str, tuple[ViewStep, ...]], str] = {}
+        self._handed_out: set[str] = set()
 
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
@@ -58,7 +60,10 @@ class Epilogue:
             bumps += 1
         elif info.mutates_metadata:
             where = self._layout(info.layout_after, new)
-            self.source.line(f"{variable}.as_strided_({where})", f"{name} changes its shape or strides", name)
+            text = f"{variable}.as_strided_({where})"
+            if info.mutations_hidden_from_autograd and info.requires_grad:
+                text = f"with {self.source.bind('no_grad', torch.no_grad)}(): {text}"
+            self.source.line(text, f"{name} changes its shape or strides", name)
             bumps += 1
         if info.mutates_data:
             bumps += self._copy(variable, name, new, info)
@@ -85,17 +90,20 @@ class Epilogue:
 
     def outputs(self) -> list[str]:
         """One expression per user output."""
-        expressions: list[str] = []
-        for index, fact in enumerate(self.call.meta.output_info):
-            expressions.append(self._output(index, fact, expressions))
-        return expressions
+        return [self._output(index) for index in range(len(self.call.meta.output_info))]
 
-    def _output(self, index: int, fact: OutputAliasInfo, earlier: list[str]) -> str:
+    def _output(self, index: int) -> str:
+        """An output may be made from a later one, so each is made once, when it is first needed."""
+        if index not in self._made:
+            self._made[index] = self._make(index, self.call.meta.output_info[index])
+        return self._made[index]
+
+    def _make(self, index: int, fact: OutputAliasInfo) -> str:
         name = str(self.call.outputs[index])
         if fact.is_constant:
             return self._constant(fact.constant)
         if fact.same_object_as is not None:
-            return earlier[fact.same_object_as]
+            return self._output(fact.same_object_as)
         if fact.output_type is OutputType.is_input:
             return self._input(fact)
         own = self.results.get(("output", index))
@@ -103,8 +111,7 @@ class Epilogue:
             return self._view(fact, self._input(fact), name, own, self._input_requires_grad(fact))
         if fact.output_type is OutputType.alias_of_intermediate_base_is_user_output:
             base_index = self._base_index(fact)
-            base = self.results.get(("output", base_index)) or self._later(base_index, earlier)
-            return self._view(fact, base, name, own, self.call.meta.output_info[base_index].requires_grad)
+            return self._view(fact, self._output(base_index), name, own, self.call.meta.output_info[base_index].requires_grad)
         if ("base", fact.base_index) in self.results and fact.base_index is not None:
             return self._view(fact, self.results[("base", fact.base_index)], name, own, True)
         if own is None:
@@ -113,12 +120,6 @@ class Epilogue:
             mark = self.source.bind("mark_dynamic", runtime.mark_dynamic)
             self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)
         return own
-
-    def _later(self, base_index: int, earlier: list[str]) -> str:
-        """The expression of an output that is itself rebuilt."""
-        if base_index < len(earlier):
-            return earlier[base_index]
-        return self._output(base_index, self.call.meta.output_info[base_index], earlier)
 
     @staticmethod
     def _base_index(fact: OutputAliasInfo) -> int:
@@ -141,6 +142,10 @@ class Epilogue:
 
     def _view(self, fact: OutputAliasInfo, base: str, name: str, own: str | None, base_requires_grad: bool) -> str:
         why = f"{name} is {fact.output_type.value}"
+        variable = self.source.fresh(name.replace("output", "out"))
+        if fact.viewed_under_no_grad:
+            self.source.line(f"with {self.source.bind('no_grad', torch.no_grad)}():", why, name)
+            self.source.indent()
         text = self._chain(base, fact.view_chain, why, name)
         if text is None:
             text = f"{base}.as_strided({self._layout(fact.layout, own or '')})"
@@ -149,12 +154,10 @@ class Epilogue:
             text += ".detach()"
         elif fact.requires_grad and not base_requires_grad:
             text += ".requires_grad_()"
-        variable = self.source.fresh(name.replace("output", "out"))
+        self.source.line(f"{variable} = {text}", why, name)
         if fact.viewed_under_no_grad:
-            text = f"with {self.source.bind('no_grad', torch.no_grad)}(): {variable} = {text}"
-        else:
-            text = f"{variable} = {text}"
-        self.source.line(text, why, name)
+            self.source.dedent()
+            self._shared.clear()
         return variable
 
     def _chain(self, base: str, steps: tuple[ViewStep, ...] | None, why: str, name: str) -> str | None:
@@ -169,10 +172,11 @@ class Epilogue:
                 continue
             key = (base, (*steps[:position], ViewStep(step.target, step.args)))
             pieces = self._shared.get(key)
-            if pieces is None:
+            if pieces is None or f"{pieces}[{step.item}]" in self._handed_out:  # two outputs are two objects
                 pieces = self._shared[key] = self.source.fresh("pieces")
                 self.source.line(f"{pieces} = {text}", why, name)
             text = f"{pieces}[{step.item}]"
+            self._handed_out.add(text)
         return text
 
     def _step(self, base: str, step: ViewStep) -> str:

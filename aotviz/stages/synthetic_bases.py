@@ -31,8 +31,9 @@ class Group:
     members: tuple[int, ...]
     base: Any  # the fake base
     base_member: int | None  # the member that is the base itself
-    from_storage: bool  # no tensor covers them all: the base is made from their storage
+    source: int | None  # a member whose `_base` it is; None if it must be made from their storage
     layouts: tuple[Layout, ...]  # one per member
+    detached: tuple[bool, ...]  # one per member: autograd does not see what is done to it
     base_layout: Layout
 
 
@@ -56,11 +57,12 @@ class SyntheticBases:
                 whole[position] = value
             made: dict[int, int] = {}
             for group, base in zip(self.groups, inputs, strict=False):
-                for position, where in zip(group.members, group.layouts, strict=True):
+                for position, where, detached in zip(group.members, group.layouts, group.detached, strict=True):
                     if position == group.base_member:
                         whole[position] = base
                     else:
-                        whole[position] = base.as_strided(where.size, where.stride, where.offset)
+                        source = base.detach() if detached else base
+                        whole[position] = source.as_strided(where.size, where.stride, where.offset)
                         made[id(whole[position])] = position
             result = fn(*whole)
             self._note_moves(whole, made.values())
@@ -86,10 +88,12 @@ class SyntheticBases:
                 base = variables[group.base_member]
             else:
                 base = emit.fresh("base")
-                first = variables[group.members[0]]
-                source = f"{emit.bind('storage_as_tensor', storage_as_tensor)}({first})" if group.from_storage else ""
                 fact = f"{names} overlap and are written through one base"
-                emit.line(f"{base} = {source or first + '._base'}", fact, names)
+                if group.source is None:
+                    whole = emit.bind("storage_as_tensor", storage_as_tensor)
+                    emit.line(f"{base} = {whole}({variables[group.members[0]]})", fact, names)
+                else:
+                    emit.line(f"{base} = {variables[group.source]}._base", fact, names)
             self._check(emit, group, base, variables, names)
             bases.append(base)
         return [*bases, *(variables[p] for p in self.others)]
@@ -109,7 +113,7 @@ class SyntheticBases:
         for group in self.groups:
             for position in group.members:
                 name, variable = self.names[position], variables[position]
-                if group.from_storage and self.bumps[position]:
+                if group.source is None and self.bumps[position]:
                     listed = ", ".join([variable] * self.bumps[position])
                     bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
                     emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
@@ -170,8 +174,9 @@ def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInf
     steps = info.view_chain or ()
     for position, where in zip(group.members, group.layouts, strict=True):
         made = (where.size, where.stride, where.offset)
-        if position not in rewrite.moved and steps and steps[0].args == made:
-            return replace(info, constant=Member(position), view_chain=steps[1:])
+        own = steps[1:] if steps and str(steps[0]).startswith("detach") else steps
+        if position not in rewrite.moved and own and own[0].args == made:
+            return replace(info, constant=Member(position), view_chain=own[1:])
     if group.base_member is None and info.layout is not None and info.layout.concrete:
         return replace(info, constant=Member(group.members[0]), view_chain=None)
     return info
@@ -187,7 +192,7 @@ def _without_moves(index: int, info: InputAliasInfo, rewrite: SyntheticBases) ->
 
 def _why(group: Group, names: Sequence[str]) -> str:
     others = ", ".join(names[p] for p in group.members)
-    kind = "their storage" if group.from_storage else "the tensor they are views of"
+    kind = "their storage" if group.source is None else "the tensor they are views of"
     return f"{others} share elements and one of them is written: all become views of {kind}"
 
 
@@ -209,13 +214,17 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
         raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
-    bases = {id(t if t._base is None else t._base): (t if t._base is None else t._base) for t in tensors}
+    seen = [t for t in tensors if t.requires_grad] or tensors
+    bases = {id(root): root for root in map(_root, seen)}
     if len(bases) == 1:
         base = next(iter(bases.values()))
-        covers = base.requires_grad or not any(t.requires_grad for t in tensors)
-        if covers and is_dense(base) and len({t.dtype for t in (*tensors, base)}) == 1:
+        same_dtype = len({t.dtype for t in (*tensors, base)}) == 1
+        covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
+        if base.requires_grad == seen[0].requires_grad and same_dtype and covers and is_dense(base):
             itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-            return Group(members, base, itself, False, layouts, _specialised(layout(base)))
+            detached = tuple(base.requires_grad and not t.requires_grad for t in tensors)
+            source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
+            return Group(members, base, itself, source, layouts, detached, _specialised(layout(base)))
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
         raise NotImplementedError(
             f"{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
@@ -226,7 +235,11 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     length = overlap.hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
     with call.fake_mode:
         base = torch.empty(length, dtype=first.dtype, device=first.device)
-    return Group(members, base, None, True, layouts, layout(base))
+    return Group(members, base, None, None, layouts, (False,) * len(members), layout(base))
+
+
+def _root(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor._base is None else tensor._base
 
 
 def _specialised(where: Layout) -> Layout:

@@ -52,7 +52,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
     changed = functional.data_mutated(argument)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
-    if was.edge is not None and changed:  # a write that autograd sees gives the input a new history
+    if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
         hidden = tuple(_edge(argument))[:2] == tuple(was.edge)[:2]
         quiet = quiet and hidden
     return InputAliasInfo(
@@ -134,6 +134,9 @@ class _Outputs:
             return replace(info, output_type=OutputType.is_input, base_index=self.input_of[id(output)])
         if self.first_output[id(output)] != index:
             return replace(info, same_object_as=self.first_output[id(output)])
+        base = self._view_of_output(info, output)
+        if base is not None:
+            return base
         source = self.input_of_storage.get(self._storage(output))
         if source is not None and functional.from_custom_function(history):
             return replace(info, output_type=OutputType.custom_function_view, has_tangent=output.requires_grad)
@@ -167,6 +170,17 @@ class _Outputs:
             steps = self._chain(output, self.outputs[twin])
             return replace(info, output_type=kind, base_index=twin, view_chain=steps)
         return replace(info, has_tangent=output.requires_grad and not info.viewed_under_no_grad)
+
+    def _view_of_output(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo | None:
+        """A view of another output that autograd does not track: made again from that one."""
+        base = output._base
+        if output.requires_grad or base is None or not self._is_output(base) or id(base) in self.input_of:
+            return None
+        steps = self._chain(output, base)
+        if steps is None:
+            return None
+        kind = OutputType.alias_of_intermediate_base_is_user_output
+        return replace(info, output_type=kind, base_index=self.first_output[id(base)], view_chain=steps)
 
     def _is_output(self, tensor: Any) -> bool:
         return id(tensor) in self.first_output

@@ -41,6 +41,13 @@ def _mark_and_look(length: int, marked: Any, second: Any, start: int) -> bool:
         return bool(cells.as_strided(second.size, second.stride, second.offset - start).any())
 
 
+def within(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether the bytes that `part` spans are among those that `whole` spans, both over the same storage."""
+    low, high = _bytes(hinted(layout(part)), part.dtype.itemsize)
+    first, last = _bytes(hinted(layout(whole)), whole.dtype.itemsize)
+    return first <= low and high <= last
+
+
 def _bytes(where: Layout, itemsize: int) -> tuple[int, int]:
     """The half-open range of bytes that a tensor's elements span in its storage."""
     extent = sum((size - 1) * stride for size, stride in zip(where.size, where.stride, strict=True))
