@@ -233,11 +233,16 @@ class _Writer:
         if self.tensors:
             self.source.line("saved = ctx.saved_tensors")
         wanted: list[Any] = []
-        for node in graphs.placeholders(self.call.backward_module.graph):
+        nodes = graphs.placeholders(self.call.backward_module.graph)
+        taken = {node.name for node in nodes}
+        renamed = iter([i for i, saved in enumerate(self.call.saved) if saved.name not in taken])
+        for node in nodes:
             if node.name in place:
                 wanted.append(place[node.name])
-            else:
+            elif node.name.startswith("tangents_"):
                 wanted.append(names[int(node.name.removeprefix("tangents_")) - 1])
+            else:  # the state of a random generator, which partitioners name anew in the backward
+                wanted.append(next(renamed))
         run: list[int] = []
 
         def flush() -> None:

@@ -95,7 +95,7 @@ class OpenTrace:
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
         self.tracer = _Tracer(keeps_stacks)
         self._make_fx = _MakefxTracer(decompositions, "real", False, False, True, False, True)
-        self._make_fx.fx_tracer = self.tracer
+        self._make_fx.fx_tracer = PythonKeyTracer()  # asked only for its type, by operators that trace subgraphs
         self._make_fx.proxy_mode = self._proxies = ProxyTorchDispatchMode(
             self.tracer, "real", decomposition_table=self._make_fx.decomposition_table
         )
