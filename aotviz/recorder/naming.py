@@ -29,7 +29,12 @@ def size(number: Any) -> int | str:
 
 
 def sizes(numbers: Any) -> list[int | str]:
-    return [number if type(number) is int else str(number) for number in numbers]
+    """Sizes or strides in elements."""
+    found = list(numbers)
+    for number in found:
+        if type(number) is not int:
+            return list(map(size, found))
+    return found
 
 
 def describe(descriptor: Any) -> str:

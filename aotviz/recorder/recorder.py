@@ -128,7 +128,8 @@ class Recorder:
     def _after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool) -> None:
         assert self.log is not None, "after() without before()"
         before = self._graphs
-        graphs = self._snapshots(result)
+        changed = summaries.changed(argument, result)
+        graphs = self._snapshots(result, handed_on=not changed)
         same = graphs == before or not graphs
         evidence = self._reasons.add(result.evidence if result.evidence is not self._last_evidence else ())
         self._last_result, self._last_evidence = result, result.evidence
@@ -136,7 +137,7 @@ class Recorder:
             name=clean(stage),
             form=type(result).__name__,
             summary=clean(summaries.summary(argument, result, self._count(before), self._count(graphs), same)),
-            changed=summaries.changed(argument, result),
+            changed=changed,
             late=is_late,
             started_ns=max(0, self._now() - elapsed_ns),
             elapsed_ns=elapsed_ns,

@@ -64,7 +64,8 @@ class SnapshotWriter:
         self._storage_groups = 0
         self._targets: dict[int, int] = {}  # id of a kept target -> text
         self._facts: dict[Any, int] = {}  # a dtype's or device's text
-        self._stacks: dict[str | None, int] = {None: NONE, "": NONE}
+        self._stacks: dict[int, int] = {id(None): NONE}  # id of a kept stack trace -> text
+        self._stack_texts: dict[str, int] = {}
         self._modules: dict[int, int] = {id(None): NONE}  # id of a kept module stack -> text
         self._module_lines: dict[tuple[Any, ...], int] = {}
         self._kept: list[Any] = []  # whatever the dicts above know by id
@@ -78,14 +79,15 @@ class SnapshotWriter:
         parts = parts or Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph)
         nodes, metas = parts.nodes, [node.meta for node in parts.nodes]
         ops = [node.op for node in nodes]
-        encode = self._encoder({node: index for index, node in enumerate(nodes)})
+        position = {node: index for index, node in enumerate(nodes)}
+        encode = self._encoder(position)
         backward = [
             meta.get("partitioner_tag") == "is_backward" or bool(meta.get("autograd_backward")) for meta in metas
         ]
         traces = [meta.get("stack_trace") for meta in metas]
         modules = [meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") for meta in metas]
         sequence = [meta.get("seq_nr", NONE) for meta in metas]
-        stack = numbers(traces, traces, self._stacks, self._stack)
+        stack = numbers(map(id, traces), traces, self._stacks, self._stack)
         module = numbers(map(id, modules), modules, self._modules, self._module)
         inherit(sequence, backward, stack, module)
         targets = [node.target for node in nodes]
@@ -103,7 +105,10 @@ class SnapshotWriter:
             op="".join([OP_LETTERS[op] for op in ops]),
             name=numbers(names, names, self.strings.numbers, self.strings.add),
             target=numbers(map(id, targets), targets, self._targets, self._target),
-            args=[[encode(arg, index) for arg in args] for index, args in enumerate(parts.args)],
+            args=[
+                [[index - position[arg]] if type(arg) is Node else encode(arg, index) for arg in args]
+                for index, args in enumerate(parts.args)
+            ],
             kwargs={
                 index: {key: encode(arg, index) for key, arg in named.items()}
                 for index, named in enumerate(parts.kwargs)
@@ -153,7 +158,8 @@ class SnapshotWriter:
         self._storages.clear()
         self._targets.clear()
         self._module_lines.clear()
-        self._stacks = {None: NONE, "": NONE}
+        self._stacks = {id(None): NONE}
+        self._stack_texts.clear()
         self._modules = {id(None): NONE}
         self._kept.clear()
 
@@ -227,7 +233,11 @@ class SnapshotWriter:
         return number
 
     def _stack(self, trace: str) -> int:
-        number = self._stacks[trace] = self.strings.add(user_frames(trace) or None)
+        number = self._stack_texts.get(trace)  # a long text, dear to compare: once for each object
+        if number is None:
+            number = self._stack_texts[trace] = self.strings.add(user_frames(trace) or None)
+        self._stacks[id(trace)] = number
+        self._kept.append(trace)
         return number
 
     def _module(self, modules: dict[str, Any]) -> int:
@@ -241,8 +251,7 @@ class SnapshotWriter:
 
     def source(self, trace: str) -> str:
         """The user's frames in a node's stack trace."""
-        number = self._stacks.get(trace)
-        number = self._stack(trace) if number is None else number
+        number = self._stack(trace)
         return self.strings.texts[number] if number != NONE else ""
 
     def _outputs(self, node: fx.Node) -> list[int]:

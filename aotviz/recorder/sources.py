@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
 
@@ -24,6 +25,7 @@ class SourceLine:
 UNKNOWN = SourceLine("", 0, "", "")
 
 
+@lru_cache(4096)  # a line of the program has many nodes
 def innermost(stack: str) -> SourceLine:
     r"""The last frame of a stack as Python prints it.
 

@@ -20,7 +20,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 
     Raises whatever torch raises for a layout without one storage (sparse, opaque); callers treat that as unknown.
     """
-    return int(tensor.untyped_storage()._cdata)
+    key: int = tensor.untyped_storage()._cdata
+    return key
 
 
 def device(tensor: torch.Tensor) -> torch.device:
