@@ -50,6 +50,7 @@ class _Tracer(PythonKeyTracer):  # type: ignore[misc]
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
         self._lines: dict[tuple[Any, int], str] = {}
+        self._stacks: dict[str, str] = {}  # one object for all nodes of one place: it is hashed and kept once
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
@@ -66,12 +67,13 @@ class _Tracer(PythonKeyTracer):  # type: ignore[misc]
         while frame is not None:
             code = frame.f_code
             name = code.co_filename
-            if name.startswith(_HERE) and lines:
+            if name.startswith(_HERE):
                 break  # what called the compiler is not the program
-            if not name.startswith((_TORCH, _HERE)) and not name.startswith("<frozen") and "weakref" not in name:
+            if not name.startswith((_TORCH, "<frozen")) and "weakref" not in name:
                 lines.append(self._line(frame))
             frame = frame.f_back  # type: ignore[assignment]
-        return "".join(reversed(lines))
+        text = "".join(reversed(lines))
+        return self._stacks.setdefault(text, text)
 
     def _line(self, frame: Any) -> str:
         key = (frame.f_code, frame.f_lineno)
