@@ -21,7 +21,7 @@ from aotviz.runtime import refusals
 from aotviz.torch_private import functional, pytree
 from aotviz.torch_private.storages import is_dense, lie_in, storage_as_tensor
 from aotviz.tracing import overlap
-from aotviz.tracing.views import layout
+from aotviz.tracing.views import follow, layout, recipe, without
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,20 @@ class SyntheticBases:
                         whole[position] = base
                     else:
                         source = base.detach() if detached else base
-                        whole[position] = source.as_strided(where.size, where.stride, where.offset)
+                        whole[position] = follow(source, recipe(group.base_layout, where))
                         made[id(whole[position])] = position
+            before = {p: layout(functional.inner(whole[p])) for p in made.values()}
             result = fn(*whole)
-            self._note_moves(whole, made.values())
+            self._note_moves(whole, before)
             leaves, spec = pytree.tree_flatten(result)
             return pytree.tree_unflatten([Member(made[id(x)]) if id(x) in made else x for x in leaves], spec)
 
         return with_bases
 
-    def _note_moves(self, whole: list[Any], members: Any) -> None:
-        before = {p: where for group in self.groups for p, where in zip(group.members, group.layouts, strict=True)}
-        for position in members:
+    def _note_moves(self, whole: list[Any], before: dict[int, Layout]) -> None:
+        for position, was in before.items():
             after = layout(functional.inner(whole[position]))
-            if after != before[position]:
+            if after != was:
                 self.moved[position] = after
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
@@ -173,10 +173,10 @@ def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInf
     group = rewrite.groups[info.base_index]
     steps = info.view_chain or ()
     for position, where in zip(group.members, group.layouts, strict=True):
-        made = (where.size, where.stride, where.offset)
         own = steps[1:] if steps and str(steps[0]).startswith("detach") else steps
-        if position not in rewrite.moved and own and own[0].args == made:
-            return replace(info, constant=Member(position), view_chain=own[1:])
+        rest = without(own, recipe(group.base_layout, where))
+        if position not in rewrite.moved and rest is not None:
+            return replace(info, constant=Member(position), view_chain=rest)
     if group.base_member is None and info.layout is not None and info.layout.concrete:
         return replace(info, constant=Member(group.members[0]), view_chain=None)
     return info

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch._dynamo import compiled_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 
@@ -39,7 +41,9 @@ class InductorCompilers:
     def __init__(self, patches: Mapping[str, Any], origin: fx.GraphModule | None = None) -> None:
         self.patches = dict(patches)
         self.origin = origin
-        inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table)
+        with config.patch(self.patches):
+            wrapper = {name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name, False)}
+        inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
         # The backward is compiled when nothing of `around` is active any more, so the patches go with the compiler.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
 
@@ -61,7 +65,10 @@ class InductorCompilers:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
-        with self._active(example_inputs):
+        with self._active(example_inputs), _wrapper_settings():
+            if is_inference and config.freezing:
+                warnings.warn("aotviz leaves Inductor's option 'freezing' aside: parameters stay inputs", stacklevel=2)
+            _wake_workers(example_inputs)
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
                 example_inputs,
@@ -131,6 +138,21 @@ def _facts() -> CompilerFacts | None:
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     return facts if isinstance(facts, CompilerFacts) else None
+
+
+def _wrapper_settings() -> contextlib.AbstractContextManager[Any]:
+    """What Inductor sets for its C++ wrapper; it does so itself for a backward."""
+    if not config.cpp_wrapper:
+        return contextlib.nullcontext()
+    patched: contextlib.AbstractContextManager[Any] = config.patch(compile_fx.get_cpp_wrapper_config())
+    return patched
+
+
+def _wake_workers(example_inputs: Sequence[Any]) -> None:
+    """Kernels for a GPU are compiled by other processes, which take a while to start."""
+    devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
+    if not devices.isdisjoint(("cuda", "xpu")):
+        AsyncCompile.wakeup()
 
 
 def _output_count(graph_module: fx.GraphModule) -> int:
