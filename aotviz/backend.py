@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aotviz.api import compile_program
@@ -88,6 +89,8 @@ def _compile(
         session.store = _recent
     options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
     request = graph_request(gm, tuple(example_inputs), options, name)
+    if dynamo.starts_in_module(original) and request.input_names is not None:
+        request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
     with lowering.around():
         program = compile_program(request, session)
     function, lifted = program.function, request.convention.parameters

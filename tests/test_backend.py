@@ -10,6 +10,7 @@ import copy
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import aotviz
@@ -174,6 +175,23 @@ def test_sizes_that_vary_become_dynamic_at_the_second():
     assert len(recording.compilations) == 2
 
 
+def test_branches_and_loops_over_graphs_equal_eager():
+    check("aotviz_eager", lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), leaf(3, 4))
+    check("aotviz_eager", lambda x: torch.cond(x.sum() > 99, torch.sin, torch.cos, (x,)), leaf(3, 4))
+
+
+def test_checkpointed_dropout_draws_the_same_numbers_again():
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False).cos()
+
+    check("aotviz_eager", Checkpointed(), leaf(3, 4), steps=2)
+
+
 def test_a_graph_break_makes_two_programs():
     def f(x):
         y = x.sin()
@@ -302,9 +320,13 @@ def test_an_unknown_option_is_named(backend, options, said):
 
 
 def test_what_was_compiled_is_there_afterwards():
+    torch.compile(nn.ReLU(), backend="aotviz_eager")(torch.ones(2))
+    assert aotviz.backend.recent().compilations[-1].name.startswith("ReLU [")
+    torch.compile(nn.Sequential(nn.Linear(2, 3)), backend="aotviz_eager")(torch.ones(2))
+    assert set(aotviz.backend.recent().compilations[-1].inputs["name"]) >= {"0.weight", "0.bias"}
     torch.compile(lambda x: x + 1, backend="aotviz_eager")(torch.ones(2))
     latest = aotviz.backend.recent().compilations[-1]
-    assert latest.name.startswith("<lambda>")
+    assert latest.name.startswith("<lambda> [")
     torch.compile(lambda x: x + 2, backend="aotviz_eager", options={"record": False})(torch.ones(2))
     assert aotviz.backend.recent().compilations[-1].id == latest.id
 

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import torch
+from torch._dynamo import external_utils
 from torch._dynamo.backends import registry
 from torch._guards import CompileContext
 
@@ -22,10 +23,29 @@ def offer(name: str, where: str) -> None:
 
 def frame_name(graph_module: Any) -> str:
     """The user's function, and which compilation of it this is: "train_step [0/1]"."""
-    stack = getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
+    stack = _user_stack(graph_module)
     function = stack[0].name if stack else "graph"
+    if starts_in_module(graph_module):
+        function = _outermost_module(graph_module) or function
     number = CompileContext.current_compile_id()
     return f"{function} [{number}]" if number is not None else str(function)
+
+
+def starts_in_module(graph_module: Any) -> bool:
+    """Whether a module of torch.nn was compiled: Dynamo then starts in a frame of its own, where it is called `fn`."""
+    stack = _user_stack(graph_module)
+    return bool(stack) and stack[0].filename == external_utils.__file__
+
+
+def _user_stack(graph_module: Any) -> list[Any]:
+    return getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
+
+
+def _outermost_module(graph_module: Any) -> str | None:
+    for node in graph_module.graph.nodes:
+        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
+            return str(getattr(kind, "__name__", kind))
+    return None
 
 
 def is_symbolic(value: Any) -> bool:
