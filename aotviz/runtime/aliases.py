@@ -132,8 +132,9 @@ class Epilogue:
         return self.inputs[self._base_index(fact)]
 
     def _input_requires_grad(self, fact: OutputAliasInfo) -> bool:
-        info = self.call.meta.input_info[self._base_index(fact)]
-        return info.requires_grad_after
+        if isinstance(fact.constant, Member) and fact.constant.detached:
+            return False
+        return self.call.meta.input_info[self._base_index(fact)].requires_grad_after
 
     def _constant(self, value: Any) -> str:
         if value is None or isinstance(value, (bool, int, str)):

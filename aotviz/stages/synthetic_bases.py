@@ -172,11 +172,13 @@ def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInf
         return info
     group = rewrite.groups[info.base_index]
     steps = info.view_chain or ()
-    for position, where in zip(group.members, group.layouts, strict=True):
-        own = steps[1:] if steps and str(steps[0]).startswith("detach") else steps
-        rest = without(own, recipe(group.base_layout, where))
-        if position not in rewrite.moved and rest is not None:
-            return replace(info, constant=Member(position), view_chain=rest)
+    own = steps[1:] if steps and str(steps[0]).startswith("detach") else steps
+    ways = [(p, recipe(group.base_layout, where)) for p, where in zip(group.members, group.layouts, strict=True)]
+    for position, way in sorted(ways, key=lambda one: -len(one[1])):  # one member may be on the way to another
+        rest = without(own, way)
+        if position not in rewrite.moved and rest is not None and position != group.base_member:
+            detached = group.detached[group.members.index(position)]
+            return replace(info, constant=Member(position, detached), view_chain=rest)
     if group.base_member is None and info.layout is not None and info.layout.concrete:
         return replace(info, constant=Member(group.members[0]), view_chain=None)
     return info
