@@ -256,5 +256,5 @@ def aot_module_simplified(
         return function(inputs)
 
     result = watching.attach(call)
-    result.boxed = boxed  # type: ignore[attr-defined]
+    result.boxed = boxed
     return result

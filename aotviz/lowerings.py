@@ -90,6 +90,7 @@ class Inductor:
             "joint_pass": compilers.joint_pass,
             "decompositions": compilers.decompositions(),
             "keep_inference_input_mutations": True,
+            "graph_counts_writes": False,  # its kernels write memory that no version counter watches
             "backend": self.name,
         }
         return _options(chosen, overrides)

@@ -27,6 +27,7 @@ class Options:
     dynamic: bool = False
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
     donate_buffers: bool = True
+    graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
     debug: bool = False  # verify every form at every boundary
     backend: str = "custom"  # the name that a person knows the compilers by
 

@@ -16,7 +16,7 @@ import torch.fx as fx
 
 from aotviz.ir.forms import Convention, Request
 from aotviz.options import Options
-from aotviz.torch_private import pytree
+from aotviz.torch_private import operators, pytree
 
 
 def request_for(
@@ -56,11 +56,7 @@ def request_for(
 
 def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:
     """A function that reads a module's tensors by name, as they are at that moment."""
-    places: list[tuple[dict[str, Any], str]] = []
-    for name in names:
-        path, _, leaf = name.rpartition(".")
-        owner = root.get_submodule(path)
-        places.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))  # type: ignore[arg-type]
+    places = operators.named_slots(root, names)
 
     def read() -> list[Any]:
         return [place[leaf] for place, leaf in places]
@@ -78,9 +74,8 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         if named:
             parameters = reader(module, [path for _, path, _ in named])
     is_graph = isinstance(module, fx.GraphModule)
-    static = tuple(
-        i for i, value in enumerate([tensor for *_, tensor in named] + list(args)) if _is_static(value)
-    )
+    flat = [*(tensor for *_, tensor in named), *args]
+    static = tuple(i for i, value in enumerate(flat) if operators.is_static_input(value))
     return Request(
         options=options,
         fn=module,
@@ -96,10 +91,6 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
     )
 
 
-def _is_static(value: Any) -> bool:
-    return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))
-
-
 def _names(module: fx.GraphModule, count: int) -> tuple[str, ...] | None:
     nodes = list(module.graph.find_nodes(op="placeholder"))
     if len(nodes) != count:
@@ -112,15 +103,8 @@ def readable(node: fx.Node) -> str:
 
     "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
     """
-    source = getattr(getattr(node, "_dynamo_source", None), "name", None)
-    source = source() if callable(source) else source
-    arg = node.meta.get("grapharg")
-    if source is None and arg is not None:
-        source = getattr(getattr(arg, "source", None), "name", None)
-        source = source() if callable(source) else source
-    if not isinstance(source, str) or not source:
-        return node.name
-    return spoken(source)
+    source = operators.dynamo_source(node)
+    return node.name if source is None else spoken(source)
 
 
 def spoken(source: str) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from aotviz import __version__
 from aotviz.ir.forms import Program
 from aotviz.pipeline import Observer, Several, Silent
-from aotviz import __version__
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store

@@ -141,10 +141,10 @@ class Stopped:
 
 
 def _same_convention(old: fx.GraphModule, new: fx.GraphModule, role: str) -> None:
-    for what, count in (("inputs", lambda g: len(graphs.placeholders(g))), ("outputs", lambda g: len(graphs.outputs(g)))):
-        before, after = count(old.graph), count(new.graph)
-        if before != after:
-            raise ValueError(f"the {role} graph has {before} {what}, and its replacement {after}")
+    for what, nodes in (("inputs", graphs.placeholders), ("outputs", graphs.outputs)):
+        count, replaced = len(nodes(old.graph)), len(nodes(new.graph))
+        if count != replaced:
+            raise ValueError(f"the {role} graph has {count} {what}, and its replacement {replaced}")
     for before, after in zip(graphs.placeholders(old.graph), graphs.placeholders(new.graph), strict=True):
         for field in ("val", "desc"):
             if field in before.meta:

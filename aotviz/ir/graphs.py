@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.torch_private import operators
 from aotviz.torch_private.modules import lazy_graph_module
 
 
 def copy(module: fx.GraphModule) -> fx.GraphModule:
     """A graph module whose nodes can be edited without touching those of `module`. Constants are shared."""
-    graph = fx.Graph(tracer_cls=getattr(module.graph, "_tracer_cls", None))
+    graph = operators.empty_copy(module.graph)
     mapping: dict[fx.Node, fx.Node] = {}
     source = output_node(module.graph)
     result = graph.graph_copy(module.graph, mapping)
@@ -67,8 +68,7 @@ def is_input_mutation(node: fx.Node) -> bool:
 
 def writes(node: fx.Node) -> bool:
     """Whether a node changes one of its arguments."""
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+    return operators.writes(node.target)
 
 
 def nbytes(value: Any) -> int | None:

@@ -40,14 +40,20 @@ class Epilogue:
                 needed.add(fact.base_index)
         return needed
 
+    def announce(self) -> None:
+        """Versions of what the graph itself will write, before it saves anything that shares their counters."""
+        for i in self.call.meta.in_graph_mutated_indices:
+            counted = 1 if self.call.options.graph_counts_writes else 0
+            missing = self.call.meta.input_info[i].version_bumps - counted
+            if missing > 0:
+                self._bump(i, missing, "the graph writes {}, which autograd must be told")
+
     def write_back(self) -> None:
         """Mutations, input by input: metadata first, since new data has the new shape."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
                 self._write_back(i, info)
-            elif info.mutation_type is MutationType.MUTATED_IN_GRAPH and info.version_bumps:
-                self._bump(i, info.version_bumps, "the graph wrote {}, which autograd must be told")
-            elif info.version_bumps:
+            elif info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 self._bump(i, info.version_bumps, "eager counts writes to {} that leave it as it was")
 
     def _write_back(self, i: int, info: InputAliasInfo) -> None:
@@ -111,7 +117,9 @@ class Epilogue:
             return self._view(fact, self._input(fact), name, own, self._input_requires_grad(fact))
         if fact.output_type is OutputType.alias_of_intermediate_base_is_user_output:
             base_index = self._base_index(fact)
-            return self._view(fact, self._output(base_index), name, own, self.call.meta.output_info[base_index].requires_grad)
+            return self._view(
+                fact, self._output(base_index), name, own, self.call.meta.output_info[base_index].requires_grad
+            )
         if ("base", fact.base_index) in self.results and fact.base_index is not None:
             return self._view(fact, self.results[("base", fact.base_index)], name, own, True)
         if own is None:

@@ -15,9 +15,8 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import OutputType, TensorAlias
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import runtime
+from aotviz.torch_private import operators, runtime
 from aotviz.torch_private.fakes import all_concrete
-from aotviz.tracing import views
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -118,7 +117,7 @@ class _Writer:
             if kind in (OutputType.unsafe_view_alias, OutputType.custom_function_view):
                 return kind is OutputType.unsafe_view_alias
         node = graphs.outputs(self.call.forward_module.graph)[position]
-        return isinstance(node, fx.Node) and views.is_view(node.target)
+        return isinstance(node, fx.Node) and operators.is_view(node.target)
 
     def _backward(self) -> None:
         source, call = self.source, self.call

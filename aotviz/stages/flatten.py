@@ -10,11 +10,10 @@ import inspect
 from typing import Any
 
 import torch
-from aotviz.torch_private import pytree
 
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
-from aotviz.torch_private import fakes, graphs
+from aotviz.torch_private import fakes, graphs, pytree
 
 
 def run(request: Request) -> FlatCall:

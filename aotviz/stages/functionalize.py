@@ -8,6 +8,7 @@ end, so that a compiler can fuse it; the rest leaves the graph and the wrapper w
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -20,7 +21,9 @@ def run(call: GraphCall) -> GraphCall:
     """GraphCall -> GraphCall, or JointCall -> JointCall."""
     inside = set(call.meta.in_graph_mutated_indices)
     evidence = tuple(
-        Reason(str(slot.descriptor), "written by the graph itself" if slot.index in inside else "written by the wrapper")
+        Reason(
+            str(slot.descriptor), "written by the graph itself" if slot.index in inside else "written by the wrapper"
+        )
         for slot in call.slots
         if slot.kind == "mutation"
     )
@@ -42,9 +45,9 @@ def run(call: GraphCall) -> GraphCall:
     return replace(call, evidence=evidence, graph_module=module, **_renumbered(call, kept))
 
 
-def _renumbered(call: GraphCall, kept: list[int]) -> dict[str, object]:
+def _renumbered(call: GraphCall, kept: list[int]) -> dict[str, Any]:
     new_position = {old: new for new, old in enumerate(kept)}
-    changes: dict[str, object] = {"slots": tuple(call.slots[position] for position in kept)}
+    changes: dict[str, Any] = {"slots": tuple(call.slots[position] for position in kept)}
     tangents = getattr(call, "tangents", None)
     if tangents is not None:
         changes["tangents"] = tuple(replace(t, slot=new_position[t.slot]) for t in tangents)

@@ -16,6 +16,7 @@ from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput
 from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType
 from aotviz.torch_private import functional
+from aotviz.torch_private.effects import drop_tokens
 from aotviz.tracing.backward import trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
@@ -48,11 +49,11 @@ def close(call: TracedCall) -> GraphCall:
     slots = _slots(call)
     module = _closed(forward, _slot_nodes(forward, slots))
     grads = any(info.requires_grad for info in call.meta.input_info)
-    why = "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
-    why = why if torch.is_grad_enabled() else "grad mode is off"
-    return GraphCall(
-        **_fields(call, forward), evidence=(Reason("backward", why),), graph_module=module, slots=slots
+    why = (
+        "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
     )
+    why = why if torch.is_grad_enabled() else "grad mode is off"
+    return GraphCall(**_fields(call, forward), evidence=(Reason("backward", why),), graph_module=module, slots=slots)
 
 
 def _fields(call: TracedCall, forward: ForwardTrace) -> dict[str, Any]:
@@ -119,6 +120,7 @@ def _node(forward: ForwardTrace, value: Any) -> Any:
 def _closed(forward: ForwardTrace, results: list[Any]) -> fx.GraphModule:
     graph = forward.trace.graph
     output = graph.output(tuple(results))
+    drop_tokens(graph)
     output.meta["desc"] = [None] * len(results)
     return forward.trace.graph_module(graph)
 
@@ -127,5 +129,7 @@ def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, .
     reasons = [Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable]
     for descriptor, info, gradient in zip(call.graph_inputs, call.meta.input_info, gradients, strict=True):
         if info.requires_grad and gradient is None:
-            reasons.append(Reason(str(descriptor), "it requires grad, but no output depends on it: its gradient is None"))
+            reasons.append(
+                Reason(str(descriptor), "it requires grad, but no output depends on it: its gradient is None")
+            )
     return tuple(reasons)

@@ -61,8 +61,9 @@ class _Wrapper:
             inputs = variables
             passed = [f"{v}.detach()" if i in detached else v for i, v in enumerate(inputs)]
             arguments = f"[{', '.join(passed)}]"
-        results = self._run(arguments)
-        epilogue.inputs, epilogue.results = inputs, results
+        epilogue.inputs = inputs
+        epilogue.announce()
+        epilogue.results = self._run(arguments)
         epilogue.write_back()
         for rewrite, before in zip(reversed(call.rewrites), reversed(stages), strict=True):
             rewrite.after(source, before)

@@ -10,8 +10,8 @@ import torch
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.metadata import MutationType, OutputType, ViewAndMutationMeta
-from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.torch_private.context import autocast_enabled
+from aotviz.tracing.forward import ForwardTrace, Program
 
 
 def run(call: FlatCall) -> TracedCall:
@@ -52,9 +52,7 @@ def run(call: FlatCall) -> TracedCall:
     return traced
 
 
-def _evidence(
-    call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]
-) -> tuple[Reason, ...]:
+def _evidence(call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]) -> tuple[Reason, ...]:
     reasons: list[Reason] = []
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:

@@ -18,8 +18,8 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
+from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import must_save, partitioning
-from aotviz.tracing.views import is_view
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -103,7 +103,7 @@ def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str]) -> li
                 stack=node.meta.get("stack_trace") or "",
                 module=next((str(entry[0]) for entry in reversed(stack.values())), ""),
                 why=_why(node, protected, partitioner),
-                is_view=node.op == "placeholder" or node.target is operator.getitem or is_view(node.target),
+                is_view=node.op == "placeholder" or node.target is operator.getitem or operators.is_view(node.target),
             )
         )
     saved.sort(key=lambda one: one.is_symbol)  # stable: the partitioner's order within each kind
@@ -120,8 +120,7 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
     tag = node.meta.get("recompute")
     if tag is not None:
         return f"tagged {getattr(tag, 'name', tag)} by checkpointing"
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
+    if operators.is_random(node.target):
         return "random: computing it again would give another value"
     if partitioner == "default_partition":
         return "the backward reads it"

@@ -19,6 +19,7 @@ from aotviz.ir.forms import Emitter, Member, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, Layout, OutputAliasInfo, OutputType
 from aotviz.runtime import refusals
 from aotviz.torch_private import functional, pytree
+from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import is_dense, lie_in, storage_as_tensor
 from aotviz.tracing import overlap
 from aotviz.tracing.views import follow, layout, recipe, without
@@ -67,6 +68,7 @@ class SyntheticBases:
             before = {p: layout(functional.inner(whole[p])) for p in made.values()}
             result = fn(*whole)
             self._note_moves(whole, before)
+            self._refuse_new_history(whole)
             leaves, spec = pytree.tree_flatten(result)
             return pytree.tree_unflatten([Member(made[id(x)]) if id(x) in made else x for x in leaves], spec)
 
@@ -77,6 +79,16 @@ class SyntheticBases:
             after = layout(functional.inner(whole[position]))
             if after != was:
                 self.moved[position] = after
+
+    def _refuse_new_history(self, whole: list[Any]) -> None:
+        """A member that autograd does not tie to the base gets no history through it."""
+        for group in self.groups:
+            for position, detached in zip(group.members, group.detached, strict=True):
+                if (detached or group.source is None) and whole[position].requires_grad:
+                    raise NotImplementedError(
+                        f"{self.names[position]!r} overlaps another input, does not require grad, and is written with "
+                        "a value that does. Pass a clone of it, or write it under torch.no_grad()."
+                    )
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         bases: list[str] = []
@@ -135,9 +147,7 @@ def run(call: TracedCall) -> TracedCall:
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
     infos = call.meta.input_info
-    rewrite = SyntheticBases(
-        tuple(groups), others, len(names), names, tuple(info.version_bumps for info in infos)
-    )
+    rewrite = SyntheticBases(tuple(groups), others, len(names), names, tuple(info.version_bumps for info in infos))
     args = call.forward.program.args
     forward = call.forward.rerun(
         fn=rewrite.traced(call.forward.program.fn), args=[*(group.base for group in groups), *(args[p] for p in others)]
@@ -172,13 +182,15 @@ def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInf
         return info
     group = rewrite.groups[info.base_index]
     steps = info.view_chain or ()
-    own = steps[1:] if steps and str(steps[0]).startswith("detach") else steps
+    through_detach = bool(steps) and str(steps[0]).startswith("detach")
+    own = steps[1:] if through_detach else steps
     ways = [(p, recipe(group.base_layout, where)) for p, where in zip(group.members, group.layouts, strict=True)]
     for position, way in sorted(ways, key=lambda one: -len(one[1])):  # one member may be on the way to another
+        detached = group.detached[group.members.index(position)]
         rest = without(own, way)
-        if position not in rewrite.moved and rest is not None and position != group.base_member:
-            detached = group.detached[group.members.index(position)]
-            return replace(info, constant=Member(position, detached), view_chain=rest)
+        if rest is None or detached != through_detach or position in rewrite.moved or position == group.base_member:
+            continue
+        return replace(info, constant=Member(position, detached), view_chain=rest)
     if group.base_member is None and info.layout is not None and info.layout.concrete:
         return replace(info, constant=Member(group.members[0]), view_chain=None)
     return info
@@ -234,7 +246,7 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
             "Pass a clone of one of them."
         )
     first = tensors[0]
-    length = overlap.hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
+    length = hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
     with call.fake_mode:
         base = torch.empty(length, dtype=first.dtype, device=first.device)
     return Group(members, base, None, None, layouts, (False,) * len(members), layout(base))
@@ -273,5 +285,3 @@ def _sharing_a_storage(call: TracedCall) -> list[list[int]]:
             by_storage[functional.storage(value)].append(position)
     infos = call.meta.input_info
     return [ps for ps in by_storage.values() if len(ps) > 1 and any(infos[p].mutates_data for p in ps)]
-
-

@@ -40,7 +40,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-class _Tracer(PythonKeyTracer):  # type: ignore[misc]
+class _Tracer(PythonKeyTracer):
     """A proxy tracer that knows which line of the user's program it is on."""
 
     def __init__(self, keeps_stacks: bool) -> None:
@@ -191,13 +191,13 @@ def _current_tag(tag: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _tracing_flag() -> Iterator[None]:
     """What `torch.fx.is_fx_tracing` reports; libraries ask it whether values are concrete."""
-    module = sys.modules["torch.fx._symbolic_trace"]
-    before = module._is_fx_tracing_flag  # type: ignore[attr-defined]
-    module._is_fx_tracing_flag = True  # type: ignore[attr-defined]
+    state: Any = sys.modules["torch.fx._symbolic_trace"]
+    before = state._is_fx_tracing_flag
+    state._is_fx_tracing_flag = True
     try:
         yield
     finally:
-        module._is_fx_tracing_flag = before  # type: ignore[attr-defined]
+        state._is_fx_tracing_flag = before
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
-from aotviz.torch_private import functional
+from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import is_concrete
 from aotviz.tracing import views
 
@@ -29,9 +29,7 @@ class Before:
 
 
 def before(argument: Any) -> Before:
-    # An inference tensor has no version counter.
-    tracked = isinstance(argument, torch.Tensor) and not argument.is_inference()
-    return Before(argument._version if tracked else 0, _edge(argument))
+    return Before(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, _edge(argument))
 
 
 def _edge(argument: Any) -> Any:
@@ -67,7 +65,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,
-        version_bumps=0 if argument.is_inference() else argument._version - was.version,
+        version_bumps=operators.version(argument) - was.version,
         layout_after=views.layout(after) if replaced or moved else None,
     )
 
@@ -82,9 +80,7 @@ def of_outputs(
 class _Outputs:
     """Sorts outputs into the eight kinds; what one output is depends on which others alias it."""
 
-    def __init__(
-        self, trace: Any, args: list[Any], outputs: list[Any], input_info: tuple[InputAliasInfo, ...]
-    ) -> None:
+    def __init__(self, trace: Any, args: list[Any], outputs: list[Any], input_info: tuple[InputAliasInfo, ...]) -> None:
         self.trace, self.args, self.outputs, self.input_info = trace, args, outputs, input_info
         self.bases: list[Any] = []
         self.input_of = {id(a): i for i, a in enumerate(args) if isinstance(a, torch.Tensor)}

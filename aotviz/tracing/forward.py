@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from aotviz.torch_private import pytree
 
+from aotviz.ir.graphs import prefix
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo
-from aotviz.torch_private import functional
+from aotviz.torch_private import pytree
 from aotviz.torch_private.fakes import rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack
-from aotviz.ir.graphs import prefix
 from aotviz.tracing import facts
 
 

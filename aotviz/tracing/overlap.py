@@ -67,5 +67,3 @@ def groups(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
         sets = [group for group in sets if group not in touching]
         sets.append(sorted([position, *(p for group in touching for p in group)]))
     return sorted(sets)
-
-

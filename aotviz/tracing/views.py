@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.metadata import Layout, ViewStep
+from aotviz.torch_private import operators
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype)
 
@@ -29,16 +30,12 @@ def chain(node: Any, base: Any) -> tuple[ViewStep, ...] | None:
         if node.target is operator.getitem and item is None:
             node, item = node.args[0], node.args[1]
             continue
-        if not is_view(node.target) or node.kwargs or not all(map(_plain, node.args[1:])):
+        if not operators.is_view(node.target) or node.kwargs or not all(map(_plain, node.args[1:])):
             return None
         steps.append(ViewStep(node.target, tuple(map(_frozen, node.args[1:])), item))
         item = None
         node = node.args[0]
     return None if item is not None else tuple(reversed(steps))
-
-
-def is_view(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and bool(target.is_view)
 
 
 def _plain(argument: Any) -> bool:
@@ -66,7 +63,9 @@ def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ..
     """
     if where == base:
         return (("view", (where.size,)),)
-    kept = [i for i, (size, stride) in enumerate(zip(where.size, where.stride, strict=True)) if size > 1 and stride != 0]
+    kept = [
+        i for i, (size, stride) in enumerate(zip(where.size, where.stride, strict=True)) if size > 1 and stride != 0
+    ]
     order = sorted(kept, key=lambda i: -where.stride[i])
     length = 1
     for i in reversed(order):
