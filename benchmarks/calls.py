@@ -39,7 +39,7 @@ def stub(graph_module: Any, examples: Any) -> Callable[[list[Any]], list[Any]]:
 
 @dataclass(frozen=True)
 class Case:
-    """`make` gives the function and its arguments. Repeats are calls in one measurement, about 10 ms of them."""
+    """`make` gives the function and its arguments. Repeats are calls in one measurement, some milliseconds of them."""
 
     name: str
     make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -118,7 +118,7 @@ def measure(case: Case, rounds: int, repeats: int) -> Row:
     return Row(case.name, ratio(times["ours"], times["torch"]), case.target, medians, "µs")
 
 
-def run(rounds: int = 31, repeats: int = 1000) -> Result:
+def run(rounds: int = 21, repeats: int = 300) -> Result:
     rows = [measure(case, rounds, repeats) for case in CASES]
     about = "CPU time of one call, the compiled graphs stubbed: the wrapper alone (eager computes, for scale)"
     return result("calls", about, "ours / torch", rows, {"rounds": rounds, "repeats": repeats})
