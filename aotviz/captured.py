@@ -73,3 +73,8 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
 def tensors(root: torch.nn.Module) -> Sequence[torch.Tensor]:
     """A module's parameters, then its buffers, each once, as they are now."""
     return [*root.parameters(), *root.buffers()]
+
+
+def training(root: torch.nn.Module) -> tuple[bool, ...]:
+    """Of each module whether it is in training mode: what dropout or batch norm do depends on it."""
+    return tuple(module.training for module in root.modules())

@@ -20,6 +20,7 @@ from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.requests import request_for
 from aotviz.sessions import CompiledCallable, Session
+from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import SymbolGuards
 
 MANY_PROGRAMS = 64
@@ -143,8 +144,11 @@ class _Programs:
         self._parameters: Callable[[], list[Any]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        lifted = captured.tensors(self.root) if self.root is not None else ()
-        call = Call.of(lifted, args, kwargs)
+        if runtime.transforms_active():
+            runtime.refuse_transforms(self.watching.name)
+        root = self.root
+        lifted, training = ((), ()) if root is None else (captured.tensors(root), captured.training(root))
+        call = Call.of(lifted, args, kwargs, training)
         for guard, function in self.known:
             if guard.holds(call):
                 return function(*args, **kwargs)

@@ -22,16 +22,23 @@ Signature = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Call:
-    """One call, flat. `lifted` counts the parameters and buffers in front."""
+    """One call, flat. `lifted` counts the parameters and buffers in front, `training` says of each module its mode."""
 
     flat: Sequence[Any]
     lifted: int
     spec: Any
+    training: tuple[bool, ...] = ()
 
     @classmethod
-    def of(cls, lifted: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def of(
+        cls,
+        lifted: Sequence[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        training: tuple[bool, ...] = (),
+    ) -> Call:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        return cls([*lifted, *leaves], len(lifted), spec)
+        return cls([*lifted, *leaves], len(lifted), spec, training)
 
     def signature(self) -> Signature:
         """Everything that a program with static shapes depends on."""
@@ -40,7 +47,7 @@ class Call:
     def kind(self) -> Signature:
         """Everything but sizes, strides and the values of ints."""
         facts = tuple(map(_kind, self.flat))
-        return (self.spec, facts, _sharing(self.flat[self.lifted :]), _modes())
+        return (self.spec, facts, _sharing(self.flat[self.lifted :]), self.training, _modes())
 
     def shapes(self) -> Signature:
         return tuple(map(_shape, self.flat))
@@ -51,6 +58,8 @@ def _kind(value: Any) -> Any:
         return (type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, value.layout, value.ndim)
     if type(value) is int:
         return int
+    if type(value) is float:
+        return (float, repr(value))  # -0.0 equals 0.0 and is another number; nan is one, and equals nothing
     try:
         hash(value)
     except TypeError:
@@ -131,6 +140,8 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
             return f"{name} changed from {_spoken(was)} to {_spoken(value)}"
     if before[2] != now[2]:
         return "other arguments are the same tensor or share memory"
+    if before[3] != now[3]:
+        return "a module changed between train() and eval()"
     return "grad mode, inference mode or autocast changed"
 
 

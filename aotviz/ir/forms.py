@@ -46,7 +46,7 @@ class Member:
     """Stands in a traced output for an input that a rewrite took out of the graph's own inputs."""
 
     index: int  # among the inputs before the rewrite
-    detached: bool = False  # it does not require grad, though its base does
+    detached: bool = False  # it does not require grad, whatever its base does
 
 
 class Rewrite(Protocol):

@@ -145,7 +145,7 @@ class Epilogue:
         return self.call.meta.input_info[self._base_index(fact)].requires_grad_after
 
     def _constant(self, value: Any) -> str:
-        if value is None or isinstance(value, (bool, int, str)):
+        if value is None or type(value) in (bool, int, str):  # an enum is an int whose `repr` is no Python
             return repr(value)
         return self.source.bind("constant", value)
 

@@ -128,6 +128,9 @@ class _Writer:
         self._lay_out(names)
         arguments = self._arguments(names)
         source.line(f"args = [{', '.join(arguments)}]")
+        grad, having = source.bind("is_grad_enabled", torch.is_grad_enabled), source.bind("history_of", runtime.history_of)
+        history = source.fresh("history")
+        source.line(f"{history} = {having}(args) if {grad}() else ()", "what a second differentiation would lead to")
         held = [*names, *(["saved"] if self.tensors else [])]
         if held:
             source.line(f"del {', '.join(held)}")
@@ -141,9 +144,9 @@ class _Writer:
             source.line(f"else: run = {backward}.discarding or {backward}(False)", fact)
         else:
             source.line(f"run = {backward}.keeping or {backward}(True)")
-        self._run(absent)
+        self._run(absent, history)
 
-    def _run(self, absent: dict[str, list[int]]) -> None:
+    def _run(self, absent: dict[str, list[int]], history: str) -> None:
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         call = "run(args)"
@@ -161,7 +164,7 @@ class _Writer:
             source.line(f"if {flag}:", fact)
             source.line(f"    for i in ({listed},): result[i] = None", fact)
         delayed = source.bind("delayed_error", runtime.delayed_error)
-        source.line(f"if {grad}(): return {delayed}(result, {self.label!r})", "create_graph=True")
+        source.line(f"if {grad}(): return {delayed}(result, {history}, {self.label!r})", "create_graph=True")
         source.line("return tuple(result)")
 
     def _tangents(self) -> list[str]:

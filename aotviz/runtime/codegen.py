@@ -12,6 +12,7 @@ import itertools
 import keyword
 import linecache
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,7 @@ class Source:
     def line(self, text: str, fact: str = "", subject: str = "") -> None:
         """One line at the present indentation, there because of `fact`."""
         pad = "    " * self._level
+        fact = " ".join(fact.split())  # a name may hold a line break, which would end the comment
         if fact and fact != self._fact:
             self.lines.append(f"{pad}# {fact}")
         self._fact = fact
@@ -64,9 +66,10 @@ class Source:
         self._level -= 1
 
     def fresh(self, hint: str) -> str:
-        """A variable name like `hint` that nothing else has."""
-        base = re.sub(r"\W+", "_", hint).strip("_") or "value"
-        base = f"v_{base}" if base[0].isdigit() else base
+        """A variable name like `hint` that nothing else has. Python takes names for equal that NFKC makes equal."""
+        base = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", hint)).strip("_") or "value"
+        base = base if base.isidentifier() else f"v_{base}"
+        base = base if base.isidentifier() else "value"
         name = base
         for number in itertools.count(1):
             if name not in self._taken:

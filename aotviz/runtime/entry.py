@@ -72,7 +72,7 @@ class Entry:
         return f"{unflatten}([{', '.join(expressions)}], {spec})"
 
     def _container(self, spec: Any, remaining: list[str]) -> str | None:
-        """A literal for nested tuples, lists and dicts with string keys; None for anything else."""
+        """A literal for nested tuples, lists and dicts with plain keys; None for anything else."""
         kind = pytree.kind(spec)
         if kind is None:
             return remaining.pop(0)
@@ -87,6 +87,8 @@ class Entry:
         if kind is list:
             return f"[{', '.join(texts)}]"
         keys = pytree.dict_keys(spec)
+        if not all(type(key) in (str, int, bool, type(None)) for key in keys):
+            return None  # what `repr` shows of another key need not be Python
         return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
 
 

@@ -34,7 +34,7 @@ class Group:
     base_member: int | None  # the member that is the base itself
     source: int | None  # a member whose `_base` it is; None if it must be made from their storage
     layouts: tuple[Layout, ...]  # one per member
-    detached: tuple[bool, ...]  # one per member: autograd does not see what is done to it
+    rooted: tuple[bool, ...]  # one per member: a view of no other tensor, though it shares the base's memory
     base_layout: Layout
 
 
@@ -48,6 +48,7 @@ class SyntheticBases:
     names: tuple[str, ...]
     bumps: tuple[int, ...]  # in-place writes to each input
     moved: dict[int, Layout] = field(default_factory=dict)  # members whose metadata the function changes
+    root_of: dict[int, int] = field(default_factory=dict)  # output -> the rooted member that it is a view of
 
     def traced(self, fn: Any) -> Any:
         """`fn` on bases: makes the members as views, and marks those that come out again."""
@@ -57,12 +58,14 @@ class SyntheticBases:
             for position, value in zip(self.others, inputs[len(self.groups) :], strict=True):
                 whole[position] = value
             made: dict[int, int] = {}
+            roots: dict[int, tuple[int, Any]] = {}
             for group, base in zip(self.groups, inputs, strict=False):
-                for position, where, detached in zip(group.members, group.layouts, group.detached, strict=True):
+                for position, where, rooted in zip(group.members, group.layouts, group.rooted, strict=True):
                     if position == group.base_member:
                         whole[position] = base
                     else:
-                        source = base.detach() if detached else base
+                        source = base.detach() if rooted else base
+                        roots[id(source)] = (position, source)
                         whole[position] = follow(source, recipe(group.base_layout, where))
                         made[id(whole[position])] = position
             before = {p: layout(functional.inner(whole[p])) for p in made.values()}
@@ -70,6 +73,7 @@ class SyntheticBases:
             self._note_moves(whole, before)
             self._refuse_new_history(whole)
             leaves, spec = pytree.tree_flatten(result)
+            self._note_roots(leaves, roots)
             return pytree.tree_unflatten([Member(made[id(x)]) if id(x) in made else x for x in leaves], spec)
 
         return with_bases
@@ -80,11 +84,21 @@ class SyntheticBases:
             if after != was:
                 self.moved[position] = after
 
+    def _note_roots(self, leaves: list[Any], roots: dict[int, tuple[int, Any]]) -> None:
+        self.root_of.clear()
+        for index, leaf in enumerate(leaves):
+            root = roots.get(id(leaf._base)) if isinstance(leaf, torch.Tensor) else None
+            if root is not None and self._is_rooted(root[0]):
+                self.root_of[index] = root[0]
+
+    def _is_rooted(self, position: int) -> bool:
+        return any(r for g in self.groups for p, r in zip(g.members, g.rooted, strict=True) if p == position)
+
     def _refuse_new_history(self, whole: list[Any]) -> None:
         """A member that autograd does not tie to the base gets no history through it."""
         for group in self.groups:
-            for position, detached in zip(group.members, group.detached, strict=True):
-                if (detached or group.source is None) and whole[position].requires_grad:
+            for position, rooted in zip(group.members, group.rooted, strict=True):
+                if (rooted or group.source is None) and whole[position].requires_grad:
                     raise NotImplementedError(
                         f"{self.names[position]!r} overlaps another input, does not require grad, and is written with "
                         "a value that does. Pass a clone of it, or write it under torch.no_grad()."
@@ -167,12 +181,12 @@ def run(call: TracedCall) -> TracedCall:
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
-    outputs = tuple(_by_member(info, rewrite) for info in traced.meta.output_info)
+    outputs = tuple(_by_member(i, info, rewrite) for i, info in enumerate(traced.meta.output_info))
     inputs = tuple(_without_moves(i, info, rewrite) for i, info in enumerate(traced.meta.input_info))
     return replace(traced, meta=replace(traced.meta, output_info=outputs, input_info=inputs))
 
 
-def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInfo:
+def _by_member(index: int, info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInfo:
     """Outputs are made from the caller's own inputs, not from the base: an input itself, or a view of one."""
     if isinstance(info.constant, Member):
         return replace(info, output_type=OutputType.is_input, raw_type=torch.Tensor, is_constant=False)
@@ -186,11 +200,14 @@ def _by_member(info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInf
     own = steps[1:] if through_detach else steps
     ways = [(p, recipe(group.base_layout, where)) for p, where in zip(group.members, group.layouts, strict=True)]
     for position, way in sorted(ways, key=lambda one: -len(one[1])):  # one member may be on the way to another
-        detached = group.detached[group.members.index(position)]
+        rooted = group.rooted[group.members.index(position)]
         rest = without(own, way)
-        if rest is None or detached != through_detach or position in rewrite.moved or position == group.base_member:
+        if rest is None or rooted != through_detach or position in rewrite.moved or position == group.base_member:
             continue
-        return replace(info, constant=Member(position, detached), view_chain=rest)
+        if rewrite.root_of.get(index, position) == position:
+            return replace(info, constant=Member(position, rooted), view_chain=rest)
+    if index in rewrite.root_of and info.layout is not None and info.layout.concrete:
+        return replace(info, constant=Member(rewrite.root_of[index], True), view_chain=None)
     if group.base_member is None and info.layout is not None and info.layout.concrete:
         return replace(info, constant=Member(group.members[0]), view_chain=None)
     return info
@@ -236,9 +253,9 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
         covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
         if base.requires_grad == seen[0].requires_grad and same_dtype and covers and is_dense(base):
             itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-            detached = tuple(base.requires_grad and not t.requires_grad for t in tensors)
+            rooted = tuple(t._base is None and t is not base for t in tensors)
             source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
-            return Group(members, base, itself, source, layouts, detached, _specialised(layout(base)))
+            return Group(members, base, itself, source, layouts, rooted, _specialised(layout(base)))
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
         raise NotImplementedError(
             f"{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
@@ -249,7 +266,8 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     length = hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
     with call.fake_mode:
         base = torch.empty(length, dtype=first.dtype, device=first.device)
-    return Group(members, base, None, None, layouts, (False,) * len(members), layout(base))
+    rooted = tuple(t._base is None for t in tensors)
+    return Group(members, base, None, None, layouts, rooted, layout(base))
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:

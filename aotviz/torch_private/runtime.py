@@ -22,13 +22,22 @@ def raw_apply(function: type[torch.autograd.Function]) -> Any:
 
 def refuse_transforms(name: str) -> None:
     raise RuntimeError(
-        f"{name} was compiled for training and is called inside a torch.func transform (vmap, grad, jvp); "
+        f"{name} is compiled and is called inside a torch.func transform (vmap, grad, jvp), which can't see into it; "
         "apply the transform to the original function and compile the result."
     )
 
 
-def delayed_error(gradients: Sequence[Any], name: str) -> tuple[Any, ...]:
-    """The gradients, as tensors that raise a clear error when somebody differentiates them again."""
+def history_of(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Those that autograd tracks."""
+    return [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
+
+
+def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], name: str) -> tuple[Any, ...]:
+    """The gradients, as tensors that raise a clear error when somebody differentiates them again.
+
+    They are tied to `history`, what the backward computed them from: without a path to it, a second
+    `torch.autograd.grad` would pass over them and take the gradient for zero.
+    """
     message = (
         f"{name}: the backward of an aotviz program can't be differentiated a second time. "
         "Run this part in eager, or do without create_graph=True."
@@ -37,7 +46,9 @@ def delayed_error(gradients: Sequence[Any], name: str) -> tuple[Any, ...]:
     if not tensors:
         return tuple(gradients)
     leaves = [t.detach().requires_grad_() if t.dtype.is_floating_point or t.dtype.is_complex else t for t in tensors]
-    guarded = iter(torch._C._functions.DelayedError(message.encode(), len(leaves))(*leaves))
+    tied = [*leaves, *history]
+    guards = torch._C._functions.DelayedError(message.encode(), len(tied))(*tied)
+    guarded = iter([guards] if isinstance(guards, torch.Tensor) else guards)  # for one input it returns no tuple
     return tuple(next(guarded) if isinstance(g, torch.Tensor) else g for g in gradients)
 
 
