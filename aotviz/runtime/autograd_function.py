@@ -14,6 +14,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import OutputType, TensorAlias
+from aotviz.runtime import aliases
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import operators, runtime
 from aotviz.torch_private.fakes import all_concrete
@@ -66,6 +67,7 @@ class _Writer:
     def _forward(self) -> None:
         source, call = self.source, self.call
         source.line(f"out = {source.bind('compiled_forward', call.compiled_forward)}([*inputs])")
+        aliases.versions(source, call)
         self._save()
         results = [self._result(i, slot) for i, slot in enumerate(call.slots)]
         constant = [f"out[{i}]" for i, slot in enumerate(call.slots) if self._non_differentiable(slot)]
@@ -128,9 +130,11 @@ class _Writer:
         self._lay_out(names)
         arguments = self._arguments(names)
         source.line(f"args = [{', '.join(arguments)}]")
-        grad, having = source.bind("is_grad_enabled", torch.is_grad_enabled), source.bind("history_of", runtime.history_of)
+        grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
+        tracked = source.bind("history_of", runtime.history_of)
         history = source.fresh("history")
-        source.line(f"{history} = {having}(args) if {grad}() else ()", "what a second differentiation would lead to")
+        fact = "with create_graph=True, a second differentiation must find its way here to be refused"
+        source.line(f"{history} = {tracked}(args) if {grad}() else None", fact)
         held = [*names, *(["saved"] if self.tensors else [])]
         if held:
             source.line(f"del {', '.join(held)}")
@@ -148,7 +152,6 @@ class _Writer:
 
     def _run(self, absent: dict[str, list[int]], history: str) -> None:
         source = self.source
-        grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         call = "run(args)"
         if self.call.meta.autocast:
             fact = "autocast was on at compile time; the graph has its casts in it"
@@ -164,7 +167,8 @@ class _Writer:
             source.line(f"if {flag}:", fact)
             source.line(f"    for i in ({listed},): result[i] = None", fact)
         delayed = source.bind("delayed_error", runtime.delayed_error)
-        source.line(f"if {grad}(): return {delayed}(result, {history}, {self.label!r})", "create_graph=True")
+        again = f"{delayed}(result, {history}, {self.label!r})"
+        source.line(f"if {history} is not None: return {again}", "create_graph=True")
         source.line("return tuple(result)")
 
     def _tangents(self) -> list[str]:
