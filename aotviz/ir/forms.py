@@ -184,6 +184,7 @@ class Slot:
     descriptor: OutputDescriptor
     differentiable: bool  # it receives a tangent
     hidden: bool  # autograd must not see it: a TensorAlias
+    version: int | None  # what its version counter says in eager; None where the graph's own tensor may be shared
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class ViewStep:
     target: Any  # torch._ops.OpOverload
     args: tuple[Any, ...]
     item: int | None = None
+    under_no_grad: bool = False  # the user made this view while grad mode was off
 
     def __str__(self) -> str:
         name = str(self.target.overloadpacket.__name__)

@@ -8,17 +8,46 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.fx as fx
 
-from aotviz.ir.forms import GraphCall, Member
+from aotviz.ir import graphs
+from aotviz.ir.forms import GraphCall, Member, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, ViewStep
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import runtime
+from aotviz.torch_private import functional, runtime
 
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
     "view select t transpose permute expand unsqueeze squeeze diagonal unbind split split_with_sizes detach "
     "as_strided unfold".split()
 )
+
+
+def versions(source: Source, call: GraphCall) -> None:
+    """Write the line that lets fresh results count writes as eager's do, where the graph's own count differs.
+
+    A functional graph writes nothing in place, but a factory called as an operator counts one write.
+    """
+    module = call.forward_module if isinstance(call, Split) else call.graph_module
+    nodes = graphs.outputs(module.graph)
+    shared = {functional.storage(v) for v in _tensors(graphs.placeholders(module.graph))}
+    wanted: list[tuple[int, int]] = []
+    for position, (slot, node) in enumerate(zip(call.slots, nodes, strict=False)):
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        if slot.version is None or not isinstance(value, torch.Tensor) or functional.storage(value) in shared:
+            continue
+        made_here = not node.all_input_nodes
+        if slot.version or made_here:
+            wanted.append((position, slot.version))
+    if wanted:
+        setter = source.bind("set_versions", runtime.set_versions)
+        tensors = "".join(f"out[{position}], " for position, _ in wanted)
+        counts = "".join(f"{count}, " for _, count in wanted)
+        source.line(f"{setter}(({tensors}), ({counts}))", "eager counts so many writes to these results")
+
+
+def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
+    return [value for value in graphs.values(nodes) if isinstance(value, torch.Tensor)]
 
 
 class Epilogue:
@@ -155,7 +184,10 @@ class Epilogue:
         if fact.viewed_under_no_grad:
             self.source.line(f"with {self.source.bind('no_grad', torch.no_grad)}():", why, name)
             self.source.indent()
-        text = self._chain(base, fact.view_chain, why, name)
+        steps = fact.view_chain
+        if fact.requires_grad and not fact.viewed_under_no_grad and steps:
+            base, steps = self._without_history(base, steps, why, name)
+        text = self._chain(base, steps, why, name)
         if text is None:
             text = f"{base}.as_strided({self._layout(fact.layout, own or '')})"
         detached = base_requires_grad and not fact.requires_grad
@@ -168,6 +200,19 @@ class Epilogue:
             self.source.dedent()
             self._shared.clear()
         return variable
+
+    def _without_history(
+        self, base: str, steps: tuple[ViewStep, ...], why: str, name: str
+    ) -> tuple[str, tuple[ViewStep, ...]]:
+        """Views of a view that was made under no_grad: no gradient passes that one, here as in eager."""
+        last = max((k for k, step in enumerate(steps, 1) if step.under_no_grad), default=0)
+        if last in (0, len(steps)):
+            return base, steps
+        variable = self.source.fresh("quiet")
+        text = self._chain(base, steps[:last], why, name)
+        no_grad = self.source.bind("no_grad", torch.no_grad)
+        self.source.line(f"with {no_grad}(): {variable} = {text}", f"{name} is a view of one made under no_grad", name)
+        return variable, steps[last:]
 
     def _chain(self, base: str, steps: tuple[ViewStep, ...] | None, why: str, name: str) -> str | None:
         if steps is None:

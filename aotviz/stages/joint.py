@@ -15,7 +15,7 @@ import torch.fx as fx
 from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput
 from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType
-from aotviz.torch_private import functional
+from aotviz.torch_private import functional, operators
 from aotviz.torch_private.effects import drop_tokens
 from aotviz.tracing.backward import trace_gradients
 from aotviz.tracing.forward import ForwardTrace
@@ -24,7 +24,7 @@ from aotviz.tracing.forward import ForwardTrace
 def run(call: TracedCall) -> JointCall:
     """TracedCall -> JointCall: trace the gradients."""
     forward = call.forward.take()
-    slots = _slots(call)
+    slots = _slots(call, forward)
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
     outputs = [_value(forward, slot) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
@@ -46,7 +46,7 @@ def run(call: TracedCall) -> JointCall:
 def close(call: TracedCall) -> GraphCall:
     """TracedCall -> GraphCall: nothing to differentiate."""
     forward = call.forward.take()
-    slots = _slots(call)
+    slots = _slots(call, forward)
     module = _closed(forward, _slot_nodes(forward, slots))
     grads = any(info.requires_grad for info in call.meta.input_info)
     why = (
@@ -61,7 +61,7 @@ def _fields(call: TracedCall, forward: ForwardTrace) -> dict[str, Any]:
     return {**fields, "forward": forward}
 
 
-def _slots(call: TracedCall) -> tuple[Slot, ...]:
+def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
     """What the forward graph returns, in order."""
     slots: list[Slot] = []
     meta = call.meta
@@ -69,20 +69,26 @@ def _slots(call: TracedCall) -> tuple[Slot, ...]:
         if leaves_graph(info):
             differentiable = call.needs_gradients and _tangent_for_mutation(info, i in meta.mutated_input_indices)
             hidden = not info.mutates_data
-            slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden))
+            slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None))
     for i, fact in enumerate(meta.output_info):
         if fact.in_graph:
             hidden = fact.output_type not in _OWN
             differentiable = call.needs_gradients and fact.has_tangent
-            slots.append(Slot("output", i, call.outputs[i], differentiable, hidden))
+            version = None if hidden else _version(forward.outputs[i])
+            slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
     for i in range(meta.num_intermediate_bases):
         first = next(
             k
             for k, fact in enumerate(meta.output_info)
             if fact.base_index == i and fact.output_type is OutputType.alias_of_intermediate_save_as_output
         )
-        slots.append(Slot("base", i, IntermediateBaseOutput(call.outputs[first]), call.needs_gradients, False))
+        base, version = IntermediateBaseOutput(call.outputs[first]), _version(forward.bases[i])
+        slots.append(Slot("base", i, base, call.needs_gradients, False, version))
     return tuple(slots)
+
+
+def _version(value: Any) -> int | None:
+    return operators.version(value) if functional.is_functional(value) else None
 
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)

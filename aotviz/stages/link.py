@@ -10,7 +10,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
-from aotviz.runtime import autograd_function
+from aotviz.runtime import aliases, autograd_function
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
@@ -120,6 +120,7 @@ class _Wrapper:
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad)
+            aliases.versions(source, call)
         return self._results()
 
     def _with_gradients(self, text: str, grad: str) -> None:

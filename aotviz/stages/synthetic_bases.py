@@ -68,7 +68,7 @@ class SyntheticBases:
                         roots[id(source)] = (position, source)
                         whole[position] = follow(source, recipe(group.base_layout, where))
                         made[id(whole[position])] = position
-            before = {p: layout(functional.inner(whole[p])) for p in made.values()}
+            before = {p: layout(whole[p]) for p in made.values()}
             result = fn(*whole)
             self._note_moves(whole, before)
             self._refuse_new_history(whole)
@@ -80,7 +80,7 @@ class SyntheticBases:
 
     def _note_moves(self, whole: list[Any], before: dict[int, Layout]) -> None:
         for position, was in before.items():
-            after = layout(functional.inner(whole[position]))
+            after = layout(whole[position])
             if after != was:
                 self.moved[position] = after
 

@@ -54,6 +54,8 @@ class _Tracer(PythonKeyTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            node.meta["under_no_grad"] = True
         if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
             stack = self._user_stack()
             if stack:

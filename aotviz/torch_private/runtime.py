@@ -83,3 +83,8 @@ def skipped(function: Any) -> Any:
     """`function`, after `skip_frame`."""
     skip_frame(function)
     return function
+
+
+def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
+    """Give fresh tensors the version counts that eager's would have."""
+    torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))

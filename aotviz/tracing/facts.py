@@ -46,7 +46,9 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         )
     after = functional.inner(argument)
     replaced = functional.storage_replaced(argument) and functional.storage(fake) != functional.storage(after)
-    moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(after)
+    # The wrapper knows where the input lies; the value inside is laid out anew by every write to it.
+    lies = views.layout(after) if replaced else views.layout(argument)
+    moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
@@ -66,7 +68,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,
         version_bumps=operators.version(argument) - was.version,
-        layout_after=views.layout(after) if replaced or moved else None,
+        layout_after=lies if replaced or moved else None,
     )
 
 

@@ -32,7 +32,8 @@ def chain(node: Any, base: Any) -> tuple[ViewStep, ...] | None:
             continue
         if not operators.is_view(node.target) or node.kwargs or not all(map(_plain, node.args[1:])):
             return None
-        steps.append(ViewStep(node.target, tuple(map(_frozen, node.args[1:])), item))
+        no_grad = bool(node.meta.get("under_no_grad"))
+        steps.append(ViewStep(node.target, tuple(map(_frozen, node.args[1:])), item, no_grad))
         item = None
         node = node.args[0]
     return None if item is not None else tuple(reversed(steps))
