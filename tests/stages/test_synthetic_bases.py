@@ -1,0 +1,137 @@
+"""synthetic bases: inputs that overlap in memory, one of them mutated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.ir.descriptors import SyntheticBaseInput
+from aotviz.runtime.refusals import CallDiffers
+from tests.stages.support import evidence, stage_alone
+
+torch.set_num_threads(1)
+
+
+def f(a, b):
+    a.mul_(2)
+    return a.sum() + b.sum()
+
+
+def test_inputs_that_do_not_share_memory_are_left_alone():
+    argument, result = stage_alone("synthetic bases", f, torch.ones(2), torch.ones(2))
+    assert (result.evidence, result.rewrites) == ((), ())
+    assert result.forward is argument.forward
+
+
+def test_overlapping_inputs_that_are_only_read_are_left_alone():
+    base = torch.ones(4)
+    _, result = stage_alone("synthetic bases", lambda a, b: a + b[0], base, base[1:])
+    assert result.rewrites == ()
+
+
+def test_false_sharing_is_left_alone_with_a_reason():
+    base = torch.ones(4)
+    _, result = stage_alone("synthetic bases", f, base[:2], base[2:])
+    assert result.rewrites == ()
+    assert evidence(result) == {"a, b": "they share a storage but no element, so each is an input of its own"}
+
+
+def test_interleaved_columns_are_no_overlap():
+    base = torch.ones(4, 2)
+    _, result = stage_alone("synthetic bases", f, base[:, 0], base[:, 1])
+    assert result.rewrites == ()
+
+
+def test_siblings_become_views_of_the_tensor_that_they_are_views_of():
+    base = torch.ones(4)
+    _, result = stage_alone("synthetic bases", f, base[:3], base[1:])
+    (descriptor,) = result.graph_inputs
+    assert isinstance(descriptor, SyntheticBaseInput)
+    assert str(descriptor) == "base of a, b"
+    (group,) = result.rewrites[0].groups
+    assert (group.members, group.base_member, group.source) == ((0, 1), None, 0)
+    assert set(evidence(result)) == {"a", "b"}
+    assert evidence(result)["b"].endswith("all become views of the tensor they are views of")
+
+
+def test_a_member_that_is_the_base_itself_needs_no_other():
+    base = torch.ones(4)
+    _, result = stage_alone("synthetic bases", f, base[:3], base)
+    assert [str(d) for d in result.graph_inputs] == ["b"]
+    assert result.rewrites[0].groups[0].base_member == 1
+
+
+def test_without_a_common_base_one_is_made_from_the_storage():
+    whole = torch.ones(4)
+    first, second = whole.detach()[:3].data, whole.data[1:].detach()
+    first, second = (
+        torch.empty(0).set_(whole.untyped_storage(), 0, (3,)),
+        torch.empty(0).set_(whole.untyped_storage(), 1, (3,)),
+    )
+    _, result = stage_alone("synthetic bases", f, first, second)
+    (group,) = result.rewrites[0].groups
+    assert (group.base_member, group.source) == (None, None)
+    assert evidence(result)["a"].endswith("all become views of their storage")
+
+
+def test_a_base_stands_in_front_of_the_inputs_outside_all_groups():
+    def g(x, a, b):
+        a.mul_(2)
+        return x + b.sum()
+
+    base = torch.ones(4)
+    _, result = stage_alone("synthetic bases", g, torch.ones(2), base[:3], base[1:])
+    assert [str(d) for d in result.graph_inputs] == ["base of a, b", "x"]
+    assert result.rewrites[0].others == (0,)
+    assert len(result.meta.input_info) == 2
+
+
+def test_a_detached_member_is_marked_since_autograd_does_not_see_it():
+    def g(a, b):
+        a.mul_(2)
+        return a.sum()
+
+    base = torch.ones(4, requires_grad=True).clone()
+    _, result = stage_alone("synthetic bases", g, base, base.detach()[1:])
+    (group,) = result.rewrites[0].groups
+    assert group.detached == (False, True)
+
+
+def test_different_dtypes_over_one_memory_are_refused_by_name():
+    base = torch.ones(4)
+    with pytest.raises(NotImplementedError, match="a, b overlap in memory and one of them is mutated.*clone"):
+        stage_alone("synthetic bases", f, base, base.view(torch.int32))
+
+
+def test_an_overlap_with_a_storage_that_set_replaces_is_refused_by_name():
+    def g(a, b):
+        a.set_(torch.ones(2))
+        b.mul_(2)
+        return a + 1
+
+    base = torch.ones(4)
+    with pytest.raises(NotImplementedError, match="a, b overlap in memory, and one of them is given another storage"):
+        stage_alone("synthetic bases", g, base[:3], base[1:])
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_the_program_writes_both_and_gives_eagers_results(with_gradients):
+    def run(fn):
+        x = torch.arange(4.0, requires_grad=with_gradients)
+        base = x.clone()
+        out = fn(base[:3], base[1:])
+        if with_gradients:
+            out.backward()
+        return out.item(), base.tolist(), base._version, None if x.grad is None else x.grad.tolist()
+
+    assert run(aotviz.compile(f, backend="eager")) == run(f)
+
+
+def test_a_later_call_with_another_overlap_is_refused_by_name_before_anything_is_written():
+    base = torch.ones(4)
+    program = aotviz.trace_stages(f, base[:3], base[1:]).resume()
+    other = torch.ones(5)
+    with pytest.raises(CallDiffers, match="a and b overlap in memory otherwise than when this was compiled"):
+        program(other[:3], other[2:])
+    assert other.tolist() == [1] * 5
