@@ -148,6 +148,7 @@ class TracedCall(FlatCall):
         evidence: tuple[Reason, ...],
     ) -> TracedCall:
         """This call with another calling convention, whose run is `forward`."""
+        forward.describe(graph_inputs)
         meta = replace(
             self.meta,
             input_info=forward.input_info,

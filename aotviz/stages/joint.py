@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput
+from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType
 from aotviz.torch_private import functional, operators
@@ -33,6 +33,8 @@ def run(call: TracedCall) -> JointCall:
         Tangent(position, t.size, t.stride, t.dtype, t.device, t.order)
         for (position, _), t in zip(wanted, traced, strict=True)
     )
+    for (_, slot), tangent in zip(wanted, traced, strict=True):
+        tangent.node.meta["desc"] = TangentInput(slot.descriptor)
     module = _closed(forward, [*nodes, *gradients])
     return JointCall(
         **_fields(call, forward),

@@ -25,6 +25,7 @@ def run(call: FlatCall) -> TracedCall:
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
     forward = ForwardTrace(program)
+    forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         input_info=forward.input_info,
         output_info=forward.output_info,

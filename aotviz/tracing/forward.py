@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.graphs import prefix
+from aotviz.ir.descriptors import InputDescriptor
+from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo
 from aotviz.torch_private import pytree
 from aotviz.torch_private.fakes import rng_preserved
@@ -77,10 +78,17 @@ class ForwardTrace:
         graph = self.trace.graph
         return prefix(graph, self.forward_length) if len(graph.nodes) != self.forward_length else graph
 
+    def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
+        """Say on each placeholder what it is to the user."""
+        for node, descriptor in zip(placeholders(self.trace.graph), descriptors, strict=False):
+            node.meta["desc"] = descriptor
+
     def take(self) -> ForwardTrace:
         """This trace, to be continued; a fresh one for whoever comes second."""
         if self._taken:
-            return ForwardTrace(self.program).take()
+            again = ForwardTrace(self.program)
+            again.describe([node.meta.get("desc") for node in placeholders(self.trace.graph)])
+            return again.take()
         self._taken = True
         return self
 
