@@ -23,9 +23,10 @@ def fingerprint(form: Any) -> Any:
 
 
 def stage_alone(name: str, fn: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
-    """(argument, result) of the stage `name` for the call `fn(*args)`; its argument is unchanged, its result verified."""
-    if name == PREPARE[0].name:
-        raise ValueError("flatten takes a Request: build one with request()")
+    """(argument, result) of the stage `name` for the call `fn(*args)`.
+
+    Fails where the stage changed its argument, or where its result is malformed.
+    """
     chain = chain_of(fn, *args, **options)
     before = chain[[stage.name for stage in chain].index(name) - 1].name
     stopped = aotviz.trace_stages(fn, *args, until=before, **options)

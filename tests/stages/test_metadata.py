@@ -84,7 +84,7 @@ def test_the_view_chain_repeats_the_users_own_views():
 def test_a_piece_of_a_multi_output_view_has_its_number_in_the_chain():
     def f(x):
         y = x * 2
-        first, second = y.chunk(2)
+        _, second = y.chunk(2)
         return y, second
 
     info = facts(f, leaf(4)).meta.output_info[1]
