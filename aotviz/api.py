@@ -74,7 +74,7 @@ def aot_function(
     The result has `.recording`, `.program` and `.source` once it has been called.
 
     Args:
-        fn: takes and returns any pytrees of tensors.
+        fn: takes and returns any pytrees of tensors; of a module, the parameters and buffers become inputs.
         fw_compiler: `(graph_module, example_inputs) -> callable` for the forward.
         bw_compiler: the same for the backward; `fw_compiler` if None.
         partition_fn: cuts the joint graph in two.
@@ -111,12 +111,13 @@ def aot_function(
         debug=debug,
     )
     watching = Session(record, str(getattr(fn, "__name__", type(fn).__name__)))
+    root = fn if isinstance(fn, torch.nn.Module) else None
     known: list[Callable[..., Any]] = []
 
-    @functools.wraps(fn)
+    @functools.wraps(fn, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if not known:
-            program = compile_program(request_for(fn, args, kwargs, options), watching)
+            program = compile_program(request_for(fn, args, kwargs, options, root=root), watching)
             known.append(program.function)
         return known[0](*args, **kwargs)
 
@@ -136,7 +137,7 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
     """
     if not isinstance(mod, torch.nn.Module):
         raise TypeError(f"aot_module takes an nn.Module, and got {mod!r}")
-    inner = _lifted(mod, *args, **kwargs)
+    inner: Any = aot_function(mod, *args, **kwargs)
 
     class AOTModule(torch.nn.Module):
         def __init__(self) -> None:
@@ -155,42 +156,6 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
             return str(inner.source)
 
     return AOTModule()
-
-
-def _lifted(
-    mod: torch.nn.Module,
-    fw_compiler: Callable[..., Any],
-    bw_compiler: Callable[..., Any] | None = None,
-    partition_fn: Callable[..., Any] = default_partition,
-    decompositions: Mapping[Any, Any] | None = None,
-    keep_inference_input_mutations: bool = False,
-    inference_compiler: Callable[..., Any] | None = None,
-    *,
-    dynamic: bool = False,
-    record: bool = True,
-    debug: bool = False,
-    enable_log: bool = True,
-) -> Any:
-    options = _options(
-        fw_compiler,
-        bw_compiler,
-        inference_compiler,
-        partition_fn,
-        decompositions=decompositions,
-        keep_inference_input_mutations=keep_inference_input_mutations,
-        dynamic=dynamic,
-        debug=debug,
-    )
-    watching = Session(record, type(mod).__name__)
-    known: list[Callable[..., Any]] = []
-
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        if not known:
-            program = compile_program(request_for(mod, args, kwargs, options, root=mod), watching)
-            known.append(program.function)
-        return known[0](*args, **kwargs)
-
-    return watching.attach(compiled)
 
 
 def aot_module_simplified(
