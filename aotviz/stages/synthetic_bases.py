@@ -34,7 +34,7 @@ class Group:
     base_member: int | None  # the member that is the base itself
     source: int | None  # a member whose `_base` it is; None if it must be made from their storage
     layouts: tuple[Layout, ...]  # one per member
-    rooted: tuple[bool, ...]  # one per member: a view of no other tensor, though it shares the base's memory
+    rooted: tuple[bool, ...]  # one per member: no view of the base, though it shares its memory
     base_layout: Layout
 
 
@@ -253,7 +253,7 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
         covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
         if base.requires_grad == seen[0].requires_grad and same_dtype and covers and is_dense(base):
             itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-            rooted = tuple(t._base is None and t is not base for t in tensors)
+            rooted = tuple(_root(t) is not base for t in tensors)
             source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
             return Group(members, base, itself, source, layouts, rooted, _specialised(layout(base)))
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
