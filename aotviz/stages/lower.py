@@ -36,15 +36,16 @@ def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
 
 def _inference(call: GraphCall) -> LoweredGraph:
     inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
+    module = graphs.copy(call.graph_module)  # compilers edit what they are given
     with lowering(call.fake_mode, _facts(call, ())):
-        compiled = boxed(call.options.inference_compiler(call.graph_module, inputs))
+        compiled = boxed(call.options.inference_compiler(module, inputs))
     fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
     return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
 
 
 def _split(call: Split) -> LoweredSplit:
     inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
-    module = graphs.copy(call.forward_module)  # compilers edit what they are given
+    module = graphs.copy(call.forward_module)
     facts = _facts(call, call.donated)
     with lowering(call.fake_mode, facts) as strides:
         compiled = boxed(call.options.fw_compiler(module, inputs))

@@ -1,0 +1,178 @@
+"""verify() finds a form that contradicts itself, and names the stage that made it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import aotviz
+from aotviz import pipeline
+from aotviz.ir import graphs, verify
+from aotviz.ir.forms import Note
+from aotviz.ir.verify import MalformedForm
+from aotviz.pipeline import Stage
+
+torch.set_num_threads(1)
+ALL = [stage.name for stage in pipeline.TRAINING]
+
+
+def form_after(stage):
+    def f(x, w):
+        x.mul_(2)
+        y = x * w
+        return y.sin(), w.t()
+
+    args = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+    return aotviz.trace_stages(f, *args, until=stage).form
+
+
+def with_graph(form, edit, name="graph_module"):
+    module = graphs.copy(getattr(form, name))
+    edit(module.graph)
+    return replace(form, **{name: module})
+
+
+def operators(graph):
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
+def drop_an_output(graph):
+    output = graphs.output_node(graph)
+    output.args = (tuple(output.args[0][1:]),)
+
+
+def add_a_placeholder(graph):
+    with graph.inserting_before(next(iter(graph.nodes))):
+        graph.placeholder("extra").meta["val"] = 3
+
+
+def write_an_intermediate(graph):
+    node = operators(graph)[0]
+    with graph.inserting_after(node):
+        graph.call_function(torch.ops.aten.add_.Tensor, (node, 1))
+
+
+def copy_to_an_intermediate(graph):
+    node = operators(graph)[0]
+    with graph.inserting_after(node):
+        graph.call_function(torch.ops.aten.copy_.default, (node, node))
+
+
+def forget_a_descriptor(graph):
+    del graphs.placeholders(graph)[0].meta["desc"]
+
+
+def forget_a_value(graph):
+    del graphs.placeholders(graph)[0].meta["val"]
+
+
+def use_before_definition(graph):
+    first, *_, last = operators(graph)
+    first.args = (last, *first.args[1:])
+
+
+BROKEN = {
+    "an output less": ("joint", lambda f: with_graph(f, drop_an_output), "graph outputs are the slots, then"),
+    "a placeholder more": ("joint", lambda f: with_graph(f, add_a_placeholder), "graph inputs are the call's inputs"),
+    "a write to an intermediate": ("trace", lambda f: with_graph(f, write_an_intermediate), "which is not an input"),
+    "a copy to an intermediate": ("trace", lambda f: with_graph(f, copy_to_an_intermediate), "which is not an input"),
+    "no descriptor": ("trace", lambda f: with_graph(f, forget_a_descriptor), "every input has a descriptor"),
+    "no value": ("trace", lambda f: with_graph(f, forget_a_value), "has no value"),
+    "a slot less": ("functionalize", lambda f: replace(f, slots=f.slots[1:]), "graph outputs are the slots"),
+    "a tangent less": ("joint", lambda f: replace(f, tangents=f.tangents[1:]), "graph inputs are the call's inputs"),
+    "tangents in another order": (
+        "joint",
+        lambda f: replace(f, tangents=tuple(replace(t, slot=t.slot + 1) for t in f.tangents)),
+        "one tangent per differentiable slot, in order",
+    ),
+    "a flat descriptor less": ("flatten", lambda f: replace(f, descriptors=f.descriptors[1:]), "one descriptor per"),
+    "a duplicate entry less": ("flatten", lambda f: replace(f, duplicate_of=()), "one duplicate_of entry per"),
+    "an input fact less": (
+        "metadata",
+        lambda f: replace(f, meta=replace(f.meta, input_info=f.meta.input_info[1:])),
+        "one InputAliasInfo per graph input",
+    ),
+    "an output fact less": (
+        "metadata",
+        lambda f: replace(f, meta=replace(f.meta, output_info=f.meta.output_info[1:])),
+        "one OutputAliasInfo per flat output",
+    ),
+    "a chain without a base": (
+        "metadata",
+        lambda f: replace(
+            f, meta=replace(f.meta, output_info=tuple(replace(i, base_index=None) for i in f.meta.output_info))
+        ),
+        "a view chain has a base",
+    ),
+    "an output that repeats itself": (
+        "metadata",
+        lambda f: replace(
+            f, meta=replace(f.meta, output_info=tuple(replace(i, same_object_as=1) for i in f.meta.output_info))
+        ),
+        "an output repeats an earlier one",
+    ),
+    "a saved value more": (
+        "partition",
+        lambda f: replace(f, saved=(*f.saved, f.saved[0])),
+        "forward outputs are the slots, then what is saved",
+    ),
+    "a gradient less": (
+        "partition",
+        lambda f: with_graph(f, drop_an_output, "backward_module"),
+        "one gradient .or None. per graph input",
+    ),
+    "an unknown backward input": (
+        "partition",
+        lambda f: with_graph(f, add_a_placeholder, "backward_module"),
+        "extra is saved or a tangent",
+    ),
+    "a note outside": (
+        "link",
+        lambda f: replace(f, notes=(*f.notes, Note(9000, 9001, "fact", "subject"))),
+        "notes lie inside the source",
+    ),
+    "a function that is none": ("link", lambda f: replace(f, function=None), "the program is callable"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_malformed_form_is_found_and_the_stage_named(name):
+    stage, damage, what = BROKEN[name]
+    form = form_after(stage)
+    verify.verify(form, stage)
+    with pytest.raises(MalformedForm, match=f"stage '{stage}' returned a malformed {type(form).__name__}: .*{what}"):
+        verify.verify(damage(form), stage)
+
+
+def test_a_graph_out_of_order_is_found():
+    form = form_after("trace")
+    with pytest.raises(RuntimeError, match="used before it has been defined"):
+        verify.verify(with_graph(form, use_before_definition), "trace")
+
+
+@pytest.mark.parametrize("stage", ALL)
+def test_every_stages_form_is_well_made(stage):
+    verify.verify(form_after(stage), stage)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_debug_verifies_at_every_boundary_and_only_debug_does(monkeypatch, debug):
+    seen = []
+    monkeypatch.setattr(pipeline.verify, "verify", lambda form, stage: seen.append(stage))
+    f = aotviz.compile(lambda x: x.sin().sum(), backend="eager", debug=debug)
+    f(torch.ones(2, requires_grad=True)).backward()
+    assert seen == ([*ALL, "lower backward"] if debug else [])
+
+
+def test_with_debug_a_broken_stage_is_named_where_it_broke_something(monkeypatch):
+    def broken(form):
+        return replace(form, slots=())
+
+    stages = list(pipeline.TRAINING)
+    position = ALL.index("functionalize") + 1
+    stages[position:position] = [Stage("forgetful", broken)]
+    monkeypatch.setattr(pipeline, "TRAINING", tuple(stages))
+    with pytest.raises(MalformedForm, match="stage 'forgetful' returned a malformed JointCall"):
+        aotviz.compile(lambda x: x.sin(), backend="eager", debug=True)(torch.ones(2, requires_grad=True))
