@@ -1,0 +1,329 @@
+"""aotviz.compile: the one-liner, and which calls share a program."""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz import pipeline
+from aotviz.lowerings import run_graph
+
+torch.set_num_threads(1)
+
+
+def compiled(fn, **options):
+    return aotviz.compile(fn, backend="eager", **options)
+
+
+def count(function):
+    return len(function.recording.compilations)
+
+
+def leaf(*shape):
+    return torch.ones(*shape, requires_grad=True)
+
+
+def test_it_decorates_a_function_and_keeps_its_name_and_docstring():
+    @aotviz.compile(backend="eager")
+    def scale(x, by=2):
+        """Scales."""
+        return x * by
+
+    assert scale(torch.ones(2)).tolist() == [2, 2]
+    assert scale(torch.ones(2), by=3).tolist() == [3, 3]
+    assert (scale.__name__, scale.__doc__) == ("scale", "Scales.")
+    assert scale.recording[0].name == "scale"
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="takes a function or a module, and got 3"):
+        aotviz.compile(3)
+
+
+def test_unknown_backends_and_options_are_refused_when_compile_is_called():
+    with pytest.raises(ValueError, match="backend is 'tvm'; it can be"):
+        aotviz.compile(lambda x: x, backend="tvm")
+    with pytest.raises(ValueError, match="'eager' has no settings of its own"):
+        aotviz.compile(lambda x: x, backend="eager", options={"max_autotune": True})
+    with pytest.raises(TypeError, match="backnd"):
+        aotviz.compile(lambda x: x, backnd="eager")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.drop = nn.Dropout(0.5)
+        self.note = "hello"
+
+    def forward(self, x, scale=1.0):
+        return self.drop(self.fc(x)) * scale
+
+    def size(self):
+        return sum(p.numel() for p in self.parameters())
+
+
+def test_a_compiled_module_shares_the_originals_parameters():
+    net = Net()
+    module = compiled(net)
+    assert isinstance(module, nn.Module)
+    assert [id(p) for p in module.parameters()] == [id(p) for p in net.parameters()]
+    module(torch.ones(4, 3)).sum().backward()
+    assert net.fc.weight.grad is not None
+    with torch.no_grad():
+        net.fc.weight.zero_()
+        net.fc.bias.fill_(1.0)
+    module.eval()
+    assert module(torch.ones(1, 3)).tolist() == [[1, 1]]
+
+
+def test_a_state_dict_goes_from_one_compiled_module_to_another():
+    first, second = compiled(Net()).eval(), compiled(Net()).eval()
+    second.load_state_dict(first.state_dict())
+    x = torch.ones(1, 3)
+    assert torch.equal(first(x), second(x))
+
+
+def test_attributes_and_methods_of_the_original_are_reached():
+    module = compiled(Net())
+    assert (module.note, module.size()) == ("hello", 8)
+    assert module.fc.in_features == 3
+    with pytest.raises(AttributeError, match="nothing"):
+        module.nothing  # noqa: B018
+
+
+def test_train_and_eval_are_two_programs():
+    module, x = compiled(Net()), torch.ones(1, 3)
+    module.eval()
+    assert torch.equal(module(x), module.fc(x))
+    module.train()
+    assert set((module(x) / (2 * module.fc(x))).round().flatten().tolist()) <= {0.0, 1.0}
+    assert count(module) == 2
+    module.eval()
+    assert torch.equal(module(x), module.fc(x))
+    assert count(module) == 2
+
+
+def test_a_parameter_that_is_replaced_or_frozen_is_noticed():
+    module, x = compiled(nn.Linear(2, 1, bias=False)), torch.ones(1, 2)
+    assert module(x).requires_grad
+    module.original.weight.requires_grad_(False)
+    assert not module(x).requires_grad
+    module.original.weight = nn.Parameter(torch.full((1, 2), 3.0))
+    assert module(x).item() == 6.0
+
+
+def test_a_module_that_a_function_closes_over_is_lifted():
+    net = nn.Linear(2, 1)
+
+    def loss(x):
+        return net(x).sum()
+
+    f = compiled(loss)
+    f(torch.ones(3, 2)).backward()
+    assert net.weight.grad.tolist() == [[3, 3]]
+    assert [str(d) for d in f.program.lowered.graph_inputs] == ["net.weight", "net.bias", "x"]
+    net.eval()
+    f(torch.ones(3, 2))
+    assert count(f) == 2
+
+
+def test_a_bound_method_lifts_its_module():
+    net = Net().eval()
+    f = compiled(net.forward)
+    f(torch.ones(1, 3)).sum().backward()
+    assert net.fc.bias.grad.tolist() == [1, 1]
+
+
+def test_a_tensor_that_a_function_closes_over_is_refused_by_name():
+    weight = torch.ones(2)
+
+    def f(x):
+        return x * weight
+
+    with pytest.raises(NotImplementedError, match="f uses the tensor 'weight' without taking it as an argument"):
+        compiled(f)(torch.ones(2))
+
+
+CHANGES = {
+    "a dtype": ((torch.ones(2),), (torch.ones(2, dtype=torch.float64),)),
+    "requires_grad": ((torch.ones(2),), (leaf(2),)),
+    "a rank": ((torch.ones(2),), (torch.ones(2, 2),)),
+    "a plain value": ((torch.ones(2), 2.0), (torch.ones(2), 3.0)),
+    "the sign of zero": ((torch.ones(2), 0.0), (torch.ones(2), -0.0)),
+    "a plain value's type": ((torch.ones(2), 1), (torch.ones(2), True)),
+    "a structure": ((torch.ones(2), [1, 2]), (torch.ones(2), (1, 2))),
+    "an alias": ((torch.ones(2), torch.ones(2)), (torch.ones(2),) * 2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_call_of_another_kind_is_compiled_anew_and_the_first_is_kept(name):
+    def f(x, other=None):
+        y = x * 2
+        if isinstance(other, float):
+            return torch.copysign(y, torch.tensor(other)) * (other or 1)
+        return y
+
+    first, second = CHANGES[name]
+    g = compiled(f)
+    for args in (first, second, first, second):
+        ours, eagers = g(*args), f(*args)
+        assert torch.equal(ours, eagers)
+        assert ours.requires_grad == eagers.requires_grad
+    assert count(g) == 2
+
+
+def test_keyword_structure_grad_mode_and_autocast_are_guarded():
+    g = compiled(lambda x, y=None: x @ (x if y is None else y))
+    x = leaf(2, 2)
+    g(x)
+    g(x, y=torch.ones(2, 2))
+    assert count(g) == 2
+    with torch.no_grad():
+        assert not g(x).requires_grad
+    assert count(g) == 3
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert g(x).dtype is torch.bfloat16
+    assert count(g) == 4
+    assert g(x).dtype is torch.float32
+    assert count(g) == 4
+
+
+def test_nan_is_one_value():
+    g = compiled(lambda x, fill: x + fill)
+    g(torch.ones(2), math.nan)
+    g(torch.ones(2), float("nan"))
+    assert count(g) == 1
+
+
+def test_a_size_that_varies_becomes_symbolic_at_the_second_one():
+    g = compiled(lambda x: x.sum() * x.shape[0])
+    for size in (3, 4, 5, 6):
+        assert g(torch.ones(size)).item() == size * size
+    assert count(g) == 2
+
+
+def test_a_number_that_varies_becomes_symbolic_too():
+    g = compiled(lambda x, n: x * n)
+    for n in (3, 4, 5, 6):
+        assert g(torch.ones(1), n).item() == n
+    assert count(g) == 2
+
+
+def test_dynamic_true_is_symbolic_from_the_start_and_dynamic_false_never():
+    always, never = compiled(lambda x: x * 2, dynamic=True), compiled(lambda x: x * 2, dynamic=False)
+    for size in (3, 4, 5):
+        assert always(leaf(size)).shape == (size,)
+        never(leaf(size))
+    assert (count(always), count(never)) == (1, 3)
+
+
+def test_a_branch_on_a_symbolic_size_is_guarded():
+    g = compiled(lambda x: x * 2 if x.shape[0] > 4 else x * 3, dynamic=True)
+    results = [g(torch.ones(size))[0].item() for size in (3, 4, 5, 6)]
+    assert results == [3, 3, 2, 2]
+    assert count(g) == 2
+
+
+def test_without_a_recording_there_is_none_and_the_program_is_there():
+    g = compiled(lambda x: x * 2, record=False)
+    assert g(torch.ones(1)).item() == 2
+    with pytest.raises(RuntimeError, match="was compiled with record=False, so there is no recording"):
+        g.recording  # noqa: B018
+    assert "def " in g.source
+
+
+def test_before_the_first_call_there_is_no_program():
+    def quiet(x):
+        return x
+
+    g = compiled(quiet)
+    assert len(g.recording.compilations) == 0
+    with pytest.raises(RuntimeError, match="quiet has not been compiled yet: call it once"):
+        g.source  # noqa: B018
+
+
+def test_source_and_program_are_those_of_the_latest_program():
+    g = compiled(lambda x: x * 2)
+    g(torch.ones(2))
+    first = g.source
+    g(leaf(2))
+    assert "autograd" not in first
+    assert "autograd" in g.source
+    assert g.program.source == g.source
+
+
+def test_on_stage_hears_of_each_stage_in_order():
+    heard = []
+    g = compiled(lambda x: x.sin().sum(), on_stage=lambda name, elapsed: heard.append((name, elapsed)))
+    out = g(leaf(2))
+    names = [stage.name for stage in pipeline.TRAINING]
+    assert [name for name, _ in heard] == [name for name in names for _ in range(2)]
+    assert [elapsed is None for _, elapsed in heard] == [True, False] * len(names)
+    out.backward()
+    assert [name for name, _ in heard[-2:]] == ["lower backward"] * 2
+
+
+def test_record_collects_what_is_compiled_inside_and_nothing_else():
+    before, inside = compiled(lambda x: x + 1), compiled(lambda x: x + 2, record=False)
+    before(torch.ones(2))
+    with aotviz.record() as recording:
+        before(torch.ones(2))
+        inside(torch.ones(2))
+        aotviz.aot_function(lambda x: x + 3, run_graph)(torch.ones(2))
+        with aotviz.record() as inner:
+            before(leaf(2))
+    before(torch.ones(2, 2, 2))
+    assert len(recording.compilations) == 3
+    assert len(inner.compilations) == 1
+    assert len(before.recording.compilations) == 3
+
+
+@pytest.mark.parametrize("call", [(), (1, 2, 3)], ids=["too few", "too many"])
+def test_a_call_with_the_wrong_arity_says_so(call):
+    def add(x, y):
+        return x + y
+
+    g = compiled(add)
+    message = r"add\(\) (missing 1|missing 2|takes 2 positional)"
+    for _ in range(2):
+        with pytest.raises(TypeError, match=message):
+            g(*(torch.ones(1) for _ in call))
+        g(torch.ones(1), torch.ones(1))
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Kind(enum.StrEnum):
+    A = "a"
+
+
+def test_keys_and_constants_whose_repr_is_no_python_come_out_as_they_are():
+    def f(x):
+        return {torch.float32: x + 1, Colour.RED: x + 2, Kind.A: [Colour.RED, Kind.A, 2.5, None, math.inf]}
+
+    ours, eagers = compiled(f)(torch.ones(1)), f(torch.ones(1))
+    assert list(ours) == list(eagers)
+    assert ours[Kind.A] == eagers[Kind.A]
+    assert [type(value) for value in ours[Kind.A]] == [type(value) for value in eagers[Kind.A]]
+
+
+def test_a_failed_compilation_leaves_nothing_behind():
+    def f(x, fail):
+        if fail:
+            raise KeyError("mine")
+        return x * 2
+
+    g = compiled(f)
+    with pytest.raises(KeyError, match="mine"):
+        g(torch.ones(1), True)
+    assert g(torch.ones(1), False).item() == 2
+    assert torch.is_grad_enabled()
