@@ -103,7 +103,7 @@ class CompiledModule(torch.nn.Module):
         self.original = original
         self.__dict__["compiled"] = compiled
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.compiled(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -143,7 +143,7 @@ class _Programs:
         self.known: list[tuple[StaticGuard | DynamicGuard, Callable[..., Any]]] = []
         self._parameters: Callable[[], list[Any]] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if runtime.transforms_active():
             runtime.refuse_transforms(self.watching.name)
         root = self.root

@@ -82,7 +82,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         args=args,
         kwargs={},
         named=tuple(named),
-        root=None if is_graph and not named else module,
+        root=module if isinstance(module, torch.nn.Module) and (named or not is_graph) else None,
         convention=Convention("boxed", None, parameters),
         name=name or "compiled",
         input_names=_names(module, len(args)) if is_graph else None,

@@ -76,7 +76,7 @@ class CompiledCallable:
         self.__wrapped__ = getattr(compiled, "__wrapped__", compiled)
         self.__name__ = watching.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
 
     @property

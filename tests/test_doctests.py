@@ -1,0 +1,46 @@
+"""Every example in a docstring is run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotviz
+
+torch.set_num_threads(1)
+FILES = {
+    module.name: Path(module.module_finder.path, module.name.rpartition(".")[2])
+    for module in pkgutil.walk_packages(aotviz.__path__, "aotviz.")
+    if module.name != "aotviz.__main__"
+}
+MODULES = sorted(
+    name
+    for name, path in FILES.items()
+    if ">>> " in (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+)
+
+
+def examples(name):
+    module = importlib.import_module(name)
+    return [test for test in doctest.DocTestFinder(exclude_empty=True).find(module) if test.examples]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_hold(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
+    assert tried
+    assert not failed
+
+
+def test_the_front_doors_have_examples():
+    shown = {test.name for name in MODULES for test in examples(name)}
+    for door in ("compiled.compile", "api.aot_function", "stepping.trace_stages", "sessions.record"):
+        assert f"aotviz.{door}" in shown
