@@ -7,6 +7,7 @@ that way, so it is refused by its name.
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
@@ -47,8 +48,10 @@ def refuse_tensors(fn: Any) -> None:
 
 
 def references(fn: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what a function refers to from outside: bound object, closure cells, globals."""
+    """(name, value) of what a function refers to from outside: bound object or arguments, closure cells, globals."""
     if isinstance(fn, functools.partial):
+        yield from ((f"args[{position}]", value) for position, value in enumerate(fn.args))
+        yield from fn.keywords.items()
         yield from references(fn.func)
         return
     if isinstance(fn, torch.nn.Module):
@@ -65,7 +68,8 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # a variable that is assigned later
-    for name in code.co_names:
+    used = (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    for name in dict.fromkeys(used):  # not `co_names`, which holds the names of attributes too
         if name in fn.__globals__:
             yield name, fn.__globals__[name]
 

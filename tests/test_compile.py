@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 
 import pytest
@@ -327,3 +328,19 @@ def test_a_failed_compilation_leaves_nothing_behind():
         g(torch.ones(1), True)
     assert g(torch.ones(1), False).item() == 2
     assert torch.is_grad_enabled()
+
+
+weight = torch.ones(2)  # what the attribute below must not be taken for
+
+
+def test_an_attribute_is_not_taken_for_a_global_tensor_of_that_name():
+    net = nn.Linear(2, 1)
+    assert compiled(lambda x: x @ net.weight.t())(torch.ones(1, 2)).shape == (1, 1)
+
+
+def test_what_a_partial_binds_is_lifted_or_refused_by_name():
+    net = nn.Linear(2, 1)
+    compiled(functools.partial(lambda module, x: module(x), net))(torch.ones(1, 2)).sum().backward()
+    assert net.weight.grad.tolist() == [[1, 1]]
+    with pytest.raises(NotImplementedError, match="uses the tensor 'by' without taking it as an argument"):
+        compiled(functools.partial(lambda x, by: x * by, by=torch.ones(2)))(torch.ones(2))
