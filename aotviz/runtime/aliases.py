@@ -70,7 +70,10 @@ class Epilogue:
         return needed
 
     def announce(self) -> None:
-        """Versions of what the graph itself will write, before it saves anything that shares their counters."""
+        """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
+                self._bump(i, info.version_bumps, "eager counts writes to {} that leave it as it was")
         for i in self.call.meta.in_graph_mutated_indices:
             counted = 1 if self.call.options.graph_counts_writes else 0
             missing = self.call.meta.input_info[i].version_bumps - counted
@@ -82,8 +85,6 @@ class Epilogue:
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
                 self._write_back(i, info)
-            elif info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
-                self._bump(i, info.version_bumps, "eager counts writes to {} that leave it as it was")
 
     def _write_back(self, i: int, info: InputAliasInfo) -> None:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])

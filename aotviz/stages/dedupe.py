@@ -64,7 +64,11 @@ def run(call: TracedCall) -> TracedCall:
     kept = tuple(i for i in range(len(names)) if i not in merged)
     place = {index: k for k, index in enumerate(kept)}
     rewrite = MergeDuplicates(kept, tuple(place[merged.get(i, i)] for i in range(len(names))), names)
-    forward = call.forward.rerun(fn=rewrite.traced(call.fn), args=[call.args[i] for i in kept])
+    forward = call.forward.rerun(
+        fn=rewrite.traced(call.fn),
+        args=[call.args[i] for i in kept],
+        fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place),
+    )
     return call.retraced(
         forward,
         graph_inputs=tuple(call.graph_inputs[i] for i in kept),

@@ -9,7 +9,7 @@ import torch
 
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
-from aotviz.ir.metadata import MutationType, OutputType, ViewAndMutationMeta
+from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.tracing.forward import ForwardTrace, Program
 
@@ -25,6 +25,11 @@ def run(call: FlatCall) -> TracedCall:
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
     forward = ForwardTrace(program)
+    moved = frozenset(
+        i for i, info in enumerate(forward.input_info) if info.requires_grad and not info.is_leaf and _only_moves(info)
+    )
+    if moved:
+        forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         input_info=forward.input_info,
@@ -51,6 +56,10 @@ def run(call: FlatCall) -> TracedCall:
         user_input_info=meta,
     )
     return traced
+
+
+def _only_moves(info: InputAliasInfo) -> bool:
+    return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
 def _evidence(call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]) -> tuple[Reason, ...]:

@@ -163,11 +163,13 @@ def run(call: TracedCall) -> TracedCall:
     infos = call.meta.input_info
     rewrite = SyntheticBases(tuple(groups), others, len(names), names, tuple(info.version_bumps for info in infos))
     args = call.forward.program.args
+    place = {p: len(groups) + k for k, p in enumerate(others)}
     forward = call.forward.rerun(
-        fn=rewrite.traced(call.forward.program.fn), args=[*(group.base for group in groups), *(args[p] for p in others)]
+        fn=rewrite.traced(call.forward.program.fn),
+        args=[*(group.base for group in groups), *(args[p] for p in others)],
+        fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
     )
     _refuse_symbolic_moves(rewrite)
-    place = {p: len(groups) + k for k, p in enumerate(others)}
     descriptors: list[InputDescriptor] = [
         call.graph_inputs[group.base_member]
         if group.base_member is not None

@@ -29,10 +29,10 @@ class Before:
 
 
 def before(argument: Any) -> Before:
-    return Before(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, _edge(argument))
+    return Before(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
 
 
-def _edge(argument: Any) -> Any:
+def edge(argument: Any) -> Any:
     if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
     return torch.autograd.graph.get_gradient_edge(argument)
@@ -53,7 +53,7 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
-        hidden = tuple(_edge(argument))[:2] == tuple(was.edge)[:2]
+        hidden = tuple(edge(argument))[:2] == tuple(was.edge)[:2]
         quiet = quiet and hidden
     return InputAliasInfo(
         is_tensor=True,
@@ -147,9 +147,7 @@ class _Outputs:
         return replace(plain, requires_grad=output.requires_grad, layout=views.layout(output))
 
     def _view_of_input(self, info: OutputAliasInfo, output: Any, source: int) -> OutputAliasInfo:
-        steps = None
-        if not self.input_info[source].mutates_metadata:
-            steps = self._chain(output, self.args[source])
+        steps = self._chain(output, self.args[source])
         return replace(info, output_type=OutputType.alias_of_input, base_index=source, view_chain=steps)
 
     def _own(self, info: OutputAliasInfo, index: int, output: Any, history: Any) -> OutputAliasInfo:

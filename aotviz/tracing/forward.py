@@ -6,6 +6,10 @@ taken once for that; a second taker, such as a user who resumes from an earlier 
 Note [Gradient edges before the run]
 A function may mutate the very inputs it is to be differentiated by. Their gradient edges are taken before it runs,
 so that the input as it was remains addressable without a clone of it in the graph.
+
+Note [Moved inputs]
+The gradient at such an edge has the shape that the tensor has in the end. A function that transposes an input in place
+would get a gradient of the wrong shape; it is run again on a view of that input, which may move as it likes.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class Program:
     root: torch.nn.Module | None  # whose module paths the nodes carry
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
     keep_input_mutations: bool
+    fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
 
 
 class ForwardTrace:
@@ -56,8 +61,9 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
+        self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
+        args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
         before = [facts.before(a) for a in args]
-        self.edges = [was.edge for was in before]  # see Note [Gradient edges before the run]
         grad_mode = torch.is_grad_enabled()
         result = self.program.fn(*args)
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
