@@ -7,6 +7,7 @@ with the user's own arguments or with one flat list, once for all calls or again
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,11 +24,13 @@ from aotviz.torch_private.partitioners import default_partition
 
 versions.check()
 
+compiling = threading.RLock()  # a trace changes modes of the process and swaps a module's tensors: one at a time
+
 
 def compile_program(request: Request, watching: Session) -> Program:
     """Send a request down the pipeline, its late work under the same observer."""
-    observer = watching.observer()
-    program: Program = pipeline.compile_request(request, observer)
+    with compiling:
+        program: Program = pipeline.compile_request(request, watching.observer())
     watching.programs.append(program)
     return program
 

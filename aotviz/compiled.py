@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotviz import captured
-from aotviz.api import compile_program
+from aotviz.api import compile_program, compiling
 from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.requests import request_for
@@ -146,13 +146,23 @@ class _Programs:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if runtime.transforms_active():
             runtime.refuse_transforms(self.watching.name)
+        function = self._find(self._call(args, kwargs))
+        if function is None:
+            with compiling:  # another thread may have compiled it meanwhile
+                call = self._call(args, kwargs)
+                function = self._find(call) or self._compile(call, args, kwargs)
+        return function(*args, **kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         root = self.root
         lifted, training = ((), ()) if root is None else (captured.tensors(root), captured.training(root))
-        call = Call.of(lifted, args, kwargs, training)
+        return Call.of(lifted, args, kwargs, training)
+
+    def _find(self, call: Call) -> Callable[..., Any] | None:
         for guard, function in self.known:
             if guard.holds(call):
-                return function(*args, **kwargs)
-        return self._compile(call, args, kwargs)(*args, **kwargs)
+                return function
+        return None
 
     def _compile(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         dynamic = self._is_dynamic(call)

@@ -122,6 +122,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
             result = stage.run(form)
         except BaseException as error:
             observer.failed(stage.name, form, error)
+            error.add_note(f"aotviz: this happened in stage {stage.name!r}")
             raise
         elapsed = time.perf_counter_ns() - started
         if form.options.debug:

@@ -79,6 +79,16 @@ def of_outputs(
     return _Outputs(trace, args, outputs, input_info).classify()
 
 
+def _refuse_hidden_tensors(output: Any) -> None:
+    """Raise for an object that holds tensors where pytree does not see them."""
+    for name, value in getattr(output, "__dict__", {}).items():
+        if isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"the function returns a {type(output).__name__} whose field {name!r} is a tensor, and pytree does not "
+                f"know that class. Return a tuple or dict, or register {type(output).__name__} with pytree."
+            )
+
+
 class _Outputs:
     """Sorts outputs into the eight kinds; what one output is depends on which others alias it."""
 
@@ -116,6 +126,7 @@ class _Outputs:
         if isinstance(output, _SYMBOLIC):
             return plain
         if not isinstance(output, torch.Tensor):
+            _refuse_hidden_tensors(output)
             return replace(plain, constant=output, is_constant=True)
         if not functional.is_functional(output):
             return self._foreign(plain, output)

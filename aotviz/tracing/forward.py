@@ -62,7 +62,8 @@ class ForwardTrace:
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
-        args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
+        with torch.enable_grad():
+            args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
         result = self.program.fn(*args)
