@@ -127,7 +127,8 @@ class Stopped:
                     remaining = list(pipeline.tail_for(form))
                 if stage == until:
                     return replace(self, form=form, stage=stage, remaining=tuple(remaining))
-        kind = "training" if isinstance(form, (JointCall, Program)) else "inference"
+        last = form.lowered if isinstance(form, Program) else form
+        kind = "training" if isinstance(last, JointCall) else "inference"
         raise ValueError(f"this {kind} call does not pass through stage {until!r}; it went through {', '.join(passed)}")
 
     def resume(self) -> CompiledCallable:
