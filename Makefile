@@ -3,16 +3,18 @@
 # Any Python 3.11 or newer will do; `make PYTHON=/path/to/python3.13 demo` picks one.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-VENV := .venv
+# `make test TORCH=2.11.0` tests with another release of torch, in an environment of its own (several GB).
+LOCKED := $(shell sed -n 's/^torch==//p' requirements.lock)
+TORCH ?= $(LOCKED)
+VENV := .venv$(if $(filter-out $(LOCKED),$(TORCH)),-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-TORCH := 2.13.0
 N ?= 2000
 JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check fuzz sweep-ops bench goldens schema wheel lock clean
+.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops parity bench goldens corpus schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -20,7 +22,9 @@ help: ## this list
 $(READY): requirements.lock pyproject.toml hatch_build.py $(FRONT)
 	@test -n "$(PYTHON)" || { echo "aotviz needs Python 3.11 or newer on PATH, or: make PYTHON=/path/to/python"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(if $(filter-out $(LOCKED),$(TORCH)),$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH))
+	@sed -E '$(if $(filter-out $(LOCKED),$(TORCH)),/^(torch|triton|setuptools)==/d)' requirements.lock > $(VENV)/lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
@@ -44,14 +48,23 @@ check: $(READY) ## lint, types, walls, and that our text is ours
 fuzz: $(READY) ## N random aliasing and mutation programs against eager and torch (make fuzz N=2000)
 	$(BIN)/python -m tests.oracle.fuzz --n $(N) $(ARGS)
 
+fuzz-logs: $(READY) ## N real logs of torch, broken at random, through the reader (make fuzz-logs N=10000)
+	$(BIN)/python -m tests.torch_trace.fuzz --n $(N) $(ARGS)
+
 sweep-ops: $(READY) ## every float32 sample of torch's operator database; go on with it by running it again
 	$(BIN)/python -m tests.oracle.sweep_ops --out sweep-ops.jsonl $(ARGS)
+
+parity: $(READY) ## torch's test databases, ours against torch's own and eager; writes docs/parity.md
+	$(BIN)/python -m tests.parity $(ARGS)
 
 bench: $(READY) ## overhead per call, compile time by stage, cost of recording, as ratios to torch's own
 	$(BIN)/python -m benchmarks $(ARGS)
 
 goldens: $(READY) ## write the golden files anew; look at the diff before committing
 	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
+
+corpus: $(READY) ## the logs of torch that tests read, from programs run anew
+	$(BIN)/python -m tests.corpus.make $(ARGS)
 
 schema: $(READY) ## TypeScript types of the wire format, from Python
 	$(BIN)/python extensions/core/generate_types.py

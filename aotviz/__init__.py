@@ -17,8 +17,18 @@ _HOMES = {
     "aot_function": "aotviz.api",
     "aot_module": "aotviz.api",
     "aot_module_simplified": "aotviz.api",
+    "aot_export_module": "aotviz.export",
+    "aot_export_joint_simple": "aotviz.export",
+    "aot_export_joint_with_descriptors": "aotviz.export",
+    "aot_compile_joint_with_descriptors": "aotviz.export",
+    "Refused": "aotviz.ir.refusals",
     "record": "aotviz.sessions",
+    "saved_hook_context": "aotviz.tracing.hooks",
+    "verify": "aotviz.comparing.verifying",
+    "bisect": "aotviz.comparing.bisecting",
+    "watch": "aotviz.watching",
     "load": "aotviz.recorder.recording",
+    "read_trace": "aotviz.recorder.torch_trace.reading",
     "Recording": "aotviz.recorder.recording",
     "RecordingError": "aotviz.recorder.recording",
 }
@@ -29,6 +39,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'aotviz' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """For `%load_ext aotviz`: the magic `%%aotviz watch`."""
+    import_module("aotviz.magics").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    import_module("aotviz.magics").unload(shell)
 
 
 def __dir__() -> list[str]:

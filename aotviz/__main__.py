@@ -1,8 +1,8 @@
 """The command line: `python -m aotviz`, or `aotviz` where it is installed.
 
-`demo` compiles a GPT-2 training step and shows every stage; it is the only command that needs torch. `show` prints a
-recording and `report` makes a page of one, on any machine. A wrong argument or an unreadable file is answered in one
-line, with exit status 2; 1 means that the command ran and found something wrong.
+Each command is one line of COMMANDS. `demo` and `verify` compile, and so need torch; the others read recordings, on any
+machine. A wrong argument or an unreadable file is answered in one line, with exit status 2; 1 means that the command
+ran and found something wrong.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotviz import __version__
-from aotviz.recorder.recording import RecordingError, load
+from aotviz.recorder.recording import Recording, RecordingError, load
+from aotviz.recorder.torch_trace.reading import read_trace
+from aotviz.widgets.server import Viewer
 from aotviz.widgets.static_files import FrontEndMissing
 
+Arguments = argparse.Namespace
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="aotviz", description="Watch AOTAutograd compile a program, stage by stage.")
-    top.add_argument("--version", action="version", version=f"aotviz {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+RECORDING = "a FILE.aotviz, or what TORCH_TRACE wrote: a log file, a folder, or a pattern in quotes"
+MOST_TOLD = 12  # points of an explanation, unless all are asked for
 
-    demo = commands.add_parser("demo", help="a GPT-2 training step through the whole pipeline, compared with eager")
+
+def _demo_arguments(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--layers", type=int, default=2, metavar="N", help="transformer layers (default: 2)")
     demo.add_argument(
         "--backend",
@@ -34,54 +38,150 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("."), metavar="DIR", help="where demo.aotviz and demo.html go (default: here)"
     )
 
-    show = commands.add_parser("show", help="print a recording")
-    show.add_argument("file", type=Path, metavar="FILE.aotviz")
 
-    report = commands.add_parser("report", help="make one self-contained HTML page of a recording")
-    report.add_argument("file", type=Path, metavar="FILE.aotviz")
-    report.add_argument("-o", "--out", type=Path, metavar="OUT.html", help="default: FILE.html beside it")
-    return top
+def _show_arguments(show: argparse.ArgumentParser) -> None:
+    show.add_argument("path", metavar="PATH", help=RECORDING)
 
 
-def show(file: Path) -> int:
-    print(load(file))
-    return 0
+def _report_arguments(report: argparse.ArgumentParser) -> None:
+    report.add_argument("path", metavar="PATH", help=RECORDING)
+    report.add_argument("-o", "--out", type=Path, metavar="OUT.html", help="default: PATH with the suffix .html")
+    report.add_argument("--force", action="store_true", help="write OUT.html even if it exists")
 
 
-def report(file: Path, out: Path | None) -> int:
-    target = out or file.with_suffix(".html")
-    if target.resolve() == file.resolve():
-        raise RecordingError(f"{target} is the recording itself: give the page another name with -o")
-    load(file).to_html(target)
-    print(f"wrote {target}")
-    return 0
+def _explain_arguments(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("path", metavar="PATH", help=RECORDING)
+    explain.add_argument("-c", "--compilation", metavar="ID", help='all about one compilation, e.g. "0/3"')
+    explain.add_argument("--earlier", metavar="PATH", help="logs of an earlier run, to say why caches missed since")
+    explain.add_argument("--all", action="store_true", help=f"more than the first {MOST_TOLD} points")
 
 
-def demo(layers: int, backend: str | None, out: Path) -> int:
+def _open_arguments(opened: argparse.ArgumentParser) -> None:
+    opened.add_argument("path", metavar="PATH", help=RECORDING)
+    opened.add_argument("--port", type=int, default=0, help="of the loopback interface (default: any that is free)")
+    opened.add_argument("--no-browser", action="store_true", help="print the address only")
+
+
+def _verify_arguments(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("program", metavar="MODULE:FUNCTION", help="a function or nn.Module; MODULE may be a file")
+    verify.add_argument(
+        "--inputs",
+        metavar="NAME",
+        help="a function in MODULE that returns the arguments: a tuple, or a dict of keyword arguments (default: "
+        "FUNCTION_inputs; without one, the program is called without arguments)",
+    )
+    verify.add_argument("--backend", choices=("inductor", "eager"), default="eager", help="what runs the graphs")
+
+
+def _demo(chosen: Arguments) -> int:
     try:
-        from aotviz import demo as demonstration  # torch, which no other command needs
+        from aotviz import demo as demonstration  # torch, which reading commands do without
     except ImportError as error:
-        print(f"aotviz demo: {error}. It needs torch and transformers: pip install 'aotviz[demo]'", file=sys.stderr)
-        return 2
+        raise CommandError(f"{error}. It needs torch and transformers: pip install 'aotviz[demo]'") from error
     try:
-        return demonstration.run(layers, backend, out)
+        return demonstration.run(chosen.layers, chosen.backend, chosen.out)
     except demonstration.DemoError as error:
-        print(f"aotviz demo: {error}", file=sys.stderr)
-        return 2
+        raise CommandError(str(error)) from error
+
+
+def _show(chosen: Arguments) -> int:
+    print(_read(chosen.path))
+    return 0
+
+
+def _report(chosen: Arguments) -> int:
+    source = Path(chosen.path)
+    target = chosen.out or source.resolve().with_suffix(".html")
+    if target.resolve() == source.resolve():
+        raise RecordingError(f"{target} is the recording itself: give the page another name with -o")
+    if target.exists() and not chosen.force:
+        raise CommandError(f"{target} exists: give the page another name with -o, or --force to write over it")
+    _read(chosen.path).to_html(target)
+    print(f"wrote {target if chosen.out else target.name if target.parent == Path.cwd() else target}")
+    return 0
+
+
+def _open(chosen: Arguments) -> int:
+    viewer = Viewer(_read(chosen.path), chosen.port)
+    print(f"{chosen.path} is at {viewer.url}\nCtrl-C ends this.", flush=True)
+    if not chosen.no_browser:
+        webbrowser.open(viewer.url)
+    try:
+        viewer.serve()
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _explain(chosen: Arguments) -> int:
+    recording = _read(chosen.path)
+    earlier = _read(chosen.earlier) if chosen.earlier else None
+    try:
+        told = recording.explain(chosen.compilation, earlier=earlier)
+    except LookupError as error:
+        raise CommandError(str(error)) from error
+    shown = told if chosen.all else told.first(MOST_TOLD)
+    print(shown)
+    if len(told.points) > len(shown.points):
+        print(f"\n({len(told.points) - len(shown.points)} more: --all)")
+    return 0
+
+
+def _read(path: str) -> Recording:
+    """A saved recording, or the logs at a path or pattern."""
+    return load(path) if path.endswith(".aotviz") else read_trace(path)
+
+
+def _verify(chosen: Arguments) -> int:
+    from aotviz.comparing import command  # torch, which reading commands do without
+
+    try:
+        return command.run(chosen.program, chosen.inputs, chosen.backend)
+    except command.NoProgram as error:
+        raise CommandError(str(error)) from error
+
+
+class CommandError(Exception):
+    """Told in one line, with exit status 2."""
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    help: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[Arguments], int]
+
+
+COMMANDS = (
+    Command("demo", "a GPT-2 training step through the whole pipeline, compared with eager", _demo_arguments, _demo),
+    Command("show", "print a recording", _show_arguments, _show),
+    Command("report", "make one self-contained HTML page of a recording", _report_arguments, _report),
+    Command("open", "show a recording in the browser of this machine", _open_arguments, _open),
+    Command("explain", "say why it recompiled, broke graphs or missed the cache", _explain_arguments, _explain),
+    Command("verify", "compare a call with eager and with torch's own AOTAutograd", _verify_arguments, _verify),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="aotviz", description="Watch AOTAutograd compile a program, stage by stage.")
+    top.add_argument("--version", action="version", version=f"aotviz {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        made = commands.add_parser(command.name, help=command.help)
+        command.arguments(made)
+        made.set_defaults(run=command.run)
+    return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser().parse_args(arguments)
     try:
-        if chosen.command == "demo":
-            return demo(chosen.layers, chosen.backend, chosen.out)
-        if chosen.command == "show":
-            return show(chosen.file)
-        return report(chosen.file, chosen.out)
+        return int(chosen.run(chosen))
     except BrokenPipeError:  # `aotviz show FILE | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (RecordingError, FrontEndMissing, OSError) as error:
+    except (CommandError, RecordingError, FrontEndMissing, OSError) as error:
         print(f"aotviz {chosen.command}: {error}", file=sys.stderr)
         return 2
 

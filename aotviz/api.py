@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from aotviz import pipeline
+from aotviz import captured, dynamo_guards, pipeline, sessions, strays
 from aotviz.ir.forms import Program, Request
 from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
+from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
-from aotviz.torch_private import versions
+from aotviz.torch_private import pytree, runtime, versions
+from aotviz.torch_private.fakes import asks_for_values
+from aotviz.torch_private.open_trace import is_library
 from aotviz.torch_private.partitioners import default_partition
 
 versions.check()
@@ -28,11 +32,34 @@ compiling = threading.RLock()  # a trace changes modes of the process and swaps 
 
 
 def compile_program(request: Request, watching: Session) -> Program:
-    """Send a request down the pipeline, its late work under the same observer."""
-    with compiling:
-        program: Program = pipeline.compile_request(request, watching.observer())
+    """Send a request down the pipeline, its late work under the same observer.
+
+    Raises:
+        NotImplementedError: the function uses a tensor that is no input; the message names it.
+    """
+    with compiling, sessions.tracing():
+        try:
+            with captured.attributes_kept(request.root, request.name):
+                program: Program = pipeline.compile_request(request, watching.observer())
+        except Exception as error:
+            named = strays.explained(error, request.fn)
+            if named is not None:
+                raise named from error
+            if asks_for_values(error):
+                error.add_note(_values_asked_for(error))
+            raise
     watching.programs.append(program)
     return program
+
+
+def _values_asked_for(error: BaseException) -> str:
+    """What to do about a program whose course depends on the values of a tensor."""
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
+    where = f" at {lines[-1].filename}:{lines[-1].lineno} `{lines[-1].line}`" if lines else ""
+    return (
+        f"aotviz: the program asks for the value of a tensor{where}, which no trace knows. Use torch.where, or "
+        'torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
+    )
 
 
 def _options(
@@ -88,7 +115,7 @@ def aot_function(
         dynamic: trace with symbolic sizes.
         enable_log: accepted for torch's sake; recordings serve instead of logs.
         record: keep a recording of each stage.
-        debug: verify every form at every stage boundary.
+        debug: verify every form at every stage boundary, and compare each call's arguments with the traced ones.
 
     Raises:
         NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
@@ -120,9 +147,14 @@ def aot_function(
     @functools.wraps(fn, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if not known:
+            if runtime.transformed():
+                return fn(*args, **kwargs)
             program = compile_program(request_for(fn, args, kwargs, options, root=root), watching)
             known.append(program.function)
-        return known[0](*args, **kwargs)
+        try:
+            return known[0](*args, **kwargs)
+        except InsideTransform:  # a transform sees operators, and the original has them
+            return fn(*args, **kwargs)
 
     return watching.attach(compiled)
 
@@ -213,15 +245,22 @@ def aot_module_simplified(
     watching = watching or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
     program = compile_program(request, watching)
+    dynamo_guards.install(mod, len(request.named), program)
     function, lifted = program.function, request.convention.parameters
 
     def call(*inputs: Any) -> Any:
-        return function([*inputs] if lifted is None else [*lifted(), *inputs])
+        return boxed([*inputs])
 
     def boxed(inputs: list[Any]) -> Any:
+        own = 0
         if lifted is not None:
-            inputs[:0] = lifted()
-        return function(inputs)
+            parameters = lifted()
+            own = len(parameters)
+            inputs[:0] = parameters
+        try:
+            return function(inputs)
+        except InsideTransform:  # raised before anything is taken from the list
+            return pytree.tree_flatten(mod(*inputs[own:]))[0]
 
     result = watching.attach(call)
     result.boxed = boxed

@@ -10,9 +10,10 @@ What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, 
 In a checkout that is not installed, import this module once and the two names are known to torch.
 
 Note [Aliasing is not guarded]
-Dynamo's guards say which arguments are one tensor, and nothing of how others overlap in memory. A program that was
-compiled for overlapping arguments looks for itself; a call whose arguments lie otherwise is run by Dynamo's graph,
-operator by operator: slower, and right.
+Dynamo's guards say which arguments are one tensor, and nothing of how others share memory. A program that was compiled
+for overlapping arguments looks for itself where they lie, and one that writes to an argument is entered only when no
+other shares its memory (`dynamo_guards.py`). A call whose arguments lie otherwise is run by Dynamo's graph, operator by
+operator: slower, and right. So is one inside a transform of torch.func, or forward-mode differentiation.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from aotviz import dynamo_guards
 from aotviz.api import compile_program
 from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
@@ -29,7 +31,7 @@ from aotviz.recorder.store import Store
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import dynamo, inductor, runtime
+from aotviz.torch_private import autograd_functions, dynamo, inductor, runtime
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first two
     "record",
@@ -84,36 +86,32 @@ def _compile(
     gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], original: Any
 ) -> Callable[..., Any]:
     name = dynamo.frame_name(original)
+    dynamo.count_compilation("total")
     session = Session(False, name, ours.pop("on_stage", None))
     if ours.pop("record", True):
         session.store = _recent
     options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
-    request = graph_request(gm, tuple(example_inputs), options, name)
+    request = graph_request(autograd_functions.connected(gm), tuple(example_inputs), options, name)
     if dynamo.starts_in_module(original) and request.input_names is not None:
         request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
     with lowering.around():
         program = compile_program(request, session)
+    dynamo_guards.install(original, len(request.named), program)
+    dynamo.count_compilation("ok")
     function, lifted = program.function, request.convention.parameters
-    if lifted is not None:
+    read = lifted or tuple
+    apart = dynamo_guards.separation(program, len(request.named))
 
-        def with_lifted(*inputs: Any) -> Any:
-            return function([*lifted(), *inputs])
-
-        return runtime.skipped(with_lifted)
-    if not program.lowered.rewrites:
-
-        def compiled(*inputs: Any) -> Any:
-            return function([*inputs])
-
-        return runtime.skipped(compiled)
+    def compiled(*inputs: Any) -> Any:
+        try:
+            return function([*read(), *inputs])
+        except CallDiffers:
+            return original(*inputs)  # see Note [Aliasing is not guarded]
 
     def checked(*inputs: Any) -> Any:
-        try:
-            return function([*inputs])
-        except CallDiffers:  # see Note [Aliasing is not guarded]
-            return original(*inputs)
+        return compiled(*inputs) if apart is None or apart(inputs) else original(*inputs)
 
-    return runtime.skipped(checked)
+    return runtime.skipped(compiled if apart is None else checked)
 
 
 def _sorted(options: Mapping[str, Any], theirs: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,13 +7,17 @@ that way, so it is refused by its name.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from aotviz.torch_private.attributes import Attributes
 
 
 class Captured(torch.nn.Module):
@@ -74,11 +78,32 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, fn.__globals__[name]
 
 
-def tensors(root: torch.nn.Module) -> Sequence[torch.Tensor]:
-    """A module's parameters, then its buffers, each once, as they are now."""
-    return [*root.parameters(), *root.buffers()]
+@contextlib.contextmanager
+def attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
+    """See what tracing assigns to attributes of modules, which a compiled call will not do again.
 
-
-def training(root: torch.nn.Module) -> tuple[bool, ...]:
-    """Of each module whether it is in training mode: what dropout or batch norm do depends on it."""
-    return tuple(module.training for module in root.modules())
+    Raises:
+        NotImplementedError: a tensor is assigned; somebody would read it later.
+    """
+    if root is None:
+        yield
+        return
+    held = Attributes(root, "" if isinstance(root, Captured) else "self")
+    try:
+        yield
+    finally:
+        changes = held.changes()
+        assigned = [change.path for change in changes if change.is_tensor]
+        if assigned or held.mirrors:
+            held.restore()
+    if assigned:
+        raise NotImplementedError(
+            f"{name} assigns a tensor to {' and '.join(assigned)} while it runs, which a compiled call would not do. "
+            "Return it, or register a buffer and write into that (self.state.copy_(...))"
+        )
+    for change in changes:
+        warnings.warn(
+            f"{name} changes {change.path} from {change.before!r} to {change.now!r} while it runs; a compiled call "
+            "does so only when it is compiled, and not in later calls",
+            stacklevel=6,
+        )

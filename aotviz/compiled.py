@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ import torch
 from aotviz import captured
 from aotviz.api import compile_program, compiling
 from aotviz.guards import Call, DynamicGuard, StaticGuard
+from aotviz.ir.forms import Reason
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.requests import request_for
 from aotviz.sessions import CompiledCallable, Session
-from aotviz.torch_private import runtime
+from aotviz.torch_private import attributes, runtime
 from aotviz.torch_private.fakes import SymbolGuards
+from aotviz.torch_private.subclasses import has_ragged_sizes
 
 MANY_PROGRAMS = 64
 
@@ -58,7 +61,7 @@ def compile(
         options: settings of Inductor's config.
         donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
         record: keep a recording; without it `.recording` raises.
-        debug: verify every form at every stage boundary.
+        debug: verify every form at every stage boundary, and compare each call's arguments with the traced ones.
         on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends.
 
     Raises:
@@ -90,9 +93,15 @@ def compile(
     }
     watching = Session(record, _name(fn), on_stage)
     programs = _Programs(fn, lowering, overrides, dynamic, watching)
-    if isinstance(fn, torch.nn.Module):
-        return CompiledModule(fn, CompiledCallable(programs, watching))
-    return functools.update_wrapper(CompiledCallable(programs, watching), fn, updated=())
+    settings = {"backend": backend, "options": options, "dynamic": dynamic, "record": record, "on_stage": on_stage}
+    made = CompiledCallable(programs, watching, (_again, (fn, {**overrides, **settings})))
+    return (
+        CompiledModule(fn, made) if isinstance(fn, torch.nn.Module) else functools.update_wrapper(made, fn, updated=())
+    )
+
+
+def _again(fn: Any, settings: dict[str, Any]) -> Any:
+    return compile(fn, **settings)
 
 
 class CompiledModule(torch.nn.Module):
@@ -104,7 +113,13 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["compiled"] = compiled
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.original(*args, **kwargs)  # whoever compiles the caller compiles this with it
         return self.compiled(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        """A copy, or what a file holds, is the original and the options: it is compiled anew."""
+        return self.compiled.__reduce__()
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -131,6 +146,15 @@ class CompiledModule(torch.nn.Module):
         return self.recording._repr_mimebundle_(**kwargs)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A program, and which calls it is good for."""
+
+    guard: StaticGuard | DynamicGuard
+    function: Callable[..., Any]
+    names: tuple[str, ...]  # one per flat input, as the user knows it
+
+
 class _Programs:
     """The programs of one function, and which of them a call gets."""
 
@@ -139,13 +163,14 @@ class _Programs:
     ) -> None:
         self.fn, self.lowering, self.overrides = fn, lowering, overrides
         self.dynamic, self.watching = dynamic, watching
+        self.__wrapped__ = fn
         self.root = captured.root_of(fn)
-        self.known: list[tuple[StaticGuard | DynamicGuard, Callable[..., Any]]] = []
-        self._parameters: Callable[[], list[Any]] | None = None
+        self.state = None if self.root is None else attributes.State(self.root)
+        self.known: list[_Known] = []  # the newest first
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if runtime.transforms_active():
-            runtime.refuse_transforms(self.watching.name)
+        if runtime.transformed():  # a transform sees operators, and the original has them
+            return self.fn(*args, **kwargs)
         function = self._find(self._call(args, kwargs))
         if function is None:
             with compiling:  # another thread may have compiled it meanwhile
@@ -154,21 +179,21 @@ class _Programs:
         return function(*args, **kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        root = self.root
-        lifted, training = ((), ()) if root is None else (captured.tensors(root), captured.training(root))
-        return Call.of(lifted, args, kwargs, training)
+        lifted, held = ((), ()) if self.state is None else self.state.read()
+        return Call.of(lifted, args, kwargs, held)
 
     def _find(self, call: Call) -> Callable[..., Any] | None:
-        for guard, function in self.known:
-            if guard.holds(call):
-                return function
+        for known in self.known:
+            if known.guard.holds(call):
+                return known.function
         return None
 
     def _compile(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         dynamic = self._is_dynamic(call)
         captured.refuse_tensors(self.fn)
         options = self.lowering.options(**self.overrides, dynamic=dynamic)
-        request = request_for(self.fn, args, kwargs, options, root=self.root)
+        reasons = tuple(Reason(self.watching.name, known.guard.failure(call, known.names)) for known in self.known)
+        request = request_for(self.fn, args, kwargs, options, root=self.root, evidence=reasons)
         signature, kind = call.signature(), call.kind()
         with self.lowering.around():
             program = compile_program(request, self.watching)
@@ -176,21 +201,24 @@ class _Programs:
         if dynamic:
             lowered = program.lowered
             guard = DynamicGuard(kind, SymbolGuards(lowered.fake_mode, lowered.args))
-        self.known.insert(0, (guard, program.function))
+        names = tuple(descriptor.name for descriptor in program.lowered.descriptors)
+        self.known.insert(0, _Known(guard, program.function, names))
         if len(self.known) == MANY_PROGRAMS:
             warnings.warn(
                 f"{self.watching.name} has been compiled {MANY_PROGRAMS} times; the last time because "
-                f"{self.known[1][0].failure(call, [d.name for d in program.lowered.descriptors])}",
+                f"{reasons[0].text}. See recording.recompiles()",
                 stacklevel=4,
             )
         return program.function
 
     def _is_dynamic(self, call: Call) -> bool:
         """Symbolic sizes where they were asked for, or where only sizes keep the known programs from fitting."""
+        if any(map(has_ragged_sizes, call.flat)):
+            return True
         if self.dynamic is not None:
             return self.dynamic
-        kind = call.kind()
-        return any(isinstance(guard, StaticGuard) and guard.signature[0] == kind for guard, _ in self.known)
+        kind, guards = call.kind(), [known.guard for known in self.known]
+        return any(isinstance(guard, StaticGuard) and guard.signature[0] == kind for guard in guards)
 
 
 def _name(fn: Any) -> str:

@@ -2,32 +2,36 @@
 
 A program holds for calls like the one that it was traced with. What must be alike is its signature: the structure
 of the arguments, the layout, dtype and device of each tensor, whether it requires grad, which arguments are one
-tensor or share memory, each plain value, and the modes that tracing took note of (grad, autocast, inference). A
-program compiled with dynamic shapes replaces the layouts by the guards that its symbols gathered.
+tensor or share memory, each plain value, what modules hold besides tensors, and the modes that tracing took note of
+(grad, autocast, inference, deterministic algorithms). A program compiled with dynamic shapes replaces the layouts by
+the guards that its symbols gathered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from aotviz.torch_private import context, pytree
+from aotviz.torch_private import attributes, context, pytree, saved_hooks, script_objects, subclasses
 from aotviz.torch_private.fakes import SymbolGuards
 
 Signature = tuple[Any, ...]
 
+KIND_FACTS = ("type", "dtype", "device", "requires_grad", "is_leaf", "layout", "ndim")  # what `_kind` gives of a tensor
+SHAPE_FACTS = ("shape", "stride", "storage_offset")  # what `_shape` does
+
 
 @dataclass(frozen=True)
 class Call:
-    """One call, flat. `lifted` counts the parameters and buffers in front, `training` says of each module its mode."""
+    """One call, flat. `lifted` counts the parameters and buffers in front, `modules` says what else these hold."""
 
     flat: Sequence[Any]
     lifted: int
     spec: Any
-    training: tuple[bool, ...] = ()
+    modules: tuple[Any, ...] = ()
 
     @classmethod
     def of(
@@ -35,10 +39,10 @@ class Call:
         lifted: Sequence[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        training: tuple[bool, ...] = (),
+        modules: tuple[Any, ...] = (),
     ) -> Call:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        return cls([*lifted, *leaves], len(lifted), spec, training)
+        return cls([*lifted, *leaves], len(lifted), spec, modules)
 
     def signature(self) -> Signature:
         """Everything that a program with static shapes depends on."""
@@ -47,19 +51,25 @@ class Call:
     def kind(self) -> Signature:
         """Everything but sizes, strides and the values of ints."""
         facts = tuple(map(_kind, self.flat))
-        return (self.spec, facts, _sharing(self.flat[self.lifted :]), self.training, _modes())
+        return (self.spec, facts, _sharing(self.flat[self.lifted :]), self.modules, _modes())
 
     def shapes(self) -> Signature:
         return tuple(map(_shape, self.flat))
 
 
 def _kind(value: Any) -> Any:
+    if subclasses.is_subclass(value):
+        names, inner = subclasses.anatomy(value)
+        parts = tuple(_kind(subclasses.attribute(value, name)) for name in names)
+        return (type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, inner, parts)
     if isinstance(value, torch.Tensor):
         return (type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, value.layout, value.ndim)
     if type(value) is int:
         return int
     if type(value) is float:
         return (float, repr(value))  # -0.0 equals 0.0 and is another number; nan is one, and equals nothing
+    if script_objects.is_object(value):
+        return script_objects.contents(value)
     try:
         hash(value)
     except TypeError:
@@ -68,20 +78,29 @@ def _kind(value: Any) -> Any:
 
 
 def _shape(value: Any) -> Any:
+    if subclasses.is_subclass(value):
+        return (value.shape, value.stride(), *map(_shape, subclasses.parts(value)))
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             return value.shape
-        return (value.shape, value.stride(), value.storage_offset() if value._is_view() else 0)
+        return (value.shape, value.stride(), 0 if value._base is None else value.storage_offset())
     return value if type(value) is int else None
 
 
 def _sharing(values: Sequence[Any]) -> Signature:
-    """For each argument, the first that is the same tensor and the first over the same memory."""
+    """For each argument, the first that is the same tensor and the first over the same memory.
+
+    A subclass has no memory but that of its parts, which count as arguments behind it.
+    """
     objects: dict[int, int] = {}
     memory: dict[int, int] = {}
     pattern: list[Any] = []
-    for index, value in enumerate(values):
+    for index, value in enumerate(_with_parts(values)):
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            continue
+        if subclasses.is_subclass(value):
+            if objects.setdefault(id(value), index) != index:
+                pattern.append((index, objects[id(value)]))
             continue
         address = value.untyped_storage().data_ptr()
         same = objects.setdefault(id(value), index)
@@ -91,8 +110,17 @@ def _sharing(values: Sequence[Any]) -> Signature:
     return tuple(pattern)
 
 
+def _with_parts(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        yield value
+        if subclasses.is_subclass(value):
+            yield from subclasses.parts(value)
+
+
 def _modes() -> Signature:
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), context.autocast_state())
+    hooks = saved_hooks.inlineable()  # graphs become part of the program; others autograd calls at each run
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled())
+    return (*modes, context.autocast_state(), None if hooks is None else tuple(map(id, hooks)))
 
 
 @dataclass
@@ -105,13 +133,13 @@ class StaticGuard:
         return self.signature == call.signature()
 
     def failure(self, call: Call, names: Sequence[str]) -> str:
-        """In words, the first difference between the call that was compiled and this one."""
+        """In words, the first difference between the call that was compiled and this one (explain/ reads them)."""
         kind, shapes = call.kind(), call.shapes()
         if self.signature[0] != kind:
             return _kind_difference(self.signature[0], kind, names)
         for name, before, now in zip(names, self.signature[1], shapes, strict=False):
             if before != now:
-                return f"{name} changed from {_spoken(before)} to {_spoken(now)}"
+                return _difference(name, before, now, SHAPE_FACTS)
         return "nothing that is guarded"
 
 
@@ -137,15 +165,29 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
         return "the structure of the arguments changed"
     for name, was, value in zip(names, before[1], now[1], strict=False):
         if was != value:
-            return f"{name} changed from {_spoken(was)} to {_spoken(value)}"
+            return _difference(name, was, value, KIND_FACTS)
     if before[2] != now[2]:
         return "other arguments are the same tensor or share memory"
     if before[3] != now[3]:
-        return "a module changed between train() and eval()"
-    return "grad mode, inference mode or autocast changed"
+        return attributes.difference(before[3], now[3])
+    return "grad mode, inference mode, autocast, determinism or the saved-tensor hooks changed"
+
+
+def _difference(name: str, before: Any, now: Any, facts: Sequence[str]) -> str:
+    """ "x.dtype changed from float32 to float64": of two tensors, the first fact in which they differ."""
+    if all(isinstance(fact, tuple) and len(fact) == len(facts) for fact in (before, now)):
+        for fact, was, value in zip(facts, before, now, strict=True):
+            if was != value:
+                return f"{name}.{fact} changed from {_spoken(was)} to {_spoken(value)}"
+    return f"{name} changed from {_spoken(before)} to {_spoken(now)}"
 
 
 def _spoken(fact: Any) -> str:
-    if isinstance(fact, tuple):
-        return "(" + ", ".join(str(part).removeprefix("torch.") for part in fact) + ")"
-    return str(fact)
+    """A fact of `_kind` or `_shape` as the user would write the value."""
+    if isinstance(fact, torch.Size):
+        return str(tuple(fact))
+    if isinstance(fact, tuple) and fact and isinstance(fact[0], type):
+        if issubclass(fact[0], torch.Tensor):
+            return "a tensor"
+        return str(fact[1]) if fact[0] is float else repr(fact[1]) if fact[1] is None or len(fact) == 2 else str(fact)
+    return fact.__name__ if isinstance(fact, type) else str(fact).removeprefix("torch.")

@@ -8,6 +8,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Export:
+    """What an export is asked for. `kind` is "module" or "simple"; `loss` counts the flat outputs."""
+
+    kind: str = "module"
+    joint: bool = False
+    loss: int | None = None
+
+
+@dataclass(frozen=True)
 class Options:
     """How to compile. Stages read these and no global configuration.
 
@@ -28,7 +37,8 @@ class Options:
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
     donate_buffers: bool = True
     graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
-    debug: bool = False  # verify every form at every boundary
+    export: Export = Export()  # read by the stages of an export alone
+    debug: bool = False  # verify every form at every boundary, and every call's arguments
     backend: str = "custom"  # the name that a person knows the compilers by
 
     def as_text(self) -> dict[str, str]:

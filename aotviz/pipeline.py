@@ -16,7 +16,10 @@ from aotviz.ir import verify
 from aotviz.ir.forms import Form, LoweredSplit, Program, TracedCall
 from aotviz.stages import (
     dedupe,
+    differentiate,
     donate,
+    export_graph,
+    export_rules,
     flatten,
     functionalize,
     joint,
@@ -24,6 +27,9 @@ from aotviz.stages import (
     lower,
     metadata,
     partition,
+    regions,
+    saved_hooks,
+    subclasses,
     synthetic_bases,
     trace,
 )
@@ -44,9 +50,12 @@ PREPARE = (
 TRAINING = (
     *PREPARE,
     Stage("joint", joint.run),  # TracedCall -> JointCall
+    Stage("subclasses", subclasses.run),  # JointCall  -> JointCall
     Stage("functionalize", functionalize.run),  # JointCall  -> JointCall
     Stage("trace", trace.run),  # JointCall  -> JointGraph
+    Stage("regions", regions.run),  # JointGraph -> JointGraph
     Stage("partition", partition.run),  # JointGraph -> Split
+    Stage("saved hooks", saved_hooks.run),  # Split      -> Split
     Stage("donated buffers", donate.run),  # Split      -> Split
     Stage("lower", lower.run),  # Split      -> LoweredSplit
     Stage("link", link.run),  # LoweredSplit -> Program
@@ -54,13 +63,25 @@ TRAINING = (
 INFERENCE = (
     *PREPARE,
     Stage("graph", joint.close),  # TracedCall -> GraphCall
+    Stage("subclasses", subclasses.run),  # GraphCall  -> GraphCall
     Stage("functionalize", functionalize.run),  # GraphCall  -> GraphCall
     Stage("trace", trace.run),  # GraphCall  -> GraphCall
     Stage("lower", lower.run),  # GraphCall  -> LoweredGraph
     Stage("link", link.run),  # LoweredGraph -> Program
 )
+RULES = Stage("export rules", export_rules.run)  # TracedCall -> TracedCall
+EXPORT = (
+    *PREPARE,
+    RULES,
+    Stage("export graph", export_graph.run),  # TracedCall -> ExportCall
+    Stage("trace", trace.run),  # ExportCall -> ExportCall
+    Stage("signature", export_graph.sign),  # ExportCall -> Exported
+)
 BACKWARD = (
     Stage("lower backward", lower.run_backward),  # BackwardRequest -> LoweredBackward, when it is first needed
+)
+GRADIENT = (
+    Stage("differentiate", differentiate.run),  # GradientRequest -> TracedCall, when create_graph=True asks for it
 )
 
 
@@ -72,6 +93,10 @@ class Observer(Protocol):
     def failed(self, stage: str, argument: Form, error: BaseException) -> None: ...
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
+        ...
+
+    def further(self) -> Observer:
+        """The observer for another compilation that this one led to."""
         ...
 
 
@@ -88,6 +113,9 @@ class Silent:
         """Nothing to do."""
 
     def late(self) -> Silent:
+        return self
+
+    def further(self) -> Silent:
         return self
 
 
@@ -111,6 +139,9 @@ class Several:
 
     def late(self) -> Several:
         return Several(observer.late() for observer in self.observers)
+
+    def further(self) -> Several:
+        return Several(observer.further() for observer in self.observers)
 
 
 def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
@@ -142,10 +173,22 @@ def compile_request(request: Form, observer: Observer) -> Program:
     return resume(run(PREPARE, request, observer), observer)
 
 
+def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    """The stages after PREPARE, parted behind the one that finishes the graph: an export stops there."""
+    tail = tail_for(call)
+    end = next(i for i, stage in enumerate(tail) if stage.run is trace.run) + 1
+    return tail[:end], tail[end:]
+
+
 def resume(call: TracedCall, observer: Observer) -> Program:
     """Go on from PREPARE's result to a Program, its late work under the same observer."""
     program: Program = run(tail_for(call), call, observer)
     return settle(program, observer)
+
+
+def compile_gradient(request: Form, observer: Observer) -> Program:
+    """A GradientRequest to a Program that computes the gradients, and that can be differentiated like any other."""
+    return resume(run(GRADIENT, request, observer), observer)
 
 
 def settle(program: Program, observer: Observer) -> Program:
@@ -157,6 +200,7 @@ def settle(program: Program, observer: Observer) -> Program:
     if isinstance(lowered, LoweredSplit):
         late = observer.late()
         lowered.backward.compile = lambda request: run(BACKWARD, request, late)
+        lowered.with_history.compile = lambda request: compile_gradient(request, observer.further())
         if any(saved.is_symbol for saved in lowered.saved):
             lowered.backward(False)
     return program

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir.forms import Convention, Request
+from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.options import Options
-from aotviz.torch_private import operators, pytree
+from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
 
 
 def request_for(
@@ -30,13 +30,18 @@ def request_for(
     is_graph: bool = False,
     input_names: tuple[str, ...] | None = None,
     static_inputs: tuple[int, ...] | None = None,
+    evidence: tuple[Reason, ...] = (),
 ) -> Request:
-    """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs."""
+    """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs.
+
+    `evidence` says why programs that exist already do not do, one reason a program.
+    """
     named: list[tuple[str, str, Any]] = []
     parameters = None
     if root is not None:
         named += [("parameter", name, p) for name, p in root.named_parameters()]
         named += [("buffer", name, b) for name, b in root.named_buffers()]
+        named += [("object", name, value) for name, value in script_objects.attributes(root)]
         parameters = reader(root, [name for _, name, _ in named])
     spec = None if boxed else pytree.tree_flatten((args, dict(kwargs)))[1]
     return Request(
@@ -51,6 +56,7 @@ def request_for(
         input_names=input_names,
         is_graph=is_graph,
         static_inputs=static_inputs,
+        evidence=evidence,
     )
 
 
@@ -75,7 +81,12 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
             parameters = reader(module, [path for _, path, _ in named])
     is_graph = isinstance(module, fx.GraphModule)
     flat = [*(tensor for *_, tensor in named), *args]
-    static = tuple(i for i, value in enumerate(flat) if operators.is_static_input(value))
+    static = {i for i, value in enumerate(flat) if i < len(named) or operators.is_static_input(value)}
+    if is_graph:
+        marked = map(dynamo.is_static, module.graph.find_nodes(op="placeholder"))
+        static |= {len(named) + i for i, holds in enumerate(marked) if holds}
+    if named:
+        context.tell_parameters([tensor for *_, tensor in named])
     return Request(
         options=options,
         fn=module,
@@ -87,7 +98,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         name=name or "compiled",
         input_names=_names(module, len(args)) if is_graph else None,
         is_graph=is_graph and not named,
-        static_inputs=static,
+        static_inputs=tuple(sorted(static)),
     )
 
 

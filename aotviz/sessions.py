@@ -1,7 +1,8 @@
 """Which recording a compilation goes to.
 
 Each compiled function has a recording of its own; a `record()` block collects those of everything compiled inside
-it as well. A session is one compiled function's share of this.
+it as well, and a watch (watching.py) those of everything compiled in any thread while it is on. A session is one
+compiled function's share of this.
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
 
 _blocks = threading.local()
+_lock = threading.Lock()
+_watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads; replaced, never edited
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """While a program is compiled in this thread, a compiled function that it calls is traced as the original."""
+    before = getattr(_blocks, "tracing", False)
+    _blocks.tracing = True
+    try:
+        yield
+    finally:
+        _blocks.tracing = before
 
 
 class Progress:
@@ -42,6 +56,9 @@ class Progress:
     def late(self) -> Progress:
         return self
 
+    def further(self) -> Progress:
+        return self
+
 
 class Session:
     """One compiled function's recording and programs."""
@@ -53,8 +70,8 @@ class Session:
         self.programs: list[Program] = []
 
     def observer(self) -> Observer:
-        """Tells the function's own recording and those of the open `record()` blocks."""
-        stores = [store for store in (self.store, *getattr(_blocks, "open", [])) if store is not None]
+        """Tells the function's own recording, those of the open `record()` blocks, and those of the watches."""
+        stores = [store for store in (self.store, *getattr(_blocks, "open", []), *_watched) if store is not None]
         observers: list[Observer] = [Recorder(*stores)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
@@ -70,14 +87,23 @@ class Session:
 class CompiledCallable:
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 
-    def __init__(self, compiled: Callable[..., Any], watching: Session) -> None:
+    def __init__(self, compiled: Callable[..., Any], watching: Session, remake: Any = None) -> None:
         self._compiled = compiled
         self._watching = watching
+        self._remake = remake  # (function, arguments) that make it again
         self.__wrapped__ = getattr(compiled, "__wrapped__", compiled)
         self.__name__ = watching.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or getattr(_blocks, "tracing", False):
+            return self.__wrapped__(*args, **kwargs)  # whoever compiles the caller compiles this with it
         return self._compiled(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        """A copy, or what a file holds, is the original and the options: it is compiled anew."""
+        if self._remake is None:
+            raise TypeError(f"{self.__name__} can't be copied or pickled; compile it again where it is needed")
+        return self._remake
 
     @property
     def recording(self) -> Recording:
@@ -109,6 +135,20 @@ def live(store: Store) -> Recording:
     """A recording that shows what a store holds at the moment it is looked at."""
     producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
     return Recording(store, producer)
+
+
+def watch(store: Store) -> None:
+    """Put whatever is compiled from now on into the store too, in any thread."""
+    global _watched
+    with _lock:
+        _watched = (*_watched, store)
+
+
+def unwatch(store: Store) -> None:
+    """No longer."""
+    global _watched
+    with _lock:
+        _watched = tuple(other for other in _watched if other is not store)
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ def contestant(fn: Callable[..., Any], args: tuple[Any, ...], case: Case) -> Cal
         return fn(*args)
 
     wanted = [a for a in args if a.requires_grad]
-    gradient = torch.ones(SHAPE)
+    gradient = torch.ones_like(args[0], requires_grad=False)
 
     def both() -> object:
         return torch.autograd.grad(fn(*args), wanted, gradient)

@@ -39,4 +39,4 @@ def test_one_file_and_one_line_make_a_stage_that_runs_and_is_recorded(monkeypatc
     rows = compiled.recording[0].stages.set_index("stage")
     assert not rows.loc["count matmuls", "changed"]
     assert rows.loc["count matmuls", "form"] == "JointGraph"
-    assert list(rows.index).index("count matmuls") == list(rows.index).index("trace") + 1
+    assert list(rows.index).index("count matmuls") == list(rows.index).index("partition") - 1

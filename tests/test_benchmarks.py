@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import aotviz
 from benchmarks import __main__ as command
-from benchmarks import calls, compiling, measure, recording, results
+from benchmarks import calls, compiling, measure, recording, results, subclasses, trace_reading, watching
 
 
 def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
@@ -16,6 +17,12 @@ def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
     assert [row.case for row in found.rows] == [case.name for case in calls.CASES]
     assert all(set(row.values) == {"eager", "torch", "ours"} for row in found.rows)
     assert all(row.figure > 0 for row in found.rows)
+
+
+def test_calls_with_subclasses_are_measured_with_and_without_making_them() -> None:
+    found = subclasses.run(rounds=1, repeats=1)
+    assert len(found.rows) == 2 * len(subclasses.CASES)
+    assert all(set(row.values) == {"eager", "torch", "ours", "making"} for row in found.rows)
 
 
 def test_a_stubbed_graph_runs_nothing_and_keeps_its_layout() -> None:
@@ -45,6 +52,31 @@ def test_recording_is_measured_in_time_and_bytes() -> None:
     found = recording.run(rounds=1, layers=1)
     assert {row.case.split(": ")[1] for row in found.rows} == {"time", "bytes a node"}
     assert all(0 < row.figure < 1 for row in found.rows if row.case.endswith("time"))
+
+
+def test_reading_logs_is_measured_beside_tlparse(tmp_path: Path) -> None:
+    found = trace_reading.run(rounds=1, nbytes=1_000_000)
+    assert found.rows[0].values.keys() == {"ours", "tlparse"}
+    assert all(row.figure > 0 for row in found.rows)
+
+
+def test_the_log_that_is_read_is_whole_and_each_copy_has_compilations_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "trace.log"
+    size = trace_reading.write_log(path, 4_000_000)
+    recording = aotviz.read_trace(path, index=False)
+    assert size == path.stat().st_size >= 4_000_000
+    assert recording.data.logs[0].bad == []
+    copies = {int(c.compile_id.split("/")[0]) // trace_reading.FRAMES_A_COPY for c in recording if "!" not in c.id}
+    assert copies == {0, 1}
+    texts = recording.artifacts[recording.artifacts.type == "dynamo_output_graph"].text
+    assert any("corpus/of0/" in text for text in texts)
+    assert any("corpus/of1/" in text for text in texts)
+
+
+def test_a_watch_is_measured_while_compiling_and_calling() -> None:
+    found = watching.run(rounds=1, layers=1, backends=["aot_eager"])
+    assert [row.case for row in found.rows] == ["compiling, aot_eager", f"{watching.CALLS:,} calls"]
+    assert all(set(row.values) == {"plain", "watched"} for row in found.rows)
 
 
 def test_results_are_read_back_and_foreign_files_are_refused(tmp_path: Path) -> None:

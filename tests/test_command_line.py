@@ -78,3 +78,52 @@ def test_an_unknown_command_has_status_2(capsys: pytest.CaptureFixture[str]) -> 
         main(["dmeo"])
     assert stopped.value.code == 2
     assert "dmeo" in capsys.readouterr().err
+
+
+PROGRAM = """
+import torch
+
+def step(x, w):
+    return (x @ w).sin().sum()
+
+def step_inputs():
+    return torch.ones(2, 3), torch.ones(3, requires_grad=True)
+
+def other():
+    return {"x": torch.ones(3), "w": torch.ones(3)}
+
+number = 3
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "a_program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_verify_compares_a_function_of_a_file(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", f"{program}:step"]) == 0
+    printed = capsys.readouterr().out
+    assert "step: right" in printed
+    assert "joint graph and torch's     same" in printed
+    assert main(["verify", f"{program}:step", "--inputs", "other"]) == 0
+    assert "inference graph and torch's  same" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "names no function"), (":stop", "has no 'stop'; there are step"), (":number", "which can't be called")],
+)
+def test_verify_says_what_it_can_not_find(
+    program: Path, name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", f"{program}{name}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_verify_says_which_arguments_are_missing(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", f"{program}:step", "--inputs", "step"]) == 2
+    assert main(["verify", "no_such_module_anywhere:step"]) == 2
+    assert "can't be imported" in capsys.readouterr().err

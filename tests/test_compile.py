@@ -344,3 +344,14 @@ def test_what_a_partial_binds_is_lifted_or_refused_by_name():
     assert net.weight.grad.tolist() == [[1, 1]]
     with pytest.raises(NotImplementedError, match="uses the tensor 'by' without taking it as an argument"):
         compiled(functools.partial(lambda x, by: x * by, by=torch.ones(2)))(torch.ones(2))
+
+
+def test_a_shape_is_returned_as_a_size() -> None:
+    def shaped(x: torch.Tensor) -> object:
+        return x + 1, {"shape": x.shape, "first": x.shape[:1]}
+
+    x = torch.ones(2, 3)
+    for dynamic in (False, True):
+        found = aotviz.compile(shaped, backend="eager", dynamic=dynamic)(x)[1]
+        assert (type(found["shape"]), found["shape"]) == (torch.Size, x.shape)
+        assert (type(found["first"]), found["first"]) == (torch.Size, x.shape[:1])

@@ -128,3 +128,21 @@ def test_what_is_not_a_backend_is_named():
         lowering_named("eager").options(partitioner=default_partition)
     with pytest.raises(ValueError, match="'max_autotun' is no setting of Inductor's"):
         lowering_named("inductor", {"max_autotun": True})
+
+
+def test_a_backward_that_keeps_its_saved_tensors_is_not_taken_from_the_cache_of_one_that_does_not():
+    def f(x, w):
+        return ((x @ w).sin() @ w).cos().sum()
+
+    gradients = []
+    for compiled in (aotviz.compile(f), aotviz.compile(f, donate_buffers=False)):
+        torch.manual_seed(0)
+        x, w = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
+        loss = compiled(x, w)
+        keeps = compiled.program.lowered.donated == ()
+        loss.backward(retain_graph=keeps)
+        if keeps:
+            x.grad = None
+            loss.backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import aotviz
 from tests.oracle import compare
 from tests.oracle.compare import judge
 from tests.oracle.fuzz import worse
@@ -31,3 +33,18 @@ def test_our_modules_equal_eager_wherever_torchs_do(name, simplified):
 def test_a_modules_moving_average_gives_eagers_gradients(simplified):
     verdict = judge(MODULES["moving_average"], compare.aot_module("ours", simplified))
     assert verdict.status in ("equal", "details"), str(verdict)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU"])
+def test_a_recurrent_module_is_compiled_and_keeps_its_weights(kind):
+    torch.manual_seed(0)
+    module, x = getattr(torch.nn, kind)(3, 4), torch.rand(2, 5, 3)
+    compiled = aotviz.compile(module, backend="eager")
+    for _ in range(2):
+        gradients = []
+        for fn in (module, compiled):
+            module.zero_grad()
+            fn(x)[0].sum().backward()
+            gradients.append(module.weight_ih_l0.grad)
+        torch.testing.assert_close(*gradients)
+    assert module._flat_weights[0] is module.weight_ih_l0

@@ -217,31 +217,6 @@ def test_retain_graph_twice_keeps_what_is_donated_otherwise():
         torch.autograd.grad(out, x)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_create_graph_gives_the_first_order_and_refuses_the_second_clearly(count):
-    f = compiled(lambda *xs: sum((x.exp() * x).sum() for x in xs))
-    xs = [leaf(2) for _ in range(count)]
-    gradients = torch.autograd.grad(f(*xs), xs, create_graph=True)
-    for gradient in gradients:
-        assert torch.allclose(gradient, torch.full((2,), 2 * torch.e))
-    with pytest.raises(RuntimeError, match="the backward of an aotviz program can't be differentiated a second time"):
-        torch.autograd.grad(gradients[0].sum(), xs, allow_unused=True)
-    with pytest.raises(RuntimeError, match="do without create_graph=True"):
-        torch.autograd.grad(f(*xs), xs, create_graph=True)[0].sum().backward()
-
-
-@pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("warm", [False, True])
-def test_a_functorch_transform_is_refused_clearly(gradients, warm):
-    f = compiled(lambda x: x.sin().sum())
-    if warm:
-        f(torch.ones(2, requires_grad=gradients))
-    with pytest.raises(RuntimeError, match=r"lambda.* is compiled and is called inside a torch.func transform .*apply"):
-        torch.func.vmap(f)(torch.ones(3, 2, requires_grad=gradients))
-    with pytest.raises(RuntimeError, match=r"apply the transform to the original function and compile the result"):
-        torch.func.grad(f)(torch.ones(2, requires_grad=gradients))
-
-
 def test_a_transform_inside_the_function_is_compiled():
     f = compiled(lambda x: torch.func.vmap(lambda row: row.sin().sum())(x))
     x = torch.ones(3, 2)

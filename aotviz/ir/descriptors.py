@@ -7,6 +7,7 @@ list of them, and `str()` of one is the text that tables and views show (SYSTEM.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -57,6 +58,17 @@ class SyntheticBaseInput(InputDescriptor):
 
 
 @dataclass(frozen=True)
+class SubclassPartInput(InputDescriptor):
+    """A part of an input that is a tensor made of tensors, or one of its sizes: `weight.a`, `x.size(1)`."""
+
+    of: InputDescriptor
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.of}{self.path}"
+
+
+@dataclass(frozen=True)
 class PlainOutput(OutputDescriptor):
     """The user's output number `index`, by its path in what the function returned."""
 
@@ -85,6 +97,17 @@ class IntermediateBaseOutput(OutputDescriptor):
 
     def __str__(self) -> str:
         return f"base of {self.of}"
+
+
+@dataclass(frozen=True)
+class SubclassPartOutput(OutputDescriptor):
+    """A part of an output that is a tensor made of tensors, or one of its sizes."""
+
+    of: OutputDescriptor
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.of}{self.path}" if isinstance(self.of, PlainOutput) else f"({self.of}){self.path}"
 
 
 @dataclass(frozen=True)
@@ -125,3 +148,17 @@ class SavedOutput(OutputDescriptor):
 
     def __str__(self) -> str:
         return f"saved {self.name}"
+
+
+def input_parts(descriptor: InputDescriptor, paths: Iterable[str]) -> tuple[InputDescriptor, ...]:
+    """A descriptor for each value of the graph that an input is laid out in.
+
+    >>> [str(part) for part in input_parts(PlainInput(0, "weight"), [".a", ".b"])]
+    ['weight.a', 'weight.b']
+    """
+    return tuple(SubclassPartInput(descriptor, path) if path else descriptor for path in paths)
+
+
+def output_parts(descriptor: OutputDescriptor, paths: Iterable[str]) -> tuple[OutputDescriptor, ...]:
+    """The same for an output."""
+    return tuple(SubclassPartOutput(descriptor, path) if path else descriptor for path in paths)

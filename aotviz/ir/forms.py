@@ -7,6 +7,7 @@
     JointCall   a GraphCall whose graph computes gradients as well
     Split       the forward and the backward graph, and what goes from one to the other
     Lowered     + callables
+    Exported    a graph and its signature, where no program is wanted
     Program     + the one Python function that runs
 
 No field is None until a later stage fills it in, and no stage changes its argument. Every form brings the reasons
@@ -21,6 +22,8 @@ from typing import Any, Protocol
 
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
 from aotviz.ir.metadata import ViewAndMutationMeta
+from aotviz.ir.signature import GraphSignature
+from aotviz.ir.subclasses import Wrapping
 from aotviz.options import Options
 
 
@@ -39,14 +42,6 @@ class Emitter(Protocol):
     def bind(self, hint: str, value: Any) -> str: ...
     def fresh(self, hint: str) -> str: ...
     def member(self, index: int, variable: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Member:
-    """Stands in a traced output for an input that a rewrite took out of the graph's own inputs."""
-
-    index: int  # among the inputs before the rewrite
-    detached: bool = False  # it does not require grad, whatever its base does
 
 
 class Rewrite(Protocol):
@@ -98,7 +93,7 @@ class Request(Form):
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    named: tuple[tuple[str, str, Any], ...]  # (kind, name, tensor), kind "parameter" or "buffer"
+    named: tuple[tuple[str, str, Any], ...]  # (kind, name, value); kind "parameter", "buffer" or "object"
     root: Any  # the nn.Module whose paths the nodes carry, or None
     convention: Convention
     name: str
@@ -151,9 +146,7 @@ class TracedCall(FlatCall):
         forward.describe(graph_inputs)
         meta = replace(
             self.meta,
-            input_info=forward.input_info,
-            output_info=forward.output_info,
-            num_intermediate_bases=len(forward.bases),
+            **forward.found(),
             static_input_indices=static_inputs,
         )
         return replace(
@@ -172,7 +165,9 @@ class TracedCall(FlatCall):
         if not forward.with_gradients:
             return False
         mutated = (self.meta.input_info[i] for i in self.meta.mutated_input_indices)
-        leaves = any(info.has_tangent for info in self.meta.output_info) or self.meta.num_intermediate_bases > 0
+        leaves = any(info.has_tangent for info in self.meta.output_info) or any(
+            base.requires_grad for base in self.meta.intermediate_bases
+        )
         return leaves or any(info.mutates_data and info.requires_grad_after for info in mutated)
 
 
@@ -180,7 +175,7 @@ class TracedCall(FlatCall):
 class Slot:
     """One output of the forward graph. `index` counts inputs, user outputs or bases, by `kind`."""
 
-    kind: str  # "mutation" | "output" | "base"
+    kind: str  # "mutation" | "output" | "base"; "gradient" in an export
     index: int
     descriptor: OutputDescriptor
     differentiable: bool  # it receives a tangent
@@ -196,12 +191,34 @@ class GraphCall(TracedCall):
     slots: tuple[Slot, ...]  # one per forward output of the graph
 
     @property
+    def wrapping(self) -> Wrapping | None:
+        """The rewrite between the tensors that autograd sees and their parts that the graph takes, if there is one."""
+        last = self.rewrites[-1] if self.rewrites else None
+        return last if isinstance(last, Wrapping) else None
+
+    @property
     def role(self) -> str:
         return "inference"
 
     @property
     def graphs(self) -> Mapping[str, Any]:
         return {self.role: self.graph_module.graph}
+
+
+@dataclass(frozen=True)
+class ExportCall(GraphCall):
+    """A call to be exported: its graph returns mutated inputs, every user output, and the gradients of a loss."""
+
+    @property
+    def role(self) -> str:
+        return "joint" if self.options.export.joint else "inference"
+
+
+@dataclass(frozen=True)
+class Exported(ExportCall):
+    """The end of an export: a graph without a wrapper, and what its inputs and outputs are."""
+
+    signature: GraphSignature
 
 
 @dataclass(frozen=True)
@@ -214,6 +231,16 @@ class Tangent:
     dtype: Any
     device: Any
     order: tuple[int, ...] = ()  # where strides are symbolic: dimensions from the outermost in memory to the innermost
+    parts: tuple[Tangent, ...] = ()  # of a subclass: its plain tensors
+    value: Any = None  # the fake that it was traced with
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """One gradient that the graph returns; both are None where there is none."""
+
+    descriptor: OutputDescriptor | None
+    value: Any  # a fake tensor
 
 
 @dataclass(frozen=True)
@@ -221,6 +248,7 @@ class JointCall(GraphCall):
     """A call whose graph is (graph inputs, tangents) -> (slots, one gradient or None per graph input)."""
 
     tangents: tuple[Tangent, ...]  # one per differentiable slot
+    gradients: tuple[Gradient, ...]  # one per graph input; from the subclasses stage on, one per part of each
 
     @property
     def role(self) -> str:
@@ -246,6 +274,7 @@ class SavedTensor:
     is_view: bool
     donated: bool = False
     why_donated: str = ""
+    hook: str = ""  # what a saved-tensor hook did to make it
 
 
 @dataclass(frozen=True)
@@ -255,6 +284,7 @@ class Split(JointGraph):
     forward_module: Any
     backward_module: Any
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
+    kept: tuple[int, ...]  # graph inputs to hold on to, should the gradients be differentiated again
 
     @property
     def graphs(self) -> Mapping[str, Any]:
@@ -276,6 +306,7 @@ class BackwardSource(Protocol):
 
     donates: bool
     compile: Callable[[Any], Any]
+    plain: Callable[[list[Any]], Any]  # runs the graph, operator by operator
 
     def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
 
@@ -286,6 +317,7 @@ class LoweredSplit(Split):
 
     compiled_forward: Callable[[list[Any]], Any]
     backward: BackwardSource
+    with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
     backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
 
 
@@ -314,6 +346,22 @@ class BackwardRequest(Form):
 @dataclass(frozen=True)
 class LoweredBackward(BackwardRequest):
     compiled: Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class GradientRequest(Form):
+    """The gradients of a program are to be differentiated themselves: late work, with create_graph=True.
+
+    `tangents` says of each tangent of `call` whether it came in with a history (True), without (False), or not at
+    all (None).
+    """
+
+    call: Split
+    tangents: tuple[bool | None, ...]
+
+    @property
+    def name(self) -> str:
+        return f"gradient of {self.call.name}"
 
 
 @dataclass(frozen=True)

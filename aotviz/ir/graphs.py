@@ -41,7 +41,7 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def output_node(graph: fx.Graph) -> fx.Node:
-    node = next(reversed(graph.nodes))
+    node = next(iter(reversed(graph.nodes)))
     if node.op != "output":
         raise ValueError("the graph has no output node at its end")
     return node

@@ -6,7 +6,10 @@ learns more makes a new value with `dataclasses.replace`. Lists state their leng
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -74,6 +77,39 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Ref:
+    """A tensor that the wrapper has a variable for, or a result of the graph."""
+
+    kind: str  # "input" | "member" | "output" | "base" | "mutation" | "view"
+    index: int
+    path: str = ""  # ".a": that part of the tensor
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.index}"
+
+
+@dataclass(frozen=True)
+class ReplayStep:
+    """One statement about aliases that the wrapper repeats after the graph has run, in the user's order.
+
+    view:   `targets = operator(source, *args, **kwargs)`
+    move:   `operator(source, *args, **kwargs)`, in place
+    write:  the new data of an input is written to it, or that of a detached alias with a history of its own
+    """
+
+    action: str
+    source: Ref
+    targets: tuple[Ref, ...] = ()  # one per result, for a view
+    operator: Any = None  # torch._ops.OpOverload; "data" for the attribute
+    args: tuple[Any, ...] = ()  # after the source
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    several: bool = False  # the operator returns a list
+    grad_mode: bool = True
+    inference_mode: bool = False
+    value: Ref | None = None  # what is written; for a view, the result of the graph whose history it has
+
+
+@dataclass(frozen=True)
 class InputAliasInfo:
     """What a call does to one input, and what the input was before (SYSTEM.md A3)."""
 
@@ -90,6 +126,7 @@ class InputAliasInfo:
     keep_input_mutations: bool
     version_bumps: int  # in-place operations on it or on a view of it
     layout_after: Layout | None  # where it lies after a metadata mutation; None if there was none
+    written_parts: tuple[str, ...] = ()  # of a tensor made of tensors: what leads to each part that is written, ".a"
 
     @property
     def mutated(self) -> bool:
@@ -125,7 +162,7 @@ class OutputAliasInfo:
     view_chain: tuple[ViewStep, ...] | None  # from the base to the output; None if it is not known or not needed
     layout: Layout | None  # None for what is not a strided tensor
     same_object_as: int | None  # an earlier output that is this very object
-    viewed_under_no_grad: bool = False  # a view with requires_grad and no history: made while grad mode was off
+    made: Ref | None = None  # what holds it after the replay; None if the graph returns it, or it needs the fallback
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 
@@ -134,8 +171,18 @@ class OutputAliasInfo:
         """Whether the compiled graph returns it. What the wrapper can rebuild, it need not."""
         if self.is_constant or self.same_object_as is not None or self.output_type is OutputType.is_input:
             return False
+        if self.made is not None:
+            return False
         aliases = self.output_type in ALIASES_OF_INTERMEDIATES or self.output_type is OutputType.alias_of_input
-        return not aliases or (self.view_chain is None and not (self.layout is not None and self.layout.concrete))
+        return not aliases or not (self.layout is not None and self.layout.concrete)
+
+
+@dataclass(frozen=True)
+class IntermediateBase:
+    """An intermediate that the graph returns, since an output is a view of it."""
+
+    output: int  # the first such output
+    requires_grad: bool  # a gradient can come back through one of its views
 
 
 @dataclass(frozen=True)
@@ -155,12 +202,36 @@ class ViewAndMutationMeta:
 
     input_info: tuple[InputAliasInfo, ...]  # one per flat input
     output_info: tuple[OutputAliasInfo, ...]  # one per flat output
-    num_intermediate_bases: int
+    intermediate_bases: tuple[IntermediateBase, ...]
     grad_enabled: bool  # when the call began
     grad_enabled_after: bool | None  # the grad mode that the call leaves behind, if it differs
     static_input_indices: tuple[int, ...]  # inputs whose memory stays where it is between calls
     deterministic: bool  # torch.are_deterministic_algorithms_enabled() at compile time
     autocast: bool  # some autocast was on at compile time
+    replay: tuple[ReplayStep, ...] = ()  # what the wrapper repeats of the user's statements about aliases
+    counts_with: Mapping[Ref, Ref] = field(default_factory=dict)  # member -> the base whose version counter it shares
+
+    @property
+    def num_intermediate_bases(self) -> int:
+        return len(self.intermediate_bases)
+
+    @functools.cached_property
+    def replayed_writes(self) -> Counter[Ref]:
+        """How often the replay bumps the version counter of each tensor, its views counted with it."""
+        return self.count_writes(self.replay, self.counts_with)
+
+    @staticmethod
+    def count_writes(replay: Sequence[ReplayStep], counts_with: Mapping[Ref, Ref] | None = None) -> Counter[Ref]:
+        """The same for any steps."""
+        root = dict(counts_with or {})
+        counts: Counter[Ref] = Counter()
+        for step in replay:
+            source = root.get(step.source, step.source)
+            if step.action == "view":
+                root.update(dict.fromkeys(step.targets, source))
+            else:
+                counts[source] += 1
+        return counts
 
     @property
     def mutated_input_indices(self) -> tuple[int, ...]:

@@ -13,6 +13,8 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, Form, GraphCall, JointCall, JointGraph, Program, Split, TracedCall
 
+RANDOM_STATE = "rng_state_output_"  # torch's name in the backward for the state that a random node is run again with
+
 
 class MalformedForm(AssertionError):
     """A stage returned a form that contradicts itself: a bug in that stage."""
@@ -55,9 +57,10 @@ def _graph_call(form: GraphCall, demand: Any) -> None:
     graph = form.graph_module.graph
     _functional(graph, demand)
     inputs, results = graphs.placeholders(graph), graphs.outputs(graph)
-    tangents = len(form.tangents) if isinstance(form, JointCall) else 0
-    gradients = len(form.graph_inputs) if isinstance(form, JointCall) else 0
-    demand(len(inputs) == len(form.graph_inputs) + tangents, "graph inputs are the call's inputs, then the tangents")
+    primals = sum(plan.count for plan in form.forward.plans)
+    tangents = sum(len(t.parts) or 1 for t in form.tangents) if isinstance(form, JointCall) else 0
+    gradients = len(form.gradients) if isinstance(form, JointCall) else 0
+    demand(len(inputs) == primals + tangents, "graph inputs are the call's inputs, then the tangents")
     demand(len(results) == len(form.slots) + gradients, "graph outputs are the slots, then the gradients")
     if isinstance(form, JointCall):
         wanted = [i for i, slot in enumerate(form.slots) if slot.differentiable]
@@ -72,10 +75,14 @@ def _split(form: Split, demand: Any) -> None:
     _functional(backward, demand)
     results = graphs.outputs(forward)
     demand(len(results) == len(form.slots) + len(form.saved), "forward outputs are the slots, then what is saved")
-    demand(len(graphs.outputs(backward)) == len(form.graph_inputs), "one gradient (or None) per graph input")
+    gradients = len(graphs.outputs(backward))
+    demand(gradients == len(form.gradients), "one gradient (or None) per graph input, or per part of one")
     known = {value.name for value in form.saved}
-    for node in graphs.placeholders(backward):
-        demand(node.name in known or node.name.startswith("tangents_"), f"{node.name} is saved or a tangent")
+    kept = [node for node in graphs.placeholders(backward) if not node.name.startswith("tangents_")]
+    for node in kept:
+        holds = node.name in known or node.name.startswith(RANDOM_STATE)
+        demand(holds, f"{node.name} is saved or a tangent")
+    demand(len(kept) == len(form.saved), "the backward takes what is saved, then the tangents")
 
 
 def _functional(graph: fx.Graph, demand: Any) -> None:

@@ -3,20 +3,27 @@
 One schema serves the live recording, the saved file, the widget and the HTML page, so that a reader needs to
 learn one thing. It is columnar where there are many of a kind (graph nodes), and a plain record where there are
 few (stages, inputs, outputs). Strings that repeat are kept once, in `RecordingData.strings`, and referred to by
-index; the columns that hold such indices say so (`# string`). An index of -1 means "none".
+index; such an index is a `Text`, or says so (`# string`). An index of -1 means "none".
+
+A recording holds compilations of our own pipeline, compilations of stock `torch.compile` (watched live, or read from
+TORCH_TRACE logs of any number of ranks), or both. Of a log everything is kept that a question may be asked about
+later: each record of it is a row of one of the lists of `RecordingData`, with an `Origin` that says which line of
+which log it comes from and which compilation it is about; what has no list of its own is an artifact.
 
 This module must stay importable without torch. A change that an older reader can't understand raises `VERSION`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 FORMAT = "aotviz"
-VERSION = 1
+VERSION = 2
 NONE = -1
+
+Text = Annotated[int, msgspec.Meta(ge=NONE, title="string")]  # the number of a text in RecordingData.strings
 
 
 class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,6 +121,7 @@ class SavedTensorRecord(Frozen, frozen=True):
     version_checked: bool
     donated: bool
     why_donated: str  # why it is, or is not, donated
+    hook: str = ""  # what a saved-tensor hook did to make it, or ""
 
 
 class WrapperNote(Frozen, frozen=True):
@@ -162,10 +170,12 @@ class ErrorRecord(Frozen, frozen=True):
 
 
 class CompilationData(Frozen, frozen=True):
-    id: str  # unique within the recording, in order: "0", "1", ...
+    """One function's way through the compiler. Of a log: all attempts at one compile id on one rank."""
+
+    id: str  # unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
     name: str  # the function's or module's name
-    kind: str  # "training" | "inference"
-    started_unix_ns: int
+    kind: str  # "training" | "inference"; "" where a log doesn't say
+    started_unix_ns: int  # 0 where a log doesn't say
     options: dict[str, str]
     stages: list[StageRecord]
     graphs: list[GraphSnapshot]
@@ -175,10 +185,193 @@ class CompilationData(Frozen, frozen=True):
     saved_tensors: list[SavedTensorRecord]
     wrapper: WrapperRecord | None
     error: ErrorRecord | None
+    compile_id: str = ""  # Dynamo's, e.g. "0/3", or "!1/0/3" in compiled autograd; "" for our own
+    attempts: int = 1  # how often it was begun; Dynamo begins anew after e.g. a graph break
+    rank: int = NONE  # of the process that compiled it, -1 where there is one process
+    log: int = NONE  # index into RecordingData.logs
+    stack: Text = NONE  # the user's frames when it began, the compiled function's own last
+    because: list[str] = []  # of our own: why each program there was did not do, the newest first; empty for the first
+    graph_texts: list[Text] = []  # one per graph: what it was parsed from; empty for our own
+
+
+class Origin(Frozen, array_like=True, frozen=True):
+    """Where in the logs a record stands, and what it is about."""
+
+    log: int  # index into RecordingData.logs
+    line: int  # of the log, 1-based
+    compilation: int  # index into RecordingData.compilations, -1 if it is about none
+    attempt: int  # of that compilation, from 0
+    unix_ns: int  # when it was written; 0 if unknown
+
+
+class BadLine(Frozen, array_like=True, frozen=True):
+    """A line of a log that could not be read."""
+
+    line: int  # 1-based
+    reason: str
+    text: str  # how it begins
+
+
+class LogRecord(Frozen, frozen=True):
+    """One file of a log, or one live watch."""
+
+    name: str  # the path, as the reader was given it or found it
+    rank: int  # -1 if it says none
+    nbytes: int  # unpacked
+    lines: int
+    records: dict[str, int]  # record type (an artifact: "artifact/name") -> how many
+    unknown: dict[str, int]  # the same, of the types that this aotviz doesn't know; kept as artifacts
+    bad: list[BadLine]  # the first of them
+    bad_lines: int  # how many there are
+    torch: str  # version that wrote it, "" if it doesn't say
+    processes: list[int]  # the process or thread ids that wrote it
+
+
+class GuardRecord(Frozen, frozen=True):
+    """One check that Dynamo makes before it reuses a compilation."""
+
+    origin: Origin
+    kind: str  # e.g. "TENSOR_MATCH", "EQUALS_MATCH", "SHAPE_ENV"; "" if unknown
+    source: Text  # the expression that it is about, e.g. "L['x']"
+    text: Text  # the check
+    code: Text  # the user's source line that made it
+    place: Text  # "file:line in function" of that line
+    stack: Text  # the user's frames as a traceback prints them
+
+
+class RecompileReason(Frozen, array_like=True, frozen=True):
+    """Why one earlier compilation could not be used."""
+
+    earlier: str  # its compile id, e.g. "0/0"; "" where the log doesn't say
+    guard: Text  # the check that failed
+    code: Text  # the user's source line that made the check
+    place: Text  # "file:line in function" of that line
+    stack: Text  # the user's frames
+    raw: Text  # as logged
+
+
+class RecompileRecord(Frozen, frozen=True):
+    """A frame was compiled again: the compilation of `origin` is the new one."""
+
+    origin: Origin
+    reasons: list[RecompileReason]  # one per earlier compilation, the newest first
+
+
+class CacheLookup(Frozen, frozen=True):
+    """One question to one of torch's compile caches."""
+
+    origin: Origin
+    cache: str  # "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
+    outcome: str  # "hit" | "miss" | "bypass"
+    key: str  # "" where there is none
+    components: list[Text]  # "name: content": what the key was made of
+    component_hashes: list[Text]  # one per component
+    reason: Text  # why it was bypassed
+    fields: dict[str, Text]  # what else the log says, as JSON
+
+
+class GraphBreak(Frozen, frozen=True):
+    """Dynamo ended a graph before the function's end."""
+
+    origin: Origin
+    reason: Text  # the first line of the explanation
+    place: Text  # "file:line" of the user's code
+    stack: Text  # the user's frames
+    text: Text  # all that the log says
+
+
+class MetricsRecord(Frozen, frozen=True):
+    """What torch counted and timed for one compilation, or one later part of it."""
+
+    origin: Origin
+    kind: str  # "compilation" | "backward" | "runtime"
+    start_unix_s: float  # 0 if unknown
+    end_unix_s: float  # 0 if unknown
+    fail_type: str  # "" where it did not fail
+    fail_reason: Text
+    fail_place: Text  # "file:line" of the user's code
+    numbers: dict[str, int | float]  # all fields that are numbers, by torch's name; its units are in the name
+    texts: dict[str, Text]  # all other fields that say something; lists and mappings as JSON
+
+
+class EventTable(Frozen, frozen=True):
+    """The timeline in columns, one row an event, in the order of their beginnings."""
+
+    name: list[Text]
+    start_us: list[float]  # unix time
+    duration_us: list[float]  # 0 for an instant, -1 for one without an end
+    parent: list[int]  # row of the event around it in the same thread, -1 if none
+    compilation: list[int]  # index into RecordingData.compilations, -1 if none
+    log: list[int]  # index into RecordingData.logs
+    line: list[int]  # of the log, where it begins
+    thread: list[int]
+    args: list[Text]  # JSON, -1 if there are none
+
+
+class ShapeRecord(Frozen, frozen=True):
+    """A step in the life of symbolic shapes: a symbol made or specialised, an expression guarded on."""
+
+    origin: Origin
+    kind: str  # the record's type, e.g. "create_symbol", "guard_added", "symbolic_shape_specialization"
+    expression: Text  # the symbol or expression
+    value: Text
+    source: Text  # where the symbol comes from, e.g. "L['x'].size()[0]"
+    reason: Text
+    stack: Text  # the user's frames
+    framework_stack: Text  # all frames
+    fields: Text  # what else the log says, as JSON
+
+
+class StorageDescription(Frozen, array_like=True, frozen=True):
+    """A storage that the compiler met among a function's inputs."""
+
+    origin: Origin
+    describer: int  # numbers of different describers don't compare
+    storage: int
+    nbytes: int
+    fields: Text  # what else the log says, as JSON
+
+
+class TensorDescription(Frozen, frozen=True):
+    """A tensor that the compiler met among a function's inputs."""
+
+    origin: Origin
+    describer: int  # numbers of different describers don't compare
+    tensor: int
+    storage: int  # -1 if it has none
+    base: int  # tensor that it is a view of, -1 if none
+    sources: list[Text]  # where it was found, e.g. "L['x']"
+    dtype: str
+    device: str
+    shape: list[int | str]
+    stride: list[int | str]
+    offset: int | str
+    is_leaf: bool
+    requires_grad: bool
+    fields: Text  # what else the log says, as JSON
+
+
+class CollectiveSchedule(Frozen, frozen=True):
+    """The collectives that one compiled graph runs, in order."""
+
+    origin: Origin
+    name: str  # the artifact that said so
+    operations: list[Text]
+
+
+class ArtifactRecord(Frozen, array_like=True, frozen=True):
+    """A text of a log, and every record that has no list of its own."""
+
+    origin: Origin
+    type: Text  # the record's type, e.g. "artifact", "aot_joint_graph", "inductor_output_code"
+    name: Text  # the artifact's name; of another type its file name, if it has one
+    encoding: str  # "string" | "json" | ""
+    text: Text  # the payload, -1 if there is none
+    fields: Text  # the record without its payload, as JSON; -1 if that says no more
 
 
 class RecordingData(Frozen, frozen=True):
-    """A whole recording, as in a file."""
+    """A whole recording, as in a file. Of the lists after `dropped`, our own pipeline fills none."""
 
     format: str
     version: int
@@ -186,3 +379,16 @@ class RecordingData(Frozen, frozen=True):
     strings: list[str]
     compilations: list[CompilationData]
     dropped: int  # compilations left out because the recording was full
+    notes: list[str] = []  # what a user should know of how it was read, e.g. files that were ignored
+    logs: list[LogRecord] = []
+    guards: list[GuardRecord] = []
+    recompiles: list[RecompileRecord] = []
+    cache_lookups: list[CacheLookup] = []
+    graph_breaks: list[GraphBreak] = []
+    metrics: list[MetricsRecord] = []
+    events: EventTable = EventTable([], [], [], [], [], [], [], [], [])
+    shapes: list[ShapeRecord] = []
+    storages: list[StorageDescription] = []
+    tensors: list[TensorDescription] = []
+    collectives: list[CollectiveSchedule] = []
+    artifacts: list[ArtifactRecord] = []

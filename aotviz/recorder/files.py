@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, GraphSnapshot, RecordingData
+from aotviz.recorder import numbers
+from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, EventTable, GraphSnapshot, RecordingData
 
 MAGIC = b"\x93AOTVIZ\n"
 HEADER_BYTES = len(MAGIC) + 2
@@ -65,9 +67,9 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
         envelope = msgspec.msgpack.decode(plain, type=_Envelope)
         if envelope.format != FORMAT:
             raise Damage("its content is not a recording")
-        if envelope.version != VERSION:
+        if not 1 <= envelope.version <= VERSION:
             raise Damage(f"its content says format {envelope.version}, and this is a reader of format {VERSION}")
-        data = msgspec.msgpack.decode(plain, type=RecordingData)
+        data = replace(msgspec.msgpack.decode(plain, type=RecordingData), version=VERSION)
         check(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(str(error)[:200] or type(error).__name__) from None
@@ -149,6 +151,8 @@ def check(data: RecordingData) -> None:
         raise Damage("it says that fewer than no compilations were dropped")
     for compilation in data.compilations:
         _check_compilation(compilation, texts, f"compilation {compilation.id}")
+        _within([compilation.log], len(data.logs), f"compilation {compilation.id}, log")
+    _check_logged(data, texts)
 
 
 def _check_compilation(compilation: CompilationData, texts: int, where: str) -> None:
@@ -160,9 +164,33 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
         _check_graph(graph, texts, len(compilation.values), f"{where}, graph {number}")
     for stage in compilation.stages:
         _within(stage.graphs.values(), len(compilation.graphs), f"{where}, stage {stage.name}", least=0)
+    _within(numbers.of(compilation), texts, where)
     notes = compilation.wrapper.notes if compilation.wrapper else []
     if any(not 1 <= note.first <= note.last for note in notes):
         raise Damage(f"{where}: a note of the wrapper is about no line")
+
+
+def _check_logged(data: RecordingData, texts: int) -> None:
+    """The rows that a log gave: their texts, logs and compilations are there, and the timeline's columns agree."""
+    for field in RecordingData.__struct_fields__:
+        rows = getattr(data, field)
+        if field in ("strings", "compilations", "notes") or not isinstance(rows, list):
+            continue
+        for number, row in enumerate(rows):
+            _within(numbers.of(row), texts, f"{field}, row {number}")
+            origin = getattr(row, "origin", None)
+            if origin is not None:
+                _within([origin.log], len(data.logs), f"{field}, row {number}, log")
+                _within([origin.compilation], len(data.compilations), f"{field}, row {number}, compilation")
+    events = data.events
+    rows = len(events.name)
+    for column in EventTable.__struct_fields__:
+        if len(getattr(events, column)) != rows:
+            raise Damage(f"events: {column} has {len(getattr(events, column))} entries for {rows} events")
+    _within(numbers.of(events), texts, "events")
+    _within(events.parent, rows, "events, parent")
+    _within(events.compilation, len(data.compilations), "events, compilation")
+    _within(events.log, len(data.logs), "events, log")
 
 
 def _check_graph(graph: GraphSnapshot, texts: int, values: int, where: str) -> None:
@@ -223,8 +251,8 @@ def _check_named(named: Any, index: int, texts: int, where: str) -> None:
         _check_argument(arg, index, texts, where)
 
 
-def _within(numbers: Iterable[int], size: int, where: str, least: int = NONE) -> None:
-    numbers = list(numbers)
-    if numbers and not (least <= min(numbers) and max(numbers) < size):
-        wrong = next(number for number in numbers if not least <= number < size)
+def _within(indices: Iterable[int], size: int, where: str, least: int = NONE) -> None:
+    indices = list(indices)
+    if indices and not (least <= min(indices) and max(indices) < size):
+        wrong = next(index for index in indices if not least <= index < size)
         raise Damage(f"{where}: points at {wrong}, of {size}")

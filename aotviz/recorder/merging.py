@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aotviz.recorder import numbers as numbers_of_texts
 from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, GraphSnapshot, RecordingData, ValueRecord
 from aotviz.recorder.strings import StringTable
 
@@ -31,7 +32,7 @@ def renumbered(data: CompilationData, numbers: list[int]) -> CompilationData:
     """The compilation with text `i` called `numbers[i]`."""
     new = [*numbers, NONE]  # so that new[NONE] is NONE
     return replace(
-        data,
+        numbers_of_texts.changed(data, new),
         graphs=[_graph(graph, new) for graph in data.graphs],
         values=[_value(value, new) for value in data.values],
     )

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import torch
 
+from aotviz.recorder.sources import module_path
 from aotviz.torch_private import snapshotting
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
 FILE = '  File "'
-SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
 
 
 def size(number: Any) -> int | str:
@@ -106,17 +105,3 @@ def module_lines(entries: Iterable[tuple[str, Any]]) -> str:
         name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
         lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
     return "\n".join(lines)
-
-
-@lru_cache(4096)
-def module_path(path: str) -> str:
-    """A module's path as the user would write it: Dynamo spells out how it got there from the frame's locals.
-
-    >>> [module_path(path) for path in ("L['self'].h.0", "L['self']", "G['model']._modules['h']", "h.0")]
-    ['h.0', '', 'model.h', 'h.0']
-    """
-    if path.startswith(("L[", "G[", "L__self__")):
-        path = SUBSCRIPT.sub(r".\1", path.removeprefix("L__self__")).replace("._modules", "")[1:].lstrip("._")
-        first, _, rest = path.partition(".")
-        return rest if first in ("self", "fn") else path
-    return path

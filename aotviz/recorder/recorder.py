@@ -28,7 +28,7 @@ from typing import Any, ParamSpec
 
 from torch import fx
 
-from aotviz.ir.forms import Form, GraphCall, Program, Split, TracedCall
+from aotviz.ir.forms import Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import records, summaries
 from aotviz.recorder.events import ErrorRecord, StageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -97,6 +97,10 @@ class Recorder:
         """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
         return Observed(self, is_late=True)
 
+    def further(self) -> Recorder:
+        """The observer for another compilation that this one led to, in the same recordings."""
+        return Recorder(*self.stores, strict=self.strict)
+
     def before(self, stage: str, argument: Form) -> None:
         self._before(stage, argument)
 
@@ -114,7 +118,8 @@ class Recorder:
     def _before(self, stage: str, argument: Form) -> None:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
-            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings)
+            because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
+            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings, because)
             for store in self.stores:
                 store.add(self.log)
         self._began_ns = self._now()
@@ -262,6 +267,9 @@ class Observed:
 
     def late(self) -> Observed:
         return self
+
+    def further(self) -> Recorder:
+        return self._recorder.further()
 
 
 def _name(form: Form) -> str:

@@ -7,141 +7,22 @@ DataFrames, graphs are `Graph` objects, and the whole shows itself in a notebook
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from aotviz.recorder import files, tables, terminal
-from aotviz.recorder.diff import diff
-from aotviz.recorder.events import CompilationData, RecordingData, StageRecord, WrapperRecord
+from aotviz.recorder import files, log_tables
+from aotviz.recorder.compilation import Compilation
+from aotviz.recorder.events import RecordingData
 from aotviz.recorder.files import RecordingError
-from aotviz.recorder.graphs import Graph
-from aotviz.recorder.merging import merge
+from aotviz.recorder.holders import Holder, Live, Whole
 from aotviz.recorder.store import Store
-from aotviz.recorder.strings import clean
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
-MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
-
-
-class Compilation:
-    """One function's way through the pipeline.
-
-    >>> compilation = aotviz.load("demo.aotviz")[0]  # doctest: +SKIP
-    >>> compilation.stages[["stage", "elapsed_ms", "summary"]]  # doctest: +SKIP
-    >>> print(compilation.graph("forward"))  # doctest: +SKIP
-    """
-
-    def __init__(self, data: CompilationData, strings: list[str]) -> None:
-        self.data = data
-        self._strings = strings
-
-    @property
-    def id(self) -> str:
-        """Unique within the recording, in order: "0", "1", ..."""
-        return self.data.id
-
-    @property
-    def name(self) -> str:
-        """The function's or module's name."""
-        return self.data.name
-
-    @property
-    def kind(self) -> str:
-        """ "training" or "inference"."""
-        return self.data.kind
-
-    @property
-    def wrapper(self) -> WrapperRecord | None:
-        """The generated Python that runs on every call: `.source`, and `.notes` on why its lines are there."""
-        return self.data.wrapper
-
-    @cached_property
-    def stages(self) -> pd.DataFrame:
-        """One row a stage: stage, form, changed, summary, started_ms, elapsed_ms, nodes_before, nodes_after, ..."""
-        return tables.stages(self.data)
-
-    @cached_property
-    def inputs(self) -> pd.DataFrame:
-        """One row a flat input: what it is, how the call changes it, and why it is treated as it is."""
-        return tables.inputs(self.data.inputs)
-
-    @cached_property
-    def outputs(self) -> pd.DataFrame:
-        """One row a flat output: its OutputType, what it is rebuilt from, and by which views."""
-        return tables.outputs(self.data.outputs)
-
-    @cached_property
-    def saved_tensors(self) -> pd.DataFrame:
-        """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated."""
-        return tables.saved_tensors(self.data.saved_tensors)
-
-    @cached_property
-    def evidence(self) -> pd.DataFrame:
-        """One row a reason that a stage gave: stage, subject, reason."""
-        return tables.evidence(self.data)
-
-    def graph(self, role: str, stage: str | None = None) -> Graph:
-        """The graph of a role ("joint", "forward", "backward", "inference") as the last stage that has it left it.
-
-        With `stage`, as that stage left it. A stage's name may stand in the place of a role if that stage has one
-        graph. Raises LookupError, which says what there is.
-        """
-        key = (role, stage)
-        if key not in self._graphs:
-            self._graphs[key] = self._find(role, stage)
-        return self._graphs[key]
-
-    def diff(self, stage_a: str, stage_b: str) -> pd.DataFrame:
-        """What happened to the nodes between two stages: one row a node, its `change` "kept", "added" or "removed".
-
-        Columns: change, by ("value" or "name": how the node was followed), value_id, and role, name and target
-        before and after. Raises LookupError for a stage that is not there or has no graph.
-        """
-        return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
-
-    def __repr__(self) -> str:
-        return f"<aotviz Compilation {self.id}: {self.name!r}, {self.kind}, {len(self.data.stages)} stages>"
-
-    def __str__(self) -> str:
-        return terminal.compilation(self.data)
-
-    @cached_property
-    def _graphs(self) -> dict[tuple[str, str | None], Graph]:
-        return {}
-
-    def _find(self, role: str, stage: str | None) -> Graph:
-        for record in reversed(self.data.stages):
-            if role in record.graphs and stage in (None, record.name):
-                return self._open(record, role)
-        if stage is None and any(record.name == role for record in self.data.stages):
-            graphs = self._graphs_of(role)
-            if len(graphs) == 1:
-                return graphs[0]
-            choice = " or ".join(f"graph({graph.role!r}, stage={role!r})" for graph in graphs)
-            raise LookupError(f"stage {role!r} has {len(graphs)} graphs; ask for {choice}")
-        known = sorted({known for record in self.data.stages for known in record.graphs})
-        where = f" after stage {stage!r}" if stage is not None else ""
-        raise LookupError(f"{self.name}: no graph {role!r}{where}. Roles: {known}. Stages: {self._stage_names()}")
-
-    def _graphs_of(self, stage: str) -> list[Graph]:
-        for record in reversed(self.data.stages):
-            if record.name == stage:
-                if not record.graphs:
-                    raise LookupError(f"{self.name}: stage {stage!r} has no graph")
-                return [self._open(record, role) for role in record.graphs]
-        raise LookupError(f"{self.name}: no stage {stage!r}. Stages: {self._stage_names()}")
-
-    def _open(self, record: StageRecord, role: str) -> Graph:
-        return Graph(self.data.graphs[record.graphs[role]], self.data.values, self._strings, role, record.name)
-
-    def _stage_names(self) -> list[str]:
-        return [record.name for record in self.data.stages]
+    from aotviz.explain.explanation import Explanation
+    from aotviz.explain.tables import ExplainedTable
 
 
 class Recording:
@@ -154,42 +35,152 @@ class Recording:
     >>> recording[0].saved_tensors.saved_bytes.sum()  # doctest: +SKIP
     """
 
-    def __init__(self, source: RecordingData | Store, producer: dict[str, str] | None = None) -> None:
-        self._source = source
-        self._producer = {clean(name): clean(version) for name, version in (producer or {}).items()}
-        self._unpacked: OrderedDict[tuple[str, int], Compilation] = OrderedDict()
+    def __init__(self, content: RecordingData | Store | Holder, producer: dict[str, str] | None = None) -> None:
+        if isinstance(content, RecordingData):
+            content = Whole(content)
+        elif isinstance(content, Store):
+            content = Live(content, producer or {})
+        self._content: Holder = content
 
     @property
     def compilations(self) -> list[Compilation]:
         """All compilations, oldest first."""
-        if isinstance(self._source, RecordingData):
-            return self._loaded
-        logs = self._source.logs()
-        found = []
-        for number, log in logs:
-            key = (number, log.revision)
-            compilation = self._unpacked.pop(key, None)
-            if compilation is None:
-                data, strings = log.read()
-                compilation = Compilation(replace(data, id=number), strings)
-            self._unpacked[key] = compilation
-            while len(self._unpacked) > MOST_UNPACKED:
-                self._unpacked.popitem(last=False)
-            found.append(compilation)
-        return found
+        return list(self._content)
 
     @property
     def data(self) -> RecordingData:
-        """The recording in its wire format (events.py), as it stands now."""
-        if isinstance(self._source, RecordingData):
-            return self._source
-        parts = [(compilation.data, compilation._strings) for compilation in self.compilations]
-        return merge(parts, self._producer, self._source.dropped)
+        """The recording in its wire format (events.py), as it stands now. Of a large log this reads every graph."""
+        return self._content.data
 
     @property
     def dropped(self) -> int:
         """How many compilations were dropped, oldest first, to keep the recording within its bounds."""
-        return self._source.dropped
+        return self._content.dropped
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of how logs were read, e.g. which files were left out."""
+        return self._content.rows[0].notes
+
+    @property
+    def logs(self) -> pd.DataFrame:
+        """One row a log file that was read: name, rank, nbytes, lines, records and unknown ones by type, bad lines."""
+        return log_tables.logs(self.rows[0])
+
+    @property
+    def guards(self) -> pd.DataFrame:
+        """One row a check that Dynamo makes before it reuses a compilation: kind, source, text, code, place, ..."""
+        return log_tables.rows(*self.rows, "guards")
+
+    @property
+    def cache_lookups(self) -> pd.DataFrame:
+        """One row a question to a compile cache: cache, outcome ("hit", "miss", "bypass"), key, components, reason."""
+        return log_tables.rows(*self.rows, "cache_lookups")
+
+    @property
+    def graph_breaks(self) -> pd.DataFrame:
+        """One row a graph break: reason, place ("file:line" of the user's code), stack, text."""
+        return log_tables.rows(*self.rows, "graph_breaks")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row a summary that torch wrote of a compilation: when, what failed, and all that it counted and timed."""
+        return log_tables.rows(*self.rows, "metrics")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """One row an event of the timeline: name, start_us, duration_us, compilation, parent (a row's number), ..."""
+        return log_tables.events(*self.rows)
+
+    @property
+    def shapes(self) -> pd.DataFrame:
+        """One row a step of symbolic shapes: a symbol made or specialised, an expression guarded on."""
+        return log_tables.rows(*self.rows, "shapes")
+
+    @property
+    def artifacts(self) -> pd.DataFrame:
+        """One row a text that a log holds: type, name, encoding, text, fields."""
+        return log_tables.rows(*self.rows, "artifacts")
+
+    def explain(self, compilation: str | None = None, *, earlier: Recording | None = None) -> Explanation:
+        """Why functions were compiled again, graphs broken, caches missed, ranks at odds, and where the time went.
+
+        In sentences, the one that matters most first, each with the user's line that it is about and what to do;
+        `.sentences`, `.fix` and `.source` are text. With the id of a compilation, e.g. "0/3", all about that one. Cache
+        misses are also compared with `earlier`, a recording of an earlier run.
+
+        Raises LookupError, which says which ids there are.
+
+        >>> import aotviz, torch
+        >>> with aotviz.record() as recording:
+        ...     double = aotviz.compile(lambda x: x * 2, backend="eager")
+        ...     _ = double(torch.ones(3)), double(torch.ones(3, dtype=torch.float64))
+        >>> print(recording.explain("1").sentences[0])
+        `<lambda>` was compiled again because `x.dtype` was float32 and is now float64. It cost ... ms.
+        """
+        from aotviz.explain import answers  # upwards only when asked: reading does not need the explanations
+
+        return answers.explain(self, compilation, earlier)
+
+    def recompiles(self) -> ExplainedTable:
+        """One row a recompile: which guard failed, on what value, on which line it was made, the cost, what to do.
+
+        Columns: compilation, rank, function, earlier (the program that nearly fitted), kind, subject, before, after,
+        why (a sentence), code and place (of the line that made the guard), seconds, same_cause (how many recompiles
+        have this cause), outcome ("compiled", "limit": refused, the call ran in eager; "failed"), fix.
+        """
+        from aotviz.explain import answers
+
+        return answers.recompile_table(self)
+
+    def cache_misses(self, earlier: Recording | None = None) -> ExplainedTable:
+        """One row a question to a compile cache, hits and bypasses too: why, and which parts of the key differ.
+
+        A miss is compared with the nearest key asked for before it, in this recording (its processes and ranks) and
+        in `earlier`, a recording of an earlier run. Columns: compilation, rank, function, cache, outcome, why (a
+        sentence), differs, before and after (tuples, one entry a part), nearest, seconds (saved by a hit, spent after
+        a miss), key, fix.
+        """
+        from aotviz.explain import answers
+
+        return answers.cache_table(self, earlier)
+
+    def distinct_graph_breaks(self) -> ExplainedTable:
+        """One row a place where graphs break: code, why, fix, whether the whole function runs in eager, how often."""
+        from aotviz.explain import answers
+
+        return answers.break_table(self)
+
+    def graph_changes(self, before: str, after: str, role: str | None = None) -> ExplainedTable:
+        """How the graphs of two compilations differ: one row a node, its `change` same, changed, added or removed.
+
+        `before` and `after` are ids, e.g. "0/0" and "0/1". `role` picks the graph ("dynamo", "forward", ...); without
+        one, the first that both have. Raises LookupError for an id or a graph that is not there.
+        """
+        from aotviz.explain import answers
+
+        return answers.graph_change_table(self, before, after, role)
+
+    def rank_differences(self) -> ExplainedTable:
+        """One row a thing in which the ranks of a job differ: compilations, graphs, cache keys, collectives."""
+        from aotviz.explain import answers
+
+        return answers.rank_table(self)
+
+    def timeline(self, compilation: str | None = None) -> ExplainedTable:
+        """Where the compile time went, as a tree: event, depth, seconds, own_seconds, share, count, unfinished, path.
+
+        Of one compilation, or of all, each below its own row. Events of one name at one place are added up.
+        """
+        from aotviz.explain import answers
+
+        return answers.timeline_table(self, compilation)
+
+    def plot_timeline(self, compilation: str | None = None) -> Figure:
+        """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
+        from aotviz.explain import answers
+
+        return answers.timeline_figure(self, compilation)
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""
@@ -206,12 +197,24 @@ class Recording:
         write_html(self, path)
 
     def __len__(self) -> int:
-        return len(self._source.compilations if isinstance(self._source, RecordingData) else self._source.logs())
+        return len(self._content)
 
-    def __getitem__(self, index: int) -> Compilation:
-        if isinstance(self._source, RecordingData):
-            return self._loaded[index]
-        return self.compilations[index]
+    def __getitem__(self, index: int | str) -> Compilation:
+        """The compilation at a position, or of an id: `recording[-1]`, `recording["0/3"]`.
+
+        Raises IndexError, or KeyError, which says which ids there are.
+        """
+        if isinstance(index, int):
+            return self.compilations[index]
+        found = [c for c in self.compilations if index == c.id] or [
+            c for c in self.compilations if index == c.compile_id
+        ]
+        if len(found) == 1:
+            return found[0]
+        known = [c.id for c in found or self.compilations]
+        shown = ", ".join(map(repr, known[:20])) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+        what = f"several compilations are {index!r}" if found else f"no compilation {index!r}"
+        raise KeyError(f"{what}; there are {shown}" if known else f"{what}: there are none")
 
     def __iter__(self) -> Iterator[Compilation]:
         return iter(self.compilations)
@@ -220,7 +223,7 @@ class Recording:
         return f"<aotviz Recording: {self._count()}>"
 
     def __str__(self) -> str:
-        made = ", ".join(f"{name} {version}" for name, version in self.data_producer.items())
+        made = ", ".join(f"{name} {version}" for name, version in self._content.producer.items())
         head = f"Recording of {self._count()}" + (f" (by {made})" if made else "")
         return "\n\n".join([head, *(f"[{c.id}] {c}" for c in self.compilations)])
 
@@ -235,13 +238,12 @@ class Recording:
     @property
     def data_producer(self) -> dict[str, str]:
         """The versions that made the recording, by name."""
-        return self._source.producer if isinstance(self._source, RecordingData) else self._producer
+        return self._content.producer
 
-    @cached_property
-    def _loaded(self) -> list[Compilation]:
-        assert isinstance(self._source, RecordingData)
-        strings = self._source.strings
-        return [Compilation(data, strings) for data in self._source.compilations]
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        """What torch's logs say, and the texts for it; without graphs where those are dear."""
+        return self._content.rows
 
     def _count(self) -> str:
         count = f"{len(self)} compilation{'' if len(self) == 1 else 's'}"

@@ -25,8 +25,8 @@ from aotviz.recorder.events import (
     WrapperNote,
     WrapperRecord,
 )
-from aotviz.recorder.naming import module_path, sizes
-from aotviz.recorder.sources import innermost
+from aotviz.recorder.naming import sizes
+from aotviz.recorder.sources import innermost, module_path
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import snapshotting
 
@@ -161,6 +161,7 @@ def _saved(saved: SavedTensor, frames: Callable[[str], str]) -> SavedTensorRecor
         version_checked=saved.is_view,
         donated=saved.donated,
         why_donated=clean(saved.why_donated),
+        hook=clean(saved.hook),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where in the user's program a node comes from, read out of the recorded stack."""
+"""Where in the user's program a node or an input comes from, read out of what torch says of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
 FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
 
 
@@ -39,3 +40,26 @@ def innermost(stack: str) -> SourceLine:
             code = " ".join(line for line in lines[number + 1 :] if line)
             return SourceLine(frame["file"], int(frame["line"]), frame["function"] or "", code)
     return UNKNOWN
+
+
+@lru_cache(4096)
+def module_path(path: str) -> str:
+    """A module's path as the user would write it: Dynamo spells out how it got there from the frame's locals.
+
+    >>> [module_path(path) for path in ("L['self'].h.0", "L['self']", "G['model']._modules['h']", "h.0")]
+    ['h.0', '', 'model.h', 'h.0']
+    """
+    if path.startswith(("L[", "G[", "L__self__")):
+        path = SUBSCRIPT.sub(r".\1", path.removeprefix("L__self__")).replace("._modules", "")[1:].lstrip("._")
+        first, _, rest = path.partition(".")
+        return rest if first in ("self", "fn") else path
+    return path
+
+
+def user_name(source: str) -> str:
+    """A source of Dynamo's as the user would write it.
+
+    >>> [user_name(s) for s in ("L['x']", "L['self']._modules['h']._parameters['weight']", "L['xs'][0].grad")]
+    ['x', 'h.weight', 'xs[0].grad']
+    """
+    return module_path(source.replace("._parameters", "").replace("._buffers", "")) or source

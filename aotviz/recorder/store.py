@@ -39,8 +39,9 @@ _encoder = msgspec.msgpack.Encoder()
 class CompilationLog:
     """What one compilation has been seen to do so far. Made by a Recorder, read through a Store."""
 
-    def __init__(self, name: str, options: dict[str, str], strings: StringTable) -> None:
+    def __init__(self, name: str, options: dict[str, str], strings: StringTable, because: Sequence[str] = ()) -> None:
         self._lock = threading.Lock()
+        self._because = list(because)
         self._name = name
         self._options = options
         self._strings = strings
@@ -136,6 +137,7 @@ class CompilationLog:
                 saved_tensors=self._saved,
                 wrapper=self._wrapper,
                 error=self._error,
+                because=self._because,
             )
         return data, self._strings.texts
 

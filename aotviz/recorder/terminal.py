@@ -38,7 +38,9 @@ def cell(value: object, widest: int = WIDEST) -> str:
 def compilation(data: CompilationData) -> str:
     """One compilation: its stages, then the inputs and outputs that are more than plain values."""
     total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
-    parts = [f"{one_line(data.name)} ({data.kind}), {total:.1f} ms in {len(data.stages)} stages", stages(data)]
+    kind = f" ({data.kind})" if data.kind else ""
+    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+    parts = [f"{one_line(data.name)}{kind}, {total:.1f} ms in {count}", stages(data)]
     if data.error is not None:
         parts.append(f"failed in {data.error.stage!r}: {data.error.type}: {cell(data.error.message, 400)}")
     parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)

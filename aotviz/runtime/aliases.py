@@ -5,21 +5,23 @@ Everything known at compile time is decided here, once; the lines that come out 
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import GraphCall, Member, Split
-from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, ViewStep
+from aotviz.ir.forms import GraphCall, Slot, Split
+from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import functional, runtime
+from aotviz.runtime.custom_views import ViewWithHistory
+from aotviz.torch_private import functional, operators, runtime
 
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
     "view select t transpose permute expand unsqueeze squeeze diagonal unbind split split_with_sizes detach "
-    "as_strided unfold".split()
+    "as_strided unfold resize".split()
 )
 
 
@@ -50,51 +52,149 @@ def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
     return [value for value in graphs.values(nodes) if isinstance(value, torch.Tensor)]
 
 
+def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
+    """Whether the graph computes a result as a view of something, where eager has a tensor of its own.
+
+    `value` is the text of the slot of `call`, which is `graph` in the caller's terms; a subclass is put together
+    from its parts, and is no view.
+    """
+    if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
+        return False
+    if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
+        return False
+    module = graph.forward_module if isinstance(graph, Split) else graph.graph_module
+    node = graphs.outputs(module.graph)[int(value[len("out[") : -1])]
+    while isinstance(node, fx.Node) and node.target is operator.getitem:
+        node = node.args[0]
+    return isinstance(node, fx.Node) and operators.is_view(node.target)
+
+
 class Epilogue:
     """Writes what follows the compiled graph. `inputs` are the graph inputs' variables, `results` the slots'."""
 
     def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
         self.source, self.call, self.inputs, self.results = source, call, inputs, results
-        self.training = any(slot.differentiable for slot in call.slots)
+        self._variables: dict[Ref, str] = {}
+        self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._made: dict[int, str] = {}
-        self._shared: dict[tuple[str, tuple[ViewStep, ...]], str] = {}
-        self._handed_out: set[str] = set()
 
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
         infos = enumerate(self.call.meta.input_info)
         needed = {i for i, info in infos if info.mutated or info.version_bumps}
-        for fact in self.call.meta.output_info:
-            if fact.output_type in (OutputType.is_input, OutputType.alias_of_input) and fact.base_index is not None:
-                needed.add(fact.base_index)
-        return needed
+        refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
+        return needed | {ref.index for ref in refs if ref is not None and ref.kind == "input"}
 
     def announce(self) -> None:
         """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
-                self._bump(i, info.version_bumps, "eager counts writes to {} that leave it as it was")
+                idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
+                if idle > 0:
+                    self._bump(i, idle, "eager counts writes to {} that leave it as it was")
         for i in self.call.meta.in_graph_mutated_indices:
             counted = 1 if self.call.options.graph_counts_writes else 0
             missing = self.call.meta.input_info[i].version_bumps - counted
             if missing > 0:
                 self._bump(i, missing, "the graph writes {}, which autograd must be told")
 
-    def write_back(self) -> None:
-        """Mutations, input by input: metadata first, since new data has the new shape."""
-        for i, info in enumerate(self.call.meta.input_info):
-            if info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
-                self._write_back(i, info)
+    def only_writes(self) -> bool:
+        """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
+        steps, infos = self.call.meta.replay, self.call.meta.input_info
+        written = [infos[step.source.index] for step in steps if step.action == "write"]
+        return len(written) == len(steps) and not any(i.requires_grad or i.requires_grad_after for i in written)
+
+    def replay(self) -> None:
+        """The user's statements about aliases, in the user's order; each input is written where it was last."""
+        for step in self.call.meta.replay:
+            if step.action == "view":
+                self._view(step)
+            elif step.action == "move":
+                variable = self._variable(step.source)
+                name = self._name(step.source)
+                text = self._applied(variable, step)
+                self._line(text, step, f"{name} changes its shape or strides", name)
+            elif step.source.kind == "input":
+                self._write_back(step.source.index, self.call.meta.input_info[step.source.index])
+            else:
+                assert step.value is not None
+                name, value = self._name(step.source), self.results[(step.value.kind, step.value.index)]
+                fact = f"{name} is a detached alias that was written under autograd"
+                self.source.line(f"{self._variable(step.source)}.copy_({value})", fact, name)
+
+    def _variable(self, ref: Ref) -> str:
+        if ref.kind == "input":
+            return self.inputs[ref.index] + ref.path
+        if ref.kind == "member":
+            return self.source.members[ref.index]
+        if ref.kind == "output":
+            return self._output(ref.index)
+        return self.results[(ref.kind, ref.index)] if ref.kind == "base" else self._variables[ref]
+
+    def _name(self, ref: Ref) -> str:
+        """What a tensor is to the user."""
+        if ref.kind == "input":
+            return str(self.call.graph_inputs[ref.index])
+        return self._names.get(ref) or f"a view, {self._variable(ref)},"
+
+    def _view(self, step: ReplayStep) -> None:
+        named = [self._names[target] for target in step.targets if target in self._names]
+        fact, subject = "a view that others below are taken from", ""
+        if named:
+            first = next(i for i, fact in enumerate(self.call.meta.output_info) if fact.made in step.targets)
+            fact, subject = f"{named[0]} is {self.call.meta.output_info[first].output_type.value}", named[0]
+        text = self._applied(self._variable(step.source), step)
+        hint = named[0].replace("output", "out") if len(named) == 1 else ("pieces" if step.several else "view")
+        variable = self.source.fresh(hint)
+        if step.value is None:
+            self._line(f"{variable} = {text}", step, fact, subject)
+        else:
+            apply = self.source.bind("view_with_history", ViewWithHistory.apply)
+            view = f"lambda base: {self._applied('base', step)}"
+            text = f"{apply}({self._variable(step.source)}, {self._variable(step.value)}, {view})"
+            self.source.line(f"{variable} = {text}", f"{subject} comes from a custom autograd.Function", subject)
+        for position, target in enumerate(step.targets):
+            self._variables[target] = f"{variable}[{position}]" if step.several else variable
+
+    def _line(self, text: str, step: ReplayStep, fact: str, subject: str) -> None:
+        """A statement in the mode in which the user made it."""
+        modes = []
+        if step.inference_mode and not torch.is_inference_mode_enabled():
+            modes.append(f"{self.source.bind('inference_mode', torch.inference_mode)}()")
+        elif step.grad_mode != self.call.meta.grad_enabled:
+            mode = torch.enable_grad if step.grad_mode else torch.no_grad
+            modes.append(f"{self.source.bind(mode.__name__, mode)}()")
+        if modes:
+            text = f"with {', '.join(modes)}: {text}"
+        self.source.line(text, fact, subject)
+
+    def _applied(self, base: str, step: ReplayStep) -> str:
+        if step.operator == "data":
+            return f"{base}.data"
+        name = step.operator.overloadpacket.__name__
+        arguments = [self._argument(value) for value in step.args]
+        arguments += [f"{key}={self._argument(value)}" for key, value in step.kwargs]
+        if name.removesuffix("_") in _METHODS:
+            return f"{base}.{name}({', '.join(arguments)})"
+        operator = self.source.bind(name + "_op", step.operator)
+        return f"{operator}({', '.join([base, *arguments])})"
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, torch.dtype):
+            return self.source.bind(str(value).removeprefix("torch."), value)
+        return repr(list(value) if isinstance(value, tuple) else value)
 
     def _write_back(self, i: int, info: InputAliasInfo) -> None:
+        """Metadata first, since new data has the new shape."""
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         new = self.results.get(("mutation", i), "")
-        bumps = 0
+        moves = [step for step in self.call.meta.replay if step.action == "move" and step.source == Ref("input", i)]
+        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
         if info.mutates_storage_metadata:
             no_grad = self.source.bind("no_grad", torch.no_grad)
             self.source.line(f"with {no_grad}(): {variable}.set_({new})", f"{name} is given another storage", name)
             bumps += 1
-        elif info.mutates_metadata:
+        elif info.mutates_metadata and not moves:
             where = self._layout(info.layout_after, new)
             text = f"{variable}.as_strided_({where})"
             if info.mutations_hidden_from_autograd and info.requires_grad:
@@ -109,7 +209,12 @@ class Epilogue:
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
         hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
         unseen = hidden or quiet
-        if info.version_bumps == 0 and hidden and not quiet:
+        if info.written_parts and (unseen or not (info.requires_grad or info.requires_grad_after)):
+            data = ".data" if info.version_bumps else ""  # what is written as a whole counts writes as a whole
+            for path in info.written_parts:
+                self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
+            return 0
+        if info.version_bumps == 0:
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
         if unseen and (info.requires_grad or info.requires_grad_after):
@@ -121,7 +226,7 @@ class Epilogue:
 
     def _bump(self, i: int, count: int, fact: str) -> None:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
-        bump = self.source.bind("increment_version", torch.autograd.graph.increment_version)
+        bump = self.source.bind("increment_version", runtime.increment_version)
         self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
 
     def outputs(self) -> list[str]:
@@ -140,112 +245,36 @@ class Epilogue:
             return self._constant(fact.constant)
         if fact.same_object_as is not None:
             return self._output(fact.same_object_as)
-        if fact.output_type is OutputType.is_input:
-            return self._input(fact)
+        if fact.made is not None:
+            return self._variable(fact.made)
         own = self.results.get(("output", index))
-        if fact.output_type is OutputType.alias_of_input:
-            return self._view(fact, self._input(fact), name, own, self._input_requires_grad(fact))
-        if fact.output_type is OutputType.alias_of_intermediate_base_is_user_output:
-            base_index = self._base_index(fact)
-            return self._view(
-                fact, self._output(base_index), name, own, self.call.meta.output_info[base_index].requires_grad
-            )
-        if ("base", fact.base_index) in self.results and fact.base_index is not None:
-            return self._view(fact, self.results[("base", fact.base_index)], name, own, True)
         if own is None:
             raise AssertionError(f"{name} is {fact.output_type.name}, and the graph does not return it")
+        if fact.output_type is OutputType.alias_of_input:
+            return self._again(self.inputs[self._base_index(fact)], fact, name, own)
         if fact.dynamic_dims:
             mark = self.source.bind("mark_dynamic", runtime.mark_dynamic)
             self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)
         return own
+
+    def _again(self, base: str, fact: OutputAliasInfo, name: str, own: str) -> str:
+        """A view of an input that was taken with a size that is only known now: it lies as the graph's result does."""
+        variable = self.source.fresh(name.replace("output", "out"))
+        text = f"{base}.as_strided({self._layout(fact.layout, own)})"
+        if not fact.requires_grad and self.call.meta.input_info[self._base_index(fact)].requires_grad_after:
+            text += ".detach()"
+        self.source.line(f"{variable} = {text}", f"{name} is {fact.output_type.value}", name)
+        return variable
 
     @staticmethod
     def _base_index(fact: OutputAliasInfo) -> int:
         assert fact.base_index is not None
         return fact.base_index
 
-    def _input(self, fact: OutputAliasInfo) -> str:
-        if isinstance(fact.constant, Member):
-            return self.source.members[fact.constant.index]
-        return self.inputs[self._base_index(fact)]
-
-    def _input_requires_grad(self, fact: OutputAliasInfo) -> bool:
-        if isinstance(fact.constant, Member) and fact.constant.detached:
-            return False
-        return self.call.meta.input_info[self._base_index(fact)].requires_grad_after
-
     def _constant(self, value: Any) -> str:
         if value is None or type(value) in (bool, int, str):  # an enum is an int whose `repr` is no Python
             return repr(value)
         return self.source.bind("constant", value)
-
-    def _view(self, fact: OutputAliasInfo, base: str, name: str, own: str | None, base_requires_grad: bool) -> str:
-        why = f"{name} is {fact.output_type.value}"
-        variable = self.source.fresh(name.replace("output", "out"))
-        if fact.viewed_under_no_grad:
-            self.source.line(f"with {self.source.bind('no_grad', torch.no_grad)}():", why, name)
-            self.source.indent()
-        steps = fact.view_chain
-        if fact.requires_grad and not fact.viewed_under_no_grad and steps:
-            base, steps = self._without_history(base, steps, why, name)
-        text = self._chain(base, steps, why, name)
-        if text is None:
-            text = f"{base}.as_strided({self._layout(fact.layout, own or '')})"
-        detached = base_requires_grad and not fact.requires_grad
-        if detached and not any(step.target.overloadpacket.__name__ == "detach" for step in fact.view_chain or ()):
-            text += ".detach()"
-        elif fact.requires_grad and not base_requires_grad:
-            text += ".requires_grad_()"
-        self.source.line(f"{variable} = {text}", why, name)
-        if fact.viewed_under_no_grad:
-            self.source.dedent()
-            self._shared.clear()
-        return variable
-
-    def _without_history(
-        self, base: str, steps: tuple[ViewStep, ...], why: str, name: str
-    ) -> tuple[str, tuple[ViewStep, ...]]:
-        """Views of a view that was made under no_grad: no gradient passes that one, here as in eager."""
-        last = max((k for k, step in enumerate(steps, 1) if step.under_no_grad), default=0)
-        if last in (0, len(steps)):
-            return base, steps
-        variable = self.source.fresh("quiet")
-        text = self._chain(base, steps[:last], why, name)
-        no_grad = self.source.bind("no_grad", torch.no_grad)
-        self.source.line(f"with {no_grad}(): {variable} = {text}", f"{name} is a view of one made under no_grad", name)
-        return variable, steps[last:]
-
-    def _chain(self, base: str, steps: tuple[ViewStep, ...] | None, why: str, name: str) -> str | None:
-        if steps is None:
-            return None
-        if not steps:
-            return f"{base}.view({base}.size())"
-        text = base
-        for position, step in enumerate(steps):
-            text = self._step(text, step)
-            if step.item is None:
-                continue
-            key = (base, (*steps[:position], ViewStep(step.target, step.args)))
-            pieces = self._shared.get(key)
-            if pieces is None or f"{pieces}[{step.item}]" in self._handed_out:  # two outputs are two objects
-                pieces = self._shared[key] = self.source.fresh("pieces")
-                self.source.line(f"{pieces} = {text}", why, name)
-            text = f"{pieces}[{step.item}]"
-            self._handed_out.add(text)
-        return text
-
-    def _step(self, base: str, step: ViewStep) -> str:
-        name = step.target.overloadpacket.__name__
-        arguments = ", ".join(map(self._argument, step.args))
-        if name in _METHODS:
-            return f"{base}.{name}({arguments})"
-        op = self.source.bind(name + "_op", step.target)
-        return f"{op}({base}, {arguments})" if arguments else f"{op}({base})"
-
-    def _argument(self, value: Any) -> str:
-        if isinstance(value, torch.dtype):
-            return self.source.bind(str(value).removeprefix("torch."), value)
-        return repr(list(value) if isinstance(value, tuple) else value)
 
     def _layout(self, where: Layout | None, own: str) -> str:
         if where is not None and where.concrete:

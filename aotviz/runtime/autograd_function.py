@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
-from aotviz.ir.metadata import OutputType, TensorAlias
-from aotviz.runtime import aliases
+from aotviz.ir.metadata import TensorAlias
+from aotviz.runtime import aliases, double_backward, refusals
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import operators, runtime
+from aotviz.runtime.insides import Insides
+from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
 
 
@@ -28,11 +28,11 @@ def write(source: Source, call: LoweredSplit, label: str) -> str:
 class _Writer:
     def __init__(self, source: Source, call: LoweredSplit, label: str) -> None:
         self.source, self.call, self.label = source, call, label
+        self.insides = None if call.wrapping is None else Insides(source, call, call.wrapping, label)
+        self.outer = call if self.insides is None else self.insides.outer  # as autograd sees it
         self.count = len(call.slots)
         self.tensors = call.saved_tensor_count
         self.symbols = len(call.saved) - self.tensors
-        layouts = [(*t.size, *t.stride) for t in call.tangents]
-        self.static_tangents = all(all_concrete(one) for one in layouts)
 
     def write(self) -> str:
         source = self.source
@@ -66,20 +66,26 @@ class _Writer:
 
     def _forward(self) -> None:
         source, call = self.source, self.call
-        source.line(f"out = {source.bind('compiled_forward', call.compiled_forward)}([*inputs])")
+        compiled, arguments = source.bind("compiled_forward", call.compiled_forward), "*inputs"
+        if self.insides is not None:
+            arguments = self.insides.arguments()
+        source.line(f"out = {compiled}([{arguments}])")
         aliases.versions(source, call)
-        self._save()
-        results = [self._result(i, slot) for i, slot in enumerate(call.slots)]
-        constant = [f"out[{i}]" for i, slot in enumerate(call.slots) if self._non_differentiable(slot)]
+        whole = [f"out[{i}]" for i in range(self.count)] if self.insides is None else self.insides.results()
+        self._save([] if self.insides is None else self.insides.kept_with_parts())
+        slots = list(zip(self.outer.slots, whole, strict=True))
+        values = [self._value(slot, value) for slot, value in slots]
+        constant = [v for v, (slot, _) in zip(values, slots, strict=True) if self._non_differentiable(slot)]
         if constant:
             source.line(f"ctx.mark_non_differentiable({', '.join(constant)})", "these outputs do not require grad")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx._materialize_non_diff_grads = False", "")
-        if self.static_tangents:
-            source.line("ctx.set_materialize_grads(False)", "an output that nobody uses sends None, not zeros")
+        source.line("ctx.set_materialize_grads(False)", "an output that nobody uses sends None, not zeros")
+        alias = source.bind("TensorAlias", TensorAlias) if any(slot.hidden for slot, _ in slots) else ""
+        results = [f"{alias}({v})" if slot.hidden else v for v, (slot, _) in zip(values, slots, strict=True)]
         source.line(f"return ({', '.join(results)},)" if results else "return ()")
 
-    def _save(self) -> None:
+    def _save(self, wholes: list[str]) -> None:
         source = self.source
         first, last = self.count, self.count + self.tensors
         views = [first + i for i, saved in enumerate(self.call.saved[: self.tensors]) if saved.is_view]
@@ -90,56 +96,76 @@ class _Writer:
             source.line(f"saved = [*out[{first}:{last}]]", fact)
             positions = ", ".join(str(i - first) for i in views)
             source.line(f"for i in ({positions},):", fact)
-            source.line("    if saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
-            source.line("ctx.save_for_backward(*saved)", "the backward needs these")
+            source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
+            kept = ["*saved", *wholes]
+            source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")
         else:
-            source.line(f"ctx.save_for_backward(*out[{first}:{last}])", "the backward needs these")
+            kept = [f"*out[{first}:{last}]", *wholes]
+            source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")
         if self.symbols:
             source.line(f"ctx.symbols = out[{last}:]", "the backward needs these sizes")
+        if self._dynamic():
+            shapes = "".join(f"out[{tangent.slot}].shape, " for tangent in self._dynamic())
+            source.line(f"ctx.shapes = ({shapes})", "a gradient that does not come in is zeros of this shape")
+        self._hold()
+
+    def _hold(self) -> None:
+        """What only a second differentiation asks for; none of it costs memory that eager would not spend."""
+        source, call = self.source, self.call
+        if self.insides is not None:
+            return
+        held = [i for i in call.with_history.inputs if not call.meta.input_info[i].is_leaf]
+        if held:
+            fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
+            edge = source.bind("edge_of", runtime.edge_of)
+            source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
+        if call.kept:
+            fact = "a second differentiation would read these"
+            keep = source.bind("kept", double_backward.kept)
+            source.line(f"ctx.kept = {keep}(({''.join(f'inputs[{i}], ' for i in call.kept)}))", fact)
 
     def _non_differentiable(self, slot: Slot) -> bool:
         if slot.hidden or slot.differentiable:
             return False
         if slot.kind == "output":
-            return self.call.meta.output_info[slot.index].layout is not None
+            return self.outer.meta.output_info[slot.index].layout is not None
         return True
 
-    def _result(self, position: int, slot: Slot) -> str:
-        value = f"out[{position}]"
-        if slot.hidden:
-            return f"{self.source.bind('TensorAlias', TensorAlias)}({value})"
-        if slot.differentiable and slot.kind != "mutation" and self._is_view(position, slot):
-            return f"{self.source.bind('unsafe_view', runtime.unsafe_view)}({value}, {value}.size())"
-        return value
-
-    def _is_view(self, position: int, slot: Slot) -> bool:
-        """Whether the graph returns a view; autograd would take it for one and forbid its mutation."""
-        if slot.kind == "output":
-            kind = self.call.meta.output_info[slot.index].output_type
-            if kind in (OutputType.unsafe_view_alias, OutputType.custom_function_view):
-                return kind is OutputType.unsafe_view_alias
-        node = graphs.outputs(self.call.forward_module.graph)[position]
-        return isinstance(node, fx.Node) and operators.is_view(node.target)
+    def _value(self, slot: Slot, value: str) -> str:
+        if not aliases.is_returned_view(self.call, self.outer, slot, value):
+            return value
+        variable = self.source.fresh("own")
+        fact = "the graph returns a view; autograd would take it for one, and forbid to write it"
+        self.source.line(f"{variable} = {value}.detach()", fact)
+        return variable
 
     def _backward(self) -> None:
         source, call = self.source, self.call
         names = self._tangents()
+        whole = names
+        if self.insides is not None:
+            names = self.insides.tangents(names)
+        if self.tensors:
+            wholes = self.insides is not None and self.insides.kept_with_parts()
+            source.line(f"saved = ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
+        if self.insides is None:
+            self._differentiable(names)
         absent = self._absent(names)
         self._lay_out(names)
         arguments = self._arguments(names)
         source.line(f"args = [{', '.join(arguments)}]")
-        grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
-        tracked = source.bind("history_of", runtime.history_of)
-        history = source.fresh("history")
-        fact = "with create_graph=True, a second differentiation must find its way here to be refused"
-        source.line(f"{history} = {tracked}(args) if {grad}() else None", fact)
-        held = [*names, *(["saved"] if self.tensors else [])]
+        held = [*dict.fromkeys([*whole, *names]), *(["saved"] if self.tensors else [])]
         if held:
             source.line(f"del {', '.join(held)}")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
+        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
+            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
+            refuse = source.bind("refuse_deterministic", refusals.refuse_deterministic)
+            fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
+            source.line(f"if {deterministic}(): {refuse}({self.label!r})", fact)
         backward = source.bind("backward_of", call.backward)
         if call.backward.donates:
             keeps = source.bind("keeps_graph", runtime.keeps_graph)
@@ -148,9 +174,20 @@ class _Writer:
             source.line(f"else: run = {backward}.discarding or {backward}(False)", fact)
         else:
             source.line(f"run = {backward}.keeping or {backward}(True)")
-        self._run(absent, history)
+        fact = "vmap over the backward, as with is_grads_batched=True, goes through its graph operator by operator"
+        source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
+        self._run(absent)
 
-    def _run(self, absent: dict[str, list[int]], history: str) -> None:
+    def _differentiable(self, names: list[str]) -> None:
+        """The way that a backward under create_graph=True takes."""
+        source = self.source
+        grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
+        gradients = source.bind("gradients_of", self.call.with_history)
+        values = ([] if not self.tensors else ["*saved"]) + ([] if not self.symbols else ["*ctx.symbols"])
+        text = f"{gradients}(ctx, [{', '.join(values)}], ({''.join(f'{name}, ' for name in names)}))"
+        source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
+
+    def _run(self, absent: dict[str, list[int]]) -> None:
         source = self.source
         call = "run(args)"
         if self.call.meta.autocast:
@@ -166,23 +203,21 @@ class _Writer:
             listed = ", ".join(map(str, positions))
             source.line(f"if {flag}:", fact)
             source.line(f"    for i in ({listed},): result[i] = None", fact)
-        delayed = source.bind("delayed_error", runtime.delayed_error)
-        again = f"{delayed}(result, {history}, {self.label!r})"
-        source.line(f"if {history} is not None: return {again}", "create_graph=True")
+        if self.insides is not None:
+            source.line(f"return {self.insides.gradients()},")
+            return
         source.line("return tuple(result)")
 
     def _tangents(self) -> list[str]:
         names = []
-        for tangent in self.call.tangents:
-            name = self.source.fresh(f"grad_{self.call.slots[tangent.slot].descriptor}".replace("output", "out"))
+        for tangent in self.outer.tangents:
+            name = self.source.fresh(f"grad_{self.outer.slots[tangent.slot].descriptor}".replace("output", "out"))
             self.source.line(f"{name} = gradients[{tangent.slot}]")
             names.append(name)
         return names
 
     def _absent(self, names: list[str]) -> dict[str, list[int]]:
         """Flags for inputs whose gradient is None when certain tangents are: flag -> input positions."""
-        if not self.static_tangents:
-            return {}
         graph = self.call.backward_module.graph
         tangents = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
         numbers = [int(node.name.removeprefix("tangents_")) - 1 for node in tangents]
@@ -204,40 +239,28 @@ class _Writer:
         source = self.source
         fact = "the backward was compiled for gradients of this layout"
         for name, tangent in zip(names, self.call.tangents, strict=True):
-            if not self.static_tangents:
-                self._lay_out_dynamic(name, tangent, fact)
-                continue
             zeros = source.bind("zeros", torch.zeros)
             dtype = source.bind(str(tangent.dtype).removeprefix("torch."), tangent.dtype)
             device = source.bind(str(tangent.device).replace(":", ""), tangent.device)
             subject = str(self.call.slots[tangent.slot].descriptor)
-            shape = f"{tangent.size}, dtype={dtype}, device={device}"
-            source.line(f"if {name} is None: {name} = {zeros}({shape})", fact, subject)
-            if tangent.size:
+            dynamic = _is_dynamic(tangent)
+            size = f"ctx.shapes[{self._dynamic().index(tangent)}]" if dynamic else str(tangent.size)
+            source.line(f"if {name} is None: {name} = {zeros}({size}, dtype={dtype}, device={device})", fact, subject)
+            if dynamic:
+                source.line(f"else: {name} = {_in_order(name, tangent.order)}", fact, subject)
+            elif tangent.size:
                 restrided = source.bind("restrided", runtime.restrided)
                 again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"elif {name}.stride() != {tangent.stride}: {again}", fact, subject)
 
-    def _lay_out_dynamic(self, name: str, tangent: Tangent, fact: str) -> None:
-        order, subject = tangent.order, str(self.call.slots[tangent.slot].descriptor)
-        if not tangent.size:
-            return
-        if not order:
-            restrided = self.source.bind("restrided", runtime.restrided)
-            again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
-            self.source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
-        elif order == tuple(range(len(order))):
-            self.source.line(f"{name} = {name}.contiguous()", fact, subject)
-        else:
-            back = tuple(order.index(i) for i in range(len(order)))
-            self.source.line(f"{name} = {name}.permute({order}).contiguous().permute({back})", fact, subject)
+    def _dynamic(self) -> list[Tangent]:
+        """Tangents whose layout is known only at run time."""
+        return [tangent for tangent in self.call.tangents if _is_dynamic(tangent)]
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its own order, found by name; runs of saved tensors become one slice."""
         place = {saved.name: i for i, saved in enumerate(self.call.saved)}
         arguments: list[str] = []
-        if self.tensors:
-            self.source.line("saved = ctx.saved_tensors")
         wanted: list[Any] = []
         nodes = graphs.placeholders(self.call.backward_module.graph)
         taken = {node.name for node in nodes}
@@ -270,3 +293,15 @@ class _Writer:
                 arguments.append(item)
         flush()
         return arguments
+
+
+def _is_dynamic(tangent: Tangent) -> bool:
+    return not all_concrete((*tangent.size, *tangent.stride))
+
+
+def _in_order(name: str, order: tuple[int, ...]) -> str:
+    """The text for a tensor that is dense, its dimensions in memory in this order, the outermost first."""
+    if order == tuple(range(len(order))):
+        return f"{name}.contiguous()"
+    back = tuple(order.index(i) for i in range(len(order)))
+    return f"{name}.permute({order}).contiguous().permute({back})"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from aotviz.ir.forms import GraphCall
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import pytree
@@ -76,7 +78,7 @@ class Entry:
         kind = pytree.kind(spec)
         if kind is None:
             return remaining.pop(0)
-        if kind not in (tuple, list, dict):
+        if kind not in (tuple, list, dict, torch.Size):
             return None
         parts = [self._container(child, remaining) for child in pytree.children(spec)]
         texts = [part for part in parts if part is not None]
@@ -84,6 +86,8 @@ class Entry:
             return None
         if kind is tuple:
             return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        if kind is torch.Size:  # which pytree would make a plain tuple of
+            return f"{self.source.bind('Size', torch.Size)}([{', '.join(texts)}])"
         if kind is list:
             return f"[{', '.join(texts)}]"
         keys = pytree.dict_keys(spec)

@@ -14,14 +14,17 @@ Compiled = Callable[[list[Any]], Any]
 
 
 class LazyBackward:
-    """`discarding` and `keeping` are the compiled backwards, None until first used.
+    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is.
 
     `compile` turns a request into a form with `.compiled`; whoever owns the pipeline replaces it by one that runs
     the late stages under the observer.
     """
 
-    def __init__(self, request: Callable[[bool], Any], compile: Callable[[Any], Any], donates: bool) -> None:
+    def __init__(
+        self, request: Callable[[bool], Any], compile: Callable[[Any], Any], donates: bool, plain: Compiled
+    ) -> None:
         self._request = request
+        self.plain = plain
         self.compile = compile
         self.donates = donates
         self.discarding: Compiled | None = None

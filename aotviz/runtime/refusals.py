@@ -11,6 +11,26 @@ class CallDiffers(RuntimeError):
     """This call needs another program. Nothing of it has been run."""
 
 
+class InsideTransform(CallDiffers):
+    """This call is inside a torch.func transform or forward-mode differentiation."""
+
+
+def refuse_transforms(name: str) -> None:
+    """Raise InsideTransform."""
+    raise InsideTransform(
+        f"{name} is compiled and is called inside a transform (vmap, grad, jvp, forward-mode differentiation), which "
+        "can't see into a compiled graph. Apply the transform to the original function and compile the result."
+    )
+
+
 def refuse(message: str) -> None:
     """Raise CallDiffers."""
     raise CallDiffers(message)
+
+
+def refuse_deterministic(name: str) -> None:
+    """Raise RuntimeError."""
+    raise RuntimeError(
+        f"{name} was compiled while torch.use_deterministic_algorithms was off, and its backward runs while it is on. "
+        "Turn it on before the call, so that the call is compiled for it."
+    )

@@ -13,7 +13,11 @@ import torch
 
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes, graphs, pytree
+from aotviz.torch_private.subclasses import is_subclass
+
+_LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
 
 def run(request: Request) -> FlatCall:
@@ -73,7 +77,7 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
     made: list[PlainInput] = []
     for kind, name, _ in request.named:
-        made.append((ParameterInput if kind == "parameter" else BufferInput)(len(made), name))
+        made.append(_LIFTED[kind](len(made), name))
     names = request.input_names or _argument_names(request)
     if len(names) != len(leaves):
         raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")
@@ -117,9 +121,7 @@ def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
 
 def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...]) -> None:
     for value, descriptor in zip(flat, descriptors, strict=True):
-        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided and not is_subclass(value):
             layout = str(value.layout).removeprefix("torch.")
-            raise NotImplementedError(
-                f"input {descriptor.name!r} is a {layout} tensor; aotviz compiles strided tensors only. "
-                f"Pass {descriptor.name}.to_dense(), or leave this function to eager."
-            )
+            name = descriptor.name
+            raise Refused("layout is not strided", repr(name), layout, f"{name}.to_dense()")

@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.fx as fx
 
-from aotviz.ir.descriptors import IntermediateBaseOutput, MutatedInputOutput, TangentInput
-from aotviz.ir.forms import GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
-from aotviz.ir.metadata import InputAliasInfo, OutputType
+from aotviz.ir.descriptors import GradientOutput, IntermediateBaseOutput, MutatedInputOutput, TangentInput
+from aotviz.ir.forms import Gradient, GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.metadata import InputAliasInfo, OutputType, Ref
 from aotviz.torch_private import functional, operators
-from aotviz.torch_private.effects import drop_tokens
-from aotviz.tracing.backward import trace_gradients
+from aotviz.tracing.backward import TracedTangent, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
 
@@ -26,22 +24,46 @@ def run(call: TracedCall) -> JointCall:
     forward = call.forward.take()
     slots = _slots(call, forward)
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
-    outputs = [_value(forward, slot) for _, slot in wanted]
+    outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
-    traced, gradients = trace_gradients(forward.trace, outputs, forward.edges)
-    tangents = tuple(
-        Tangent(position, t.size, t.stride, t.dtype, t.device, t.order)
-        for (position, _), t in zip(wanted, traced, strict=True)
-    )
+    count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
+    with forward.refusing_moved_views():
+        traced, values, gradients = trace_gradients(forward.trace, outputs, [*forward.edges, *inner])
+    _refuse_part_gradients(call, forward, values[count:])
+    values, gradients = values[:count], gradients[:count]
+    tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):
-        tangent.node.meta["desc"] = TangentInput(slot.descriptor)
-    module = _closed(forward, [*nodes, *gradients])
+        for node in tangent.nodes:
+            node.meta["desc"] = TangentInput(slot.descriptor)
+    module = forward.closed([*nodes, *gradients])
     return JointCall(
         **_fields(call, forward),
         evidence=_evidence(call, slots, gradients),
         graph_module=module,
         slots=slots,
         tangents=tangents,
+        gradients=tuple(
+            Gradient(None if value is None else GradientOutput(descriptor), value)
+            for descriptor, value in zip(call.graph_inputs, values, strict=True)
+        ),
+    )
+
+
+def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:
+    """Autograd sees a subclass as a whole; a part that has a gradient of its own would go without."""
+    for (index, path, _), value in zip(forward.part_edges, values, strict=True):
+        if value is not None:
+            name = call.graph_inputs[index]
+            raise NotImplementedError(
+                f"{name}{path} requires grad, and the function uses it by itself and not as a part of {name}, so it "
+                f"would need a gradient of its own. Pass {name}{path} as an argument too, or detach it."
+            )
+
+
+def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
+    value, parts = traced.value, tuple(_as_tangent(slot, part) for part in traced.parts)
+    return Tangent(
+        slot, tuple(value.shape), tuple(value.stride()), value.dtype, value.device, traced.order, parts, value
     )
 
 
@@ -49,7 +71,7 @@ def close(call: TracedCall) -> GraphCall:
     """TracedCall -> GraphCall: nothing to differentiate."""
     forward = call.forward.take()
     slots = _slots(call, forward)
-    module = _closed(forward, _slot_nodes(forward, slots))
+    module = forward.closed(_slot_nodes(forward, slots))
     grads = any(info.requires_grad for info in call.meta.input_info)
     why = (
         "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
@@ -76,21 +98,19 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
         if fact.in_graph:
             hidden = fact.output_type not in _OWN
             differentiable = call.needs_gradients and fact.has_tangent
-            version = None if hidden else _version(forward.outputs[i])
+            version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
             slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
-    for i in range(meta.num_intermediate_bases):
-        first = next(
-            k
-            for k, fact in enumerate(meta.output_info)
-            if fact.base_index == i and fact.output_type is OutputType.alias_of_intermediate_save_as_output
-        )
-        base, version = IntermediateBaseOutput(call.outputs[first]), _version(forward.bases[i])
-        slots.append(Slot("base", i, base, call.needs_gradients, False, version))
+    for i, base in enumerate(meta.intermediate_bases):
+        differentiable = call.needs_gradients and base.requires_grad
+        version = _version(forward.value("base", i), meta.replayed_writes[Ref("base", i)])
+        descriptor = IntermediateBaseOutput(call.outputs[base.output])
+        slots.append(Slot("base", i, descriptor, differentiable, False, version))
     return tuple(slots)
 
 
-def _version(value: Any) -> int | None:
-    return operators.version(value) if functional.is_functional(value) else None
+def _version(value: Any, replayed: int) -> int | None:
+    """What a result's version counter says before the wrapper repeats the user's moves of it and its views."""
+    return operators.version(value) - replayed if functional.is_functional(value) else None
 
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
@@ -109,28 +129,8 @@ def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
     return out_of_graph and info.mutates_data and info.requires_grad_after and visible
 
 
-def _value(forward: ForwardTrace, slot: Slot) -> Any:
-    source = {"mutation": forward.args, "output": forward.outputs, "base": forward.bases}[slot.kind]
-    return source[slot.index]
-
-
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
-    with forward.trace.active("is_forward"):
-        return [_node(forward, _value(forward, slot)) for slot in slots]
-
-
-def _node(forward: ForwardTrace, value: Any) -> Any:
-    if functional.is_functional(value):
-        value = functional.inner(value)
-    return forward.trace.node_of(value)
-
-
-def _closed(forward: ForwardTrace, results: list[Any]) -> fx.GraphModule:
-    graph = forward.trace.graph
-    output = graph.output(tuple(results))
-    drop_tokens(graph)
-    output.meta["desc"] = [None] * len(results)
-    return forward.trace.graph_module(graph)
+    return forward.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:

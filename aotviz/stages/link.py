@@ -6,15 +6,17 @@ compiled graph runs, mutations are written back, views are made again, the resul
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
-from aotviz.runtime import aliases, autograd_function
+from aotviz.runtime import aliases, autograd_function, expectations, refusals
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
-from aotviz.torch_private import runtime
+from aotviz.torch_private import runtime, saved_hooks
 
 
 def run(call: LoweredSplit | LoweredGraph) -> Program:
@@ -26,6 +28,7 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
         runtime.skip_frame(made)
+    outer = call if call.wrapping is None else call.wrapping.caller(call)
     return Program(
         options=call.options,
         evidence=(Reason("wrapper", f"{len(source.lines)} lines, {len(source.notes)} of them groups with a reason"),),
@@ -34,18 +37,28 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
         filename=filename,
         source=source.text,
         notes=tuple(source.notes),
-        lowered=call,
+        lowered=outer,
     )
 
 
 class _Wrapper:
     def __init__(self, source: Source, call: LoweredSplit | LoweredGraph, label: str, apply: str) -> None:
-        self.source, self.call, self.label, self.apply = source, call, label, apply
+        self.source, self.label, self.apply = source, label, apply
+        self.variables: list[str] = []  # of the graph inputs
+        self.written = False  # whether the inputs have been written back
+        self.inner, self.wrapping = call, call.wrapping
+        self.call = call if self.wrapping is None else self.wrapping.caller(call)  # as the caller sees it
         self.entry = Entry(source, call, label)
 
     def write(self) -> None:
         source, call = self.source, self.call
         variables = self.entry.signature(self.label)
+        transformed, refuse = source.bind("transformed", runtime.transformed), refusals.refuse_transforms
+        refused = f"{source.bind('refuse_transforms', refuse)}({self.label!r})"
+        source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
+        if call.options.debug:
+            named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
+            expectations.write(source, call, named)
         epilogue = Epilogue(source, call, [], {})
         needed = epilogue.inputs_needed()
         detached = self._detached()
@@ -58,13 +71,16 @@ class _Wrapper:
             for rewrite in call.rewrites:
                 stages.append(variables)
                 variables = rewrite.inputs(source, variables)
-            inputs = variables
+            inputs = self.variables = variables
             passed = [f"{v}.detach()" if i in detached else v for i, v in enumerate(inputs)]
+            if self.wrapping is not None and not self.apply:
+                passed = self.wrapping.unwrap(source, passed)
             arguments = f"[{', '.join(passed)}]"
         epilogue.inputs = inputs
         epilogue.announce()
-        epilogue.results = self._run(arguments)
-        epilogue.write_back()
+        epilogue.results = self._run(arguments, epilogue)
+        if not self.written:
+            epilogue.replay()
         for rewrite, before in zip(reversed(call.rewrites), reversed(stages), strict=True):
             rewrite.after(source, before)
         expressions = epilogue.outputs()
@@ -94,7 +110,9 @@ class _Wrapper:
         """Inputs that require grad and get none: detached, so that autograd never hears of them."""
         if not isinstance(self.call, LoweredSplit):
             return set()
-        gradients = graphs.outputs(self.call.backward_module.graph)
+        gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
+        if self.wrapping is not None:
+            gradients = [gradient.value for gradient in self.call.gradients]
         if all(gradient is None for gradient in gradients):
             return set()  # the outputs still require grad, as in eager, so something must reach autograd
         infos = self.call.meta.input_info
@@ -104,23 +122,23 @@ class _Wrapper:
             if gradient is None and info.requires_grad and not info.mutated
         }
 
-    def _run(self, arguments: str) -> dict[tuple[str, int], str]:
+    def _run(self, arguments: str, epilogue: Epilogue) -> dict[tuple[str, int], str]:
         source, call = self.source, self.call
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         compiled = source.bind("compiled_forward", call.compiled_forward)
         if isinstance(call, LoweredSplit):
-            functorch = source.bind("transforms_active", runtime.transforms_active)
-            refuse = source.bind("refuse_transforms", runtime.refuse_transforms)
-            source.line(f"if {functorch}(): {refuse}({self.label!r})", "vmap and grad can't see into a compiled graph")
             star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
             if not call.meta.grad_enabled:
                 self._with_gradients(f"out = {self.apply}({star})", grad)
                 return self._results()
+            if self.wrapping is not None:  # it is in there that subclasses are taken apart
+                self._guarded(f"out = {self.apply}({star})", "")
+                return self._results()
             fact = "the graph was compiled for training; without grad mode there is nothing to record"
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
-            self._inference(compiled, arguments, grad)
-            aliases.versions(source, call)
+            self._inference(compiled, arguments, grad, epilogue)
+            aliases.versions(source, self.inner)
         return self._results()
 
     def _with_gradients(self, text: str, grad: str) -> None:
@@ -140,6 +158,16 @@ class _Wrapper:
         return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:
+        if not isinstance(self.call, LoweredSplit) or not any(saved.hook for saved in self.call.saved):
+            self._without_autocast(text, fact)
+            return
+        off, why = self.source.bind("HooksOff", saved_hooks.Off), "the saved-tensor hooks are in the graphs"
+        self.source.line(f"with {off}():", why)
+        self.source.indent()
+        self._without_autocast(text, fact)
+        self.source.dedent()
+
+    def _without_autocast(self, text: str, fact: str) -> None:
         if not self.call.meta.autocast:
             self.source.line(text, fact)
             return
@@ -149,7 +177,8 @@ class _Wrapper:
         self.source.line(text, fact)
         self.source.dedent()
 
-    def _inference(self, compiled: str, arguments: str, grad: str) -> None:
+    def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
+        """Without grad mode, where writing an input back is cheaper too."""
         source = self.source
         setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
         fact = "nothing here is differentiated, so no history is recorded"
@@ -158,15 +187,24 @@ class _Wrapper:
         source.line("try:", fact)
         source.indent()
         self._guarded(f"out = {compiled}({arguments})", fact)
+        if self.wrapping is None and epilogue.only_writes():
+            epilogue.results, self.written = self._results(), True
+            epilogue.replay()
         source.dedent()
-        source.line("finally:", fact)
-        source.line(f"    if grad_mode: {setter}(True)", fact)
+        source.line("finally:", "" if self.written else fact)
+        source.line(f"    if grad_mode: {setter}(True)", "" if self.written else fact)
 
     def _results(self) -> dict[tuple[str, int], str]:
         """Where each slot is found. A hidden one is unwrapped from its TensorAlias when training."""
         results = {}
-        for position, slot in enumerate(self.call.slots):
-            text = f"out[{position}]"
+        values = [f"out[{position}]" for position in range(len(self.call.slots))]
+        if self.wrapping is not None and not self.apply:
+            values = self.wrapping.wrap(self.source, "out", self.variables)
+        for text, slot in zip(values, self.call.slots, strict=True):
+            if not self.apply and aliases.is_returned_view(self.inner, self.call, slot, text):
+                name = self.source.fresh("own")
+                self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager has no view")
+                text = name
             if slot.hidden and isinstance(self.call, LoweredSplit):
                 name = self.source.fresh("alias")
                 unwrap = self.source.bind("unwrapped", unwrapped)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import (
     BackwardRequest,
+    GradientRequest,
     GraphCall,
     LoweredBackward,
     LoweredGraph,
@@ -23,8 +25,9 @@ from aotviz.ir.forms import (
     Reason,
     Split,
 )
+from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.lazy_backward import LazyBackward
-from aotviz.torch_private.context import CompilerFacts, current, lowering
+from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
 from aotviz.tracing.strides import order_of, strides_in
 
@@ -37,8 +40,9 @@ def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
 def _inference(call: GraphCall) -> LoweredGraph:
     inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
     module = graphs.copy(call.graph_module)  # compilers edit what they are given
-    with lowering(call.fake_mode, _facts(call, ())):
+    with lowering(call.fake_mode, _facts(call, ())) as strides:
         compiled = boxed(call.options.inference_compiler(module, inputs))
+        compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
     fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
     return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
 
@@ -50,6 +54,7 @@ def _split(call: Split) -> LoweredSplit:
     with lowering(call.fake_mode, facts) as strides:
         compiled = boxed(call.options.fw_compiler(module, inputs))
         reported = list(strides)
+        compiled = _with_first_fake(compiled, call.forward_module.graph, reported, call.fake_mode)
     values = _as_reported(call, reported)
     context = current()
 
@@ -65,13 +70,19 @@ def _split(call: Split) -> LoweredSplit:
             evidence=(Reason("backward", why),),
         )
 
-    backward = LazyBackward(request, run_backward, donates=bool(call.donated))
+    plain = boxed(lambda *args: call.backward_module(*args))
+    backward = LazyBackward(request, run_backward, donates=bool(call.donated), plain=plain)
+    names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
+    known = dict(zip(names, values, strict=True))
+    reported_call = replace(call, saved=tuple(replace(s, value=known.get(s.name, s.value)) for s in call.saved))
+    with_history = Gradients(call, lambda tangents: GradientRequest(call.options, reported_call, tangents))
     fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
     return LoweredSplit(
         **fields,
         evidence=_by(call, "the forward graph"),
         compiled_forward=compiled,
         backward=backward,
+        with_history=with_history,
         backward_values=values,
     )
 
@@ -91,10 +102,33 @@ def boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """The compiled callable as one that takes a list, which it may empty."""
     if getattr(compiled, "_boxed_call", False):
         return compiled
+    name = getattr(compiled, "__name__", type(compiled).__name__)
 
     @functools.wraps(compiled, updated=())
     def call(args: list[Any]) -> Any:
-        return compiled(*args)
+        results = compiled(*args)
+        if not isinstance(results, (tuple, list)):
+            raise TypeError(
+                f"what the compiler made of a graph ({name}) returned {type(results).__name__}; it must return a tuple "
+                "or list, one entry per output of the graph, also where there is only one"
+            )
+        return results
+
+    return call
+
+
+def _with_first_fake(compiled: Any, graph: Any, strides: Sequence[Any], fake_mode: Any) -> Callable[[list[Any]], Any]:
+    """`compiled`, but where the caller asked for it, its first call returns fakes with the strides reported."""
+    if not first_call_is_fake():
+        return compiled
+    fakes = list(graphs.values(graphs.outputs(graph)))
+    for i, (value, stride) in enumerate(zip(fakes, strides, strict=False)):
+        if isinstance(value, torch.Tensor) and stride is not None:
+            fakes[i] = _restrided(value, tuple(stride), fake_mode)
+    first = [fakes]
+
+    def call(args: list[Any]) -> Any:
+        return compiled(args) if not first else first.pop()
 
     return call
 

@@ -5,12 +5,17 @@ The run is also the first half of the graph: it stays open, and the joint stage 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private.context import autocast_enabled
+from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
 
 
@@ -18,23 +23,29 @@ def run(call: FlatCall) -> TracedCall:
     program = Program(
         fn=call.fn,
         args=call.args,
+        names=tuple(d.name for d in call.descriptors),
         fake_mode=call.fake_mode,
         decompositions=call.options.decompositions,
         root=call.root,
         is_graph=call.is_graph,
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
-    forward = ForwardTrace(program)
-    moved = frozenset(
-        i for i, info in enumerate(forward.input_info) if info.requires_grad and not info.is_leaf and _only_moves(info)
-    )
+    try:
+        forward = _first_run(call, program)
+    except DetachedHistory as error:
+        source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
+        raise NotImplementedError(
+            f"output {error.output} is a detached alias of {source}, and is written with a value that requires grad, "
+            f"which {source} knows nothing of. Return a clone of it, or detach the value that is written."
+        ) from None
+    if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
+        forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
+    moved = frozenset(i for i, info in enumerate(forward.input_info) if info.requires_grad and _moves(info))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
-        input_info=forward.input_info,
-        output_info=forward.output_info,
-        num_intermediate_bases=len(forward.bases),
+        **forward.found(),
         grad_enabled=torch.is_grad_enabled(),
         grad_enabled_after=forward.grad_enabled_after,
         static_input_indices=call.static_inputs,
@@ -58,7 +69,24 @@ def run(call: FlatCall) -> TracedCall:
     return traced
 
 
-def _only_moves(info: InputAliasInfo) -> bool:
+def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
+    """Each duplicate as a tensor of its own; as one, where the function can't run otherwise, since it moves one of them
+    and relies on the other having moved."""
+    try:
+        return ForwardTrace(program)
+    except (RuntimeError, IndexError, ValueError):
+        if not any(first is not None for first in call.duplicate_of):
+            raise
+    same = call.duplicate_of
+
+    def merged(*flat: Any) -> Any:
+        return call.fn(*[value if first is None else flat[first] for value, first in zip(flat, same, strict=True)])
+
+    return ForwardTrace(replace(program, fn=merged))
+
+
+def _moves(info: InputAliasInfo) -> bool:
+    """Whether it is moved in place, and not written."""
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 

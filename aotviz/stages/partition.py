@@ -2,9 +2,10 @@
 
 Note [Old values of mutated inputs]
 A partitioner is free to recompute a value in the backward from any graph input. By then a mutated input has been
-overwritten, in the graph or by the wrapper, and the recomputed value is wrong without a sign. So before the cut,
-what the backward could read of a mutated input is read through a clone that must be saved. This comes after the
-compiler's own joint passes, which would take the clone for waste.
+overwritten, in the graph or by the wrapper, and the recomputed value is wrong without a sign. So a cut that hands a
+mutated input to the backward is made again, of a graph in which all that the backward could read of such an input is
+read through a clone that must be saved. The clone comes after the compiler's own joint passes, which would take it for
+waste.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
-from aotviz.torch_private import operators
+from aotviz.ir.metadata import Ref
+from aotviz.torch_private import effects, functional, operators, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
+from aotviz.tracing.second_order import kept_inputs
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -28,36 +31,69 @@ def run(call: JointGraph) -> Split:
     """JointGraph -> Split."""
     module = graphs.copy(call.graph_module)
     inputs = graphs.values(graphs.placeholders(module.graph))
-    count = len(call.graph_inputs)
-    joint_inputs = (list(inputs[:count]), list(inputs[count:]))
+    count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))
+    tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
+    joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
     with partitioning(call.fake_mode):
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
-        protected = _protect_old_values(call, module)
+        untouched = graphs.copy(module) if _overwritten(call) else module
         descriptors = {node.name: node.meta.get("desc") for node in graphs.placeholders(module.graph)}
-        forward, backward = call.options.partition_fn(
-            module,
-            joint_inputs,
-            num_fwd_outputs=len(call.slots),
-            static_lifetime_input_indices=list(call.meta.static_input_indices),
-        )
+
+        def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
+            random_halves.hold_in_backward(joint)
+            return call.options.partition_fn(
+                joint,
+                joint_inputs,
+                num_fwd_outputs=len(call.slots) + len(tokens.forward),
+                static_lifetime_input_indices=list(call.meta.static_input_indices),
+            )
+
+        forward, backward = cut(module)
+        protected: set[str] = set()
+        if _reads_overwritten(call, forward):
+            protected = _protect_old_values(call, untouched)
+            forward, backward = cut(untouched)
+    random_halves.drop_repeated(backward)
+    effects.unlift(forward, len(call.slots), len(tokens.forward))
+    effects.unlift(backward, len(call.gradients), len(tokens.backward))
     saved = _saved(call, forward, protected)
     _describe(call, forward, backward, descriptors)
     evidence = [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
+    kept = kept_inputs(call, {value.name for value in saved}) if call.wrapping is None else ()
+    evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]
     fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
     return Split(
-        **fields, evidence=tuple(evidence), forward_module=forward, backward_module=backward, saved=tuple(saved)
+        **fields,
+        evidence=tuple(evidence),
+        forward_module=forward,
+        backward_module=backward,
+        saved=tuple(saved),
+        kept=kept,
     )
+
+
+def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
+    """Whether the backward would get a mutated input, or a view of one, as it is after the mutation."""
+    inputs = graphs.placeholders(forward.graph)
+    values = (inputs[i].meta.get("val") for i in _overwritten(call))
+    mutated = {functional.storage(value) for value in values if isinstance(value, torch.Tensor)}
+    kept = graphs.values(graphs.outputs(forward.graph)[len(call.slots) :])
+    return any(isinstance(value, torch.Tensor) and functional.storage(value) in mutated for value in kept)
+
+
+def _overwritten(call: JointGraph) -> list[int]:
+    """Inputs that are written after the graph ran, or that autograd takes for written: where a view of one moves."""
+    bumped = call.meta.replayed_writes if call.wrapping is None else {}
+    return [i for i, info in enumerate(call.meta.input_info) if info.mutated or bumped.get(Ref("input", i))]
 
 
 def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     """See Note [Old values of mutated inputs]. Returns the names of the clones."""
     graph = module.graph
     inputs = graphs.placeholders(graph)
-    mutated = [inputs[i] for i, info in enumerate(call.meta.input_info) if info.mutated]
-    if not mutated:
-        return set()
+    mutated = [inputs[i] for i in _overwritten(call)]
     reaches: dict[fx.Node, bool] = {}
     for node in reversed(graph.nodes):
         backward = node.meta.get("partitioner_tag") == "is_backward" and node.op != "placeholder"
@@ -117,6 +153,8 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
         return "the call overwrites this input, so its old value is kept"
     if node.op == "placeholder":
         return "an input, kept as it is: it costs no memory of its own"
+    if operators.is_random_state(node):
+        return "the random state before a node that the backward runs again"
     tag = node.meta.get("recompute")
     if tag is not None:
         return f"tagged {getattr(tag, 'name', tag)} by checkpointing"

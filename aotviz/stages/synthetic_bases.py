@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput
-from aotviz.ir.forms import Emitter, Member, Reason, TracedCall
-from aotviz.ir.metadata import InputAliasInfo, Layout, OutputAliasInfo, OutputType
+from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ViewAndMutationMeta
+from aotviz.ir.refusals import Refused
 from aotviz.runtime import refusals
-from aotviz.torch_private import functional, pytree
+from aotviz.torch_private import functional
 from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import is_dense, lie_in, storage_as_tensor
+from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import overlap
-from aotviz.tracing.views import follow, layout, recipe, without
+from aotviz.tracing.forward import WithMembers
+from aotviz.tracing.views import follow, layout, recipe
 
 
 @dataclass(frozen=True)
@@ -46,63 +49,39 @@ class SyntheticBases:
     others: tuple[int, ...]
     count: int
     names: tuple[str, ...]
-    bumps: tuple[int, ...]  # in-place writes to each input
-    moved: dict[int, Layout] = field(default_factory=dict)  # members whose metadata the function changes
-    root_of: dict[int, int] = field(default_factory=dict)  # output -> the rooted member that it is a view of
+    bumps: tuple[int, ...]  # in-place writes to each input, but for those that the wrapper repeats on it
 
     def traced(self, fn: Any) -> Any:
-        """`fn` on bases: makes the members as views, and marks those that come out again."""
+        """`fn` on bases: makes the members as views, and says which they are."""
 
-        def with_bases(*inputs: Any) -> Any:
+        def with_bases(*inputs: Any) -> WithMembers:
             whole: list[Any] = [None] * self.count
             for position, value in zip(self.others, inputs[len(self.groups) :], strict=True):
                 whole[position] = value
-            made: dict[int, int] = {}
-            roots: dict[int, tuple[int, Any]] = {}
-            for group, base in zip(self.groups, inputs, strict=False):
+            members: dict[int, Any] = {}
+            shared: dict[int, int] = {}
+            for number, (group, base) in enumerate(zip(self.groups, inputs, strict=False)):
                 for position, where, rooted in zip(group.members, group.layouts, group.rooted, strict=True):
                     if position == group.base_member:
                         whole[position] = base
-                    else:
-                        source = base.detach() if rooted else base
-                        roots[id(source)] = (position, source)
-                        whole[position] = follow(source, recipe(group.base_layout, where))
-                        made[id(whole[position])] = position
-            before = {p: layout(whole[p]) for p in made.values()}
+                        continue
+                    source = base.detach() if rooted else base
+                    with torch.enable_grad():
+                        members[position] = whole[position] = follow(source, recipe(group.base_layout, where))
+                    if group.source is not None:
+                        shared[position] = number
             result = fn(*whole)
-            self._note_moves(whole, before)
             self._refuse_new_history(whole)
-            leaves, spec = pytree.tree_flatten(result)
-            self._note_roots(leaves, roots)
-            return pytree.tree_unflatten([Member(made[id(x)]) if id(x) in made else x for x in leaves], spec)
+            return WithMembers(result, members, shared)
 
         return with_bases
-
-    def _note_moves(self, whole: list[Any], before: dict[int, Layout]) -> None:
-        for position, was in before.items():
-            after = layout(whole[position])
-            if after != was:
-                self.moved[position] = after
-
-    def _note_roots(self, leaves: list[Any], roots: dict[int, tuple[int, Any]]) -> None:
-        self.root_of.clear()
-        for index, leaf in enumerate(leaves):
-            root = roots.get(id(leaf._base)) if isinstance(leaf, torch.Tensor) else None
-            if root is not None and self._is_rooted(root[0]):
-                self.root_of[index] = root[0]
-
-    def _is_rooted(self, position: int) -> bool:
-        return any(r for g in self.groups for p, r in zip(g.members, g.rooted, strict=True) if p == position)
 
     def _refuse_new_history(self, whole: list[Any]) -> None:
         """A member that autograd does not tie to the base gets no history through it."""
         for group in self.groups:
             for position, rooted in zip(group.members, group.rooted, strict=True):
                 if (rooted or group.source is None) and whole[position].requires_grad:
-                    raise NotImplementedError(
-                        f"{self.names[position]!r} overlaps another input, does not require grad, and is written with "
-                        "a value that does. Pass a clone of it, or write it under torch.no_grad()."
-                    )
+                    raise Refused("alias gains a history", repr(self.names[position]))
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         bases: list[str] = []
@@ -139,21 +118,15 @@ class SyntheticBases:
         for group in self.groups:
             for position in group.members:
                 name, variable = self.names[position], variables[position]
-                if group.source is None and self.bumps[position]:
+                if group.source is None and self.bumps[position] > 0:
                     listed = ", ".join([variable] * self.bumps[position])
                     bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
                     emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
-                if position in self.moved:
-                    to = self.moved[position]
-                    emit.line(
-                        f"{variable}.as_strided_({to.size}, {to.stride}, {to.offset})",
-                        f"the call changes the shape or strides of {name}",
-                        name,
-                    )
 
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
+    _refuse_shared_parts(call)
     groups = _groups(call)
     if not groups:
         return replace(call, evidence=_false_sharing(call))
@@ -169,58 +142,21 @@ def run(call: TracedCall) -> TracedCall:
         args=[*(group.base for group in groups), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
     )
-    _refuse_symbolic_moves(rewrite)
+    replayed = ViewAndMutationMeta.count_writes(forward.output_facts.replay)
+    rewrite = replace(rewrite, bumps=tuple(b - replayed[Ref("member", p)] for p, b in enumerate(rewrite.bumps)))
     descriptors: list[InputDescriptor] = [
         call.graph_inputs[group.base_member]
         if group.base_member is not None
         else SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
         for group in groups
     ]
-    traced = call.retraced(
+    return call.retraced(
         forward,
         graph_inputs=(*descriptors, *(call.graph_inputs[p] for p in others)),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
-    outputs = tuple(_by_member(i, info, rewrite) for i, info in enumerate(traced.meta.output_info))
-    inputs = tuple(_without_moves(i, info, rewrite) for i, info in enumerate(traced.meta.input_info))
-    return replace(traced, meta=replace(traced.meta, output_info=outputs, input_info=inputs))
-
-
-def _by_member(index: int, info: OutputAliasInfo, rewrite: SyntheticBases) -> OutputAliasInfo:
-    """Outputs are made from the caller's own inputs, not from the base: an input itself, or a view of one."""
-    if isinstance(info.constant, Member):
-        return replace(info, output_type=OutputType.is_input, raw_type=torch.Tensor, is_constant=False)
-    if info.output_type is not OutputType.alias_of_input or info.base_index is None:
-        return info
-    if info.base_index >= len(rewrite.groups):
-        return info
-    group = rewrite.groups[info.base_index]
-    steps = info.view_chain or ()
-    through_detach = bool(steps) and str(steps[0]).startswith("detach")
-    own = steps[1:] if through_detach else steps
-    ways = [(p, recipe(group.base_layout, where)) for p, where in zip(group.members, group.layouts, strict=True)]
-    for position, way in sorted(ways, key=lambda one: -len(one[1])):  # one member may be on the way to another
-        rooted = group.rooted[group.members.index(position)]
-        rest = without(own, way)
-        if rest is None or rooted != through_detach or position in rewrite.moved or position == group.base_member:
-            continue
-        if rewrite.root_of.get(index, position) == position:
-            return replace(info, constant=Member(position, rooted), view_chain=rest)
-    if index in rewrite.root_of and info.layout is not None and info.layout.concrete:
-        return replace(info, constant=Member(rewrite.root_of[index], True), view_chain=None)
-    if group.base_member is None and info.layout is not None and info.layout.concrete:
-        return replace(info, constant=Member(group.members[0]), view_chain=None)
-    return info
-
-
-def _without_moves(index: int, info: InputAliasInfo, rewrite: SyntheticBases) -> InputAliasInfo:
-    """A member's metadata is changed behind the write to its base, and counts there."""
-    if index >= len(rewrite.groups):
-        return info
-    moved = sum(position in rewrite.moved for position in rewrite.groups[index].members)
-    return replace(info, version_bumps=max(info.version_bumps - moved, 0))
 
 
 def _why(group: Group, names: Sequence[str]) -> str:
@@ -235,7 +171,7 @@ def _groups(call: TracedCall) -> list[Group]:
     for positions in _sharing_a_storage(call):
         for group in overlap.groups([args[p] for p in positions]):
             members = tuple(positions[k] for k in group)
-            if len(members) > 1 and any(infos[p].mutates_data for p in members):
+            if len(members) > 1 and any(_written(infos[p]) for p in members):
                 found.append(_group(call, members))
     return sorted(found, key=lambda group: group.members)
 
@@ -246,7 +182,7 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
     layouts = tuple(_specialised(layout(tensor)) for tensor in tensors)
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
-        raise NotImplementedError(f"{names} overlap in memory, and one of them is given another storage by set_")
+        raise Refused("alias is given another storage", names)
     seen = [t for t in tensors if t.requires_grad] or tensors
     bases = {id(root): root for root in map(_root, seen)}
     if len(bases) == 1:
@@ -259,11 +195,9 @@ def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
             source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
             return Group(members, base, itself, source, layouts, rooted, _specialised(layout(base)))
     if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
-        raise NotImplementedError(
-            f"{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
-            "mutate in their stead (they differ in dtype, or some require grad and come from different tensors). "
-            "Pass a clone of one of them."
-        )
+        raise Refused("aliases without a common base", names)
+    if any(map(is_subclass, tensors)):
+        raise Refused("subclasses without a common base", names)
     first = tensors[0]
     length = hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
     with call.fake_mode:
@@ -284,17 +218,42 @@ def _specialised(where: Layout) -> Layout:
     return Layout(tuple(map(int, where.size)), tuple(map(int, where.stride)), int(where.offset))
 
 
-def _refuse_symbolic_moves(rewrite: SyntheticBases) -> None:
-    for position, where in rewrite.moved.items():
-        if not where.concrete:
-            raise NotImplementedError(f"{rewrite.names[position]} overlaps another input and gets a symbolic shape")
-
-
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
     """Say of inputs over one storage that they were looked at and found disjoint."""
     why = "they share a storage but no element, so each is an input of its own"
     names = (", ".join(str(call.graph_inputs[p]) for p in group) for group in _sharing_a_storage(call))
     return tuple(Reason(name, why) for name in names)
+
+
+def _refuse_shared_parts(call: TracedCall) -> None:
+    """Raise where a write to one input changes a part of another, which is a tensor made of tensors.
+
+    Views of one such tensor share what stands for its storage, and become views of it again.
+    """
+    args, infos = call.forward.program.args, call.meta.input_info
+    seen: list[tuple[int, str, torch.Tensor]] = []
+    for position, value in enumerate(args):
+        if not isinstance(value, torch.Tensor):
+            continue
+        for path, part in zip(paths(value), parts(value), strict=True):
+            name = ".".join((str(call.graph_inputs[position]), *path))
+            for other, other_name, known in seen:
+                written = infos[position].mutates_data or infos[other].mutates_data
+                apart = functional.storage(value) != functional.storage(args[other])
+                inner = is_subclass(value) or is_subclass(args[other])
+                if not (written and apart and inner) or functional.storage(part) != functional.storage(known):
+                    continue
+                if other != position and overlap.overlap(part, known):
+                    raise NotImplementedError(
+                        f"{other_name} and {name} overlap in memory inside a tensor subclass, and one of them is "
+                        "written: aotviz can't follow that. Pass a clone of one of them."
+                    )
+            seen.append((position, name, part))
+
+
+def _written(info: InputAliasInfo) -> bool:
+    """Whether what others see of its memory may change: before a set_, it may have been written."""
+    return info.mutates_data or info.mutates_storage_metadata
 
 
 def _sharing_a_storage(call: TracedCall) -> list[list[int]]:
@@ -304,4 +263,4 @@ def _sharing_a_storage(call: TracedCall) -> list[list[int]]:
         if isinstance(value, torch.Tensor):
             by_storage[functional.storage(value)].append(position)
     infos = call.meta.input_info
-    return [ps for ps in by_storage.values() if len(ps) > 1 and any(infos[p].mutates_data for p in ps)]
+    return [ps for ps in by_storage.values() if len(ps) > 1 and any(_written(infos[p]) for p in ps)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import Descriptor, GradientOutput, TangentInput
+from aotviz.ir.descriptors import Descriptor, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, JointGraph, Reason
 from aotviz.torch_private.open_trace import link_backward_to_forward
 
@@ -21,11 +21,7 @@ def run(call: GraphCall) -> GraphCall:
     results: list[Descriptor | None] = [slot.descriptor for slot in call.slots]
     if isinstance(call, JointCall):
         inputs += [TangentInput(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
-        gradients = graphs.outputs(module.graph)[len(call.slots) :]
-        results += [
-            None if gradient is None else GradientOutput(descriptor)
-            for gradient, descriptor in zip(gradients, call.graph_inputs, strict=True)
-        ]
+        results += [gradient.descriptor for gradient in call.gradients]
     for node, descriptor in zip(graphs.placeholders(module.graph), inputs, strict=True):
         node.meta["desc"] = descriptor
     graphs.output_node(module.graph).meta["desc"] = results

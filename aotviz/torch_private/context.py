@@ -56,12 +56,26 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
             with tracing_context.report_output_strides() as strides:
                 yield strides if strides is not None else []
         finally:
-            if before is not None:
+            if before is not None and not tracing_context.fakify_first_call:
                 tracing_context.fw_metadata = before
+
+
+def first_call_is_fake() -> bool:
+    """Whether the caller will run what is compiled here once with fake tensors, to see the layout of its results.
+
+    DDPOptimizer does, between the pieces that it cuts a graph into.
+    """
+    known = TracingContext.try_get()
+    return known is not None and bool(known.fakify_first_call)
 
 
 def current() -> Context:
     return Context(TracingContext.try_get(), CompileContext.try_get())
+
+
+def autocast_off() -> Any:
+    """A context without autocast."""
+    return torch._C._DisableAutocast()
 
 
 def autocast_state() -> tuple[Any, ...]:
@@ -70,3 +84,12 @@ def autocast_state() -> tuple[Any, ...]:
         return ()
     kinds = ("cpu", "cuda")
     return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
+
+
+def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:
+    """Tell a compiler that is called inside Dynamo's compilation which tensors were lifted to inputs."""
+    tracing_context = TracingContext.try_get()
+    if tracing_context is not None:
+        tracing_context.params_flat = list(tensors)
+        tracing_context.params_flat_unwrap_subclasses = list(tensors)
+        tracing_context.params_unwrapped_to_flat_index = list(range(len(tensors)))

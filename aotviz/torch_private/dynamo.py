@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch._dynamo import external_utils
 from torch._dynamo.backends import registry
-from torch._guards import CompileContext
+from torch._dynamo.utils import counters
+from torch._guards import CompileContext, DuplicateInputs, TracingContext
 
 _GROUP = "torch_dynamo_backends"
 
@@ -19,6 +20,14 @@ def offer(name: str, where: str) -> None:
     An installed package announces the same by an entry point, and that one wins.
     """
     registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
+
+
+def count_compilation(outcome: str) -> None:
+    """Count one more graph that goes through AOTAutograd, where DDPOptimizer and people look for it.
+
+    `outcome` is "total" when it begins, and "ok" when it is done.
+    """
+    counters["aot_autograd"][outcome] += 1
 
 
 def frame_name(graph_module: Any) -> str:
@@ -51,3 +60,25 @@ def _outermost_module(graph_module: Any) -> str | None:
 def is_symbolic(value: Any) -> bool:
     """Whether Dynamo gave a symbolic number for an input."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def compiling() -> bool:
+    """Whether Dynamo waits for what we compile, and so would take guards."""
+    return TracingContext.try_get() is not None
+
+
+def source(node: Any) -> Any:
+    """Dynamo's source object of a graph input, or None."""
+    found = getattr(node, "_dynamo_source", None)
+    return found if found is not None else getattr(node.meta.get("grapharg"), "source", None)
+
+
+def guard_same(one: Any, other: Any) -> None:
+    """The program holds only for calls that pass one tensor in both places."""
+    if one is not None and other is not None and one != other:
+        TracingContext.get().guards_context.aotautograd_guards.append(DuplicateInputs(one, other))
+
+
+def is_static(node: Any) -> bool:
+    """Whether Dynamo marked a graph input as one that stays where it is in memory."""
+    return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))

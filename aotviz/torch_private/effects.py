@@ -1,56 +1,140 @@
-"""Operators with side effects, as plain calls.
+"""Operators with side effects keep their order: a token goes from each to the next (SYSTEM.md C5).
 
-Functionalisation threads a token through each effectful call, such as the error check of a matrix decomposition, and
-adds an input for the first of them. An interpreter or Inductor keeps effectful calls in their order without that,
-so the tokens are taken out of the graph again.
+A print, a call of a script object's method, a custom operator that was registered as effectful: nothing reads what
+such a call returns, so a graph of data alone would let a compiler drop it or move it. Functionalisation therefore
+traces it as `with_effects(token, op, ...) -> (new token, *results)`.
+
+A graph of ours is closed over its tokens: `_make_token()` makes the first and `_sink_tokens([...])` takes the last,
+which is what Inductor expects, and no caller ever sees one. The forward and the backward have a chain each.
+
+Note [Tokens across the cut]
+A partitioner puts a node where its inputs are. So for the time of the cut the forward's token is an input and an
+output of the forward, and the backward's comes in and goes out with the gradients; each effect then lands in its own
+half, once. `lift` does that to a joint graph and `unlift` undoes it in a half.
 """
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+_MAKE = torch.ops.prims._make_token.default
+_SINK = torch.ops.prims._sink_tokens.default
+_DISCOVERED = "tangents_token"  # what torch calls the placeholder of a token that it meets in a trace
+_LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners know a tangent by its name
 
 
-def drop_tokens(graph: fx.Graph) -> None:
-    """Replace each `with_effects(token, op, ...)` by `op(...)`, and remove the tokens. Edits `graph`."""
-    calls = list(graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects))
-    for node in calls:
-        _token, target, *args = node.args
-        with graph.inserting_before(node):
-            plain = graph.call_function(target, tuple(args), dict(node.kwargs))
-        plain.meta = {**node.meta, "val": _results(node.meta.get("val"))}
-        for user in list(node.users):
-            _reconnect(user, plain)
-        graph.erase_node(node)
+@dataclass(frozen=True)
+class LiftedTokens:
+    """The values of the tokens that a lifted joint graph takes: they follow the primals, and the tangents."""
+
+    forward: tuple[Any, ...]
+    backward: tuple[Any, ...]
+
+
+class Tokens(dict[Any, Any]):
+    """The newest token of each kind of effect in the graph that `tracer` makes; functionalisation asks it."""
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __contains__(self, kind: object) -> bool:
+        mode = get_proxy_mode()
+        if mode is not None and mode.tracer is not self.tracer:
+            raise NotImplementedError(
+                "a call with side effects (a print, a script object's method, an operator registered as effectful) is "
+                "in a function that cond, scan, map, while_loop or nested_compile_region takes; aotviz keeps the order "
+                "of effects in one graph only. Move the call out of that function, or leave it to eager."
+            )
+        return super().__contains__(kind)
+
+
+def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
+    """Tie up the effects traced so far: tokens are made where they were discovered, `last` are sunk. Edits `graph`."""
     for node in graph.find_nodes(op="placeholder"):
-        if calls and "token" in node.name and not node.users:
-            graph.erase_node(node)
+        if str(node.target).startswith(_DISCOVERED):
+            _make_in_place_of(node)
+    if last:
+        _sink(graph, last)
 
 
-def _results(value: object) -> object:
-    """The value of `op(...)`, from that of `(token, *results)`."""
-    if not isinstance(value, (tuple, list)) or len(value) < 2:
-        return None
-    return value[1] if len(value) == 2 else tuple(value[1:])
+def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
+    """Tokens as inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
+    found: dict[str, tuple[Any, ...]] = {}
+    (output,) = graph.find_nodes(op="output")
+    results = list(output.args[0])
+    described = list(output.meta.get("desc") or [None] * len(results))
+    places = {"is_forward": slots, "is_backward": len(results)}
+    for tag in reversed(_LIFTED):  # outputs at the end first, so that the other place stays where it is
+        made = [node for node in graph.find_nodes(op="call_function", target=_MAKE) if _tag(node) == tag]
+        found[tag] = tuple(_lifted(graph, node, tag) for node in made)
+        sinks = [node for node in graph.find_nodes(op="call_function", target=_SINK) if _tag(node) == tag]
+        last = [token for sink in sinks for token in sink.args[0]]
+        for sink in sinks:
+            graph.erase_node(sink)
+        results[places[tag] : places[tag]] = last
+        described[places[tag] : places[tag]] = [None] * len(last)
+    output.args = (tuple(results),)
+    output.meta["desc"] = described
+    return LiftedTokens(found["is_forward"], found["is_backward"])
 
 
-def _reconnect(user: fx.Node, plain: fx.Node) -> None:
-    """`user` takes one entry of `(token, *results)`; let what reads it read the plain call's results."""
-    if user.target is not operator.getitem:
-        raise NotImplementedError(f"{user} reads an effect token in a way that aotviz does not know")
-    index = user.args[1]
-    if index == 0:
-        for reader in list(user.users):
-            if reader.target is torch.ops.higher_order.with_effects:
-                reader.update_arg(0, None)
-        if not user.users:
-            user.graph.erase_node(user)
+def unlift(half: fx.GraphModule, at: int, count: int) -> None:
+    """Close a half again, whose outputs from `at` on are `count` tokens. Edits it."""
+    if not count:
         return
-    if isinstance(plain.meta.get("val"), tuple):
-        user.update_arg(0, plain)
-        user.update_arg(1, int(str(index)) - 1)
-        return
-    user.replace_all_uses_with(plain)
-    user.graph.erase_node(user)
+    graph = half.graph
+    (output,) = graph.find_nodes(op="output")
+    results = list(output.args[0])
+    last = [token for token in results[at : at + count] if token is not None]
+    output.args = (tuple(results[:at] + results[at + count :]),)
+    for node in graph.find_nodes(op="placeholder"):
+        if str(node.target).startswith(tuple(_LIFTED.values())):
+            _make_in_place_of(node)
+    if last:
+        with graph.inserting_before(output):
+            _sink(graph, last)
+    half.recompile()
+
+
+def _tag(node: fx.Node) -> str:
+    return str(node.meta.get("partitioner_tag", "is_forward"))
+
+
+def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
+    """A graph input in place of a token that the graph makes. Returns its value."""
+    inputs = list(graph.find_nodes(op="placeholder"))
+    tangents = [one for one in inputs if "tangents" in str(one.target)]
+    before = tangents[0] if tag == "is_forward" and tangents else inputs[-1].next
+    with graph.inserting_before(before):
+        token = graph.placeholder(_LIFTED[tag])
+    token.meta = dict(node.meta)
+    node.replace_all_uses_with(token)
+    graph.erase_node(node)
+    return token.meta["val"]
+
+
+def _make_in_place_of(node: fx.Node) -> None:
+    """Let the graph make the token that came in as `node`: where it stood, but behind the inputs."""
+    place = node
+    while place.op == "placeholder" and place.next.op == "placeholder":
+        place = place.next
+    with node.graph.inserting_after(place):
+        made = node.graph.call_function(_MAKE)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    if not made.users:
+        made.graph.erase_node(made)
+
+
+def _sink(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
+    sink = graph.call_function(_SINK, (list(last),))
+    sink.meta["val"] = None
+    sink.meta["partitioner_tag"] = last[0].meta.get("partitioner_tag", "is_forward")

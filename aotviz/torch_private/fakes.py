@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
+
+from aotviz.torch_private import script_objects
+from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass, parts, ragged
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
     """The mode of the arguments that are fake already, else of Dynamo's context, else a new one."""
-    return detect_fake_mode(list(flat)) or FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
+    found = detect_fake_mode(list(flat))
+    if found is not None:
+        return found
+    if any(map(has_ragged_sizes, flat)):  # the length of a row may equal the batch by chance: one symbol each
+        return FakeTensorMode(shape_env=ShapeEnv(duck_shape=False))
+    return FakeTensorMode(shape_env=ShapeEnv() if dynamic else _static())
+
+
+def symbolic(values: Sequence[Any]) -> bool:
+    """Whether some value is fake and of a mode that has symbols."""
+    mode = detect_fake_mode(list(values))
+    return mode is not None and mode.shape_env is not None
+
+
+def _static() -> ShapeEnv:
+    """For sizes that are all known: only loops, whose counters no trace can know, make symbols in it."""
+    return ShapeEnv(allow_dynamic_output_shape_ops=False)
 
 
 def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int, names: Sequence[str]) -> list[Any]:
@@ -30,10 +57,10 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
     for index, value in enumerate(flat):
         fake = _fake(value, fake_mode, dynamic and index >= static_count, names[index], context)
         if isinstance(fake, torch.Tensor):
-            if id(fake) in seen:
+            if any(id(part) in seen for part in (fake, *parts(fake))):
                 with fake_mode:
                     fake = fake.detach().requires_grad_(value.requires_grad)
-            seen.add(id(fake))
+            seen.update(id(part) for part in (fake, *parts(fake)))
         made.append(fake)
     return made
 
@@ -44,6 +71,8 @@ def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) ->
         source = ConstantSource(name)
         symbol = shape_env.create_symbol(value, source, positive=value >= 0)
         return shape_env.create_symintnode(symbol, hint=value, source=source)
+    if script_objects.is_object(value):
+        return script_objects.stand_in(value, fake_mode, name)
     if not isinstance(value, torch.Tensor):
         return value
     if isinstance(value, FakeTensor):
@@ -52,17 +81,50 @@ def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) ->
         symbolic = context.tensor_to_context[value]
         source = getattr(symbolic, "tensor_source", None)
         return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=source)
-    if shape_env is None or not dynamic:
+    if shape_env is None or not (dynamic or has_ragged_sizes(value)):
         return fake_mode.from_tensor(value, static_shapes=True)
     return fake_mode.from_tensor(value, static_shapes=False, source=ConstantSource(name))
 
 
 def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
     """A fake tensor of a given layout, made outside all tracing."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
     with _disable_current_modes(), fake_mode:
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def shell(fake_mode: Any, value: torch.Tensor) -> torch.Tensor:
+    """A fake of `value`'s shape in which all elements are one: see `runtime.double_backward.edge_of`."""
+    with _disable_current_modes(), fake_mode:
+        return torch.empty((), dtype=value.dtype, device=value.device).expand(value.shape)
+
+
+def of_history(value: Any, requires_grad: bool) -> Any:
+    """A fake like `value` that requires grad, or does not. What is no tensor, as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with value.fake_mode:
+        return value.detach().requires_grad_(requires_grad)
+
+
+def expression(value: Any) -> Any:
+    """What a symbolic number is, as an expression of the symbols."""
+    return value.node.expr
+
+
+def geometry(operator: Any, tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """(size, stride, offset) of what a view operator would return, or a list of those; None where they are symbolic."""
+    if not all_concrete((*tensor.shape, *tensor.stride(), tensor.storage_offset())):
+        return None
+    with _disable_current_modes(), torch.no_grad():
+        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n)
+        memory = torch.empty(tensor.storage_offset() + extent, dtype=tensor.dtype, device="meta")
+        alike = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        result = operator(alike, *args, **kwargs)
+    several = isinstance(result, (list, tuple))
+    found = [(tuple(r.shape), r.stride(), r.storage_offset()) for r in (result if several else [result])]
+    if any(r.dtype != tensor.dtype for r in (result if several else [result])):
+        return None
+    return found if several else found[0]
 
 
 @contextlib.contextmanager
@@ -95,10 +157,39 @@ class SymbolGuards:
     def __init__(self, fake_mode: Any, fakes: Sequence[Any]) -> None:
         self._shape_env = fake_mode.shape_env
         self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
-        placeholders = [fakes[i] for i in self._positions]
+        placeholders = self._leaves(fakes)
         self.text = self._shape_env.produce_guards_expression(placeholders, ignore_static=False) or "True"
 
     def hold(self, flat: Sequence[Any]) -> bool:
         """Whether real inputs fulfil the guards."""
-        values = [flat[i] for i in self._positions]
-        return bool(self._shape_env.evaluate_guards_expression(self.text, values))
+        return bool(self._shape_env.evaluate_guards_expression(self.text, self._leaves(flat)))
+
+    def _leaves(self, flat: Sequence[Any]) -> list[Any]:
+        """The inputs; of a tensor made of tensors, its parts and its own sizes."""
+        found: list[Any] = []
+        for value in (flat[i] for i in self._positions):
+            found += parts(value)
+            if is_subclass(value):
+                found += (size for size in value.size() if not ragged(size))
+        return found
+
+
+def strays(error: BaseException) -> list[torch.Tensor]:
+    """The real tensors that an operator met among stand-ins, where that is what `error` is about."""
+    if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
+        return []
+    found: dict[int, torch.Tensor] = {}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name in ("dispatch", "_dispatch_impl", "validate_and_convert_non_fake_tensors"):
+            for value in pytree.tree_leaves([trace.tb_frame.f_locals.get(n) for n in ("args", "kwargs", "flat_args")]):
+                if isinstance(value, torch.Tensor) and not isinstance(value, (FakeTensor, FunctionalTensor)):
+                    found[id(value)] = value
+        trace = trace.tb_next
+    return list(found.values())
+
+
+def asks_for_values(error: BaseException) -> bool:
+    """Whether the program asked for the value of a tensor, or for a shape that depends on one."""
+    kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+    return isinstance(error, kinds)

@@ -1,7 +1,12 @@
-"""What functionalisation knows about a tensor after a function ran on it."""
+"""What functionalisation knows about a tensor after a function ran on it.
+
+A subclass is known by its parts: they are what is functional, written to, or replaced.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -9,17 +14,31 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from aotviz.torch_private import subclasses
+
 __all__ = ["FunctionalTensor", "StorageWeakRef"]
 
 
 def is_functional(value: Any) -> bool:
+    """Whether the trace follows a tensor, or some part of it."""
+    if subclasses.is_subclass(value):
+        return any(map(is_functional, subclasses.parts(value)))
     return isinstance(value, FunctionalTensor)
 
 
-def inner(tensor: Any) -> torch.Tensor:
-    """The fake tensor that holds the current value, all pending writes applied."""
-    torch._sync(tensor)
-    return torch._from_functional_tensor(tensor.elem)
+def inner(tensor: Any) -> Any:
+    """The fake tensor that holds the current value, all pending writes applied; of a subclass, one of such tensors."""
+    if isinstance(tensor, FunctionalTensor):
+        torch._sync(tensor)
+        return torch._from_functional_tensor(tensor.elem)
+    return subclasses.mapped(tensor, inner) if subclasses.is_subclass(tensor) else tensor
+
+
+def wrapped(tensor: Any) -> Any:
+    """A functional tensor around a fake one; of a subclass, one with functional parts."""
+    if not subclasses.is_subclass(tensor):
+        return FunctionalTensor.to_functional(tensor)
+    return subclasses.like_in_autograd(tensor, subclasses.mapped(tensor, wrapped))
 
 
 def storage(tensor: torch.Tensor) -> StorageWeakRef:
@@ -27,40 +46,86 @@ def storage(tensor: torch.Tensor) -> StorageWeakRef:
     return StorageWeakRef(tensor.untyped_storage())
 
 
+def _elements(tensor: Any) -> list[Any]:
+    return [part.elem for part in subclasses.parts(tensor) if isinstance(part, FunctionalTensor)]
+
+
+def _written(tensor: Any) -> list[Any]:
+    """The parts that were written; all, if none was."""
+    elements = _elements(tensor)
+    return list(filter(torch._functionalize_has_data_mutation, elements)) or elements
+
+
 def data_mutated(tensor: Any) -> bool:
-    return bool(torch._functionalize_has_data_mutation(tensor.elem))
+    return any(map(torch._functionalize_has_data_mutation, _elements(tensor)))
 
 
 def metadata_mutated(tensor: Any) -> bool:
-    return bool(torch._functionalize_has_metadata_mutation(tensor.elem))
+    return any(map(torch._functionalize_has_metadata_mutation, _elements(tensor)))
 
 
 def storage_replaced(tensor: Any) -> bool:
     """Whether `set_` gave it another storage."""
-    return bool(torch._functionalize_was_storage_changed(tensor.elem))
+    return any(map(torch._functionalize_was_storage_changed, _elements(tensor)))
 
 
 def storage_resized(tensor: Any) -> bool:
-    return bool(torch._functionalize_was_inductor_storage_resized(tensor.elem))
+    return any(map(torch._functionalize_was_inductor_storage_resized, _elements(tensor)))
 
 
 def hidden_from_autograd(tensor: Any) -> bool:
     """Whether all writes went through `.data` or a detached alias."""
-    return bool(torch._functionalize_are_all_mutations_hidden_from_autograd(tensor.elem))
+    return all(map(torch._functionalize_are_all_mutations_hidden_from_autograd, _written(tensor)))
 
 
 def under_no_grad(tensor: Any) -> bool:
-    return bool(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(tensor.elem))
+    return all(map(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode, _written(tensor)))
 
 
 def multi_output_view(tensor: Any) -> bool:
-    return bool(torch._functionalize_is_multi_output_view(tensor.elem))
+    return any(map(torch._functionalize_is_multi_output_view, _elements(tensor)))
 
 
 def grad_fn(tensor: torch.Tensor) -> Any:
-    """Read under the functional mode, since a stale view regenerates its history when asked."""
+    """Read under the functional mode, since a stale view regenerates its history when asked.
+
+    None for a view that autograd refuses to give a history, since its base was written after it was taken.
+    """
     with FunctionalTensorMode():
-        return tensor.grad_fn
+        try:
+            return tensor.grad_fn
+        except RuntimeError:
+            return None
+
+
+def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether writes to an alias count as writes of the tensor: of `.detach()` they do, of `.data` they don't."""
+    if alias.is_inference() or tensor.is_inference():
+        return True  # nobody counts in a trace under inference mode; of the tensors outside, `.detach()` does
+    count = alias._version
+    before = tensor._version
+    torch.autograd.graph.increment_version(alias)
+    shared = tensor._version != before
+    torch._C._autograd._unsafe_set_version_counter((alias,), (count,))
+    return shared
+
+
+@contextlib.contextmanager
+def data_assignments(refuse: Callable[[Any], None]) -> Iterator[None]:
+    """Call `refuse` with a functional tensor whose `.data` is assigned inside.
+
+    The assignment replaces what the tensor shows to the outside, and functionalisation never hears of it.
+    """
+    data: Any = torch.Tensor.data
+
+    def assign(tensor: Any, _value: Any) -> None:
+        refuse(tensor)
+
+    FunctionalTensor.data = property(data.__get__, assign)
+    try:
+        yield
+    finally:
+        del FunctionalTensor.data
 
 
 def from_custom_function(node: Any) -> bool:

@@ -27,7 +27,9 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
+from aotviz.torch_private.inductor_memory import memory_facts
 
 _SHARED = "inductor"  # where the forward leaves for the backward what Inductor shares between the two
 
@@ -65,7 +67,7 @@ class InductorCompilers:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
-        with self._active(example_inputs), _wrapper_settings():
+        with self._active(example_inputs), _wrapper_settings(), memory_facts(graph_module, None):
             if is_inference and config.freezing:
                 warnings.warn("aotviz leaves Inductor's option 'freezing' aside: parameters stay inputs", stacklevel=2)
             _wake_workers(example_inputs)
@@ -82,11 +84,13 @@ class InductorCompilers:
 
     def backward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The backward, in the same CUDA-graph tree as its forward."""
-        with self._active(example_inputs):
+        facts = _facts()
+        donated = () if facts is None else facts.bw_donated_idxs or ()
+        with self._active(example_inputs), memory_facts(graph_module, donated):
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
-                compiler_config_extra=self._extra(_facts(), graph_module),
+                compiler_config_extra=self._extra(facts, graph_module),
                 inner_compile=self._inner,
             )
         return compiled
@@ -117,7 +121,9 @@ class InductorCompilers:
         """One per program: what its forward finds out about CUDA graphs, its backward must know."""
         shared: dict[str, Any] = {} if facts is None else facts.shared
         if _SHARED not in shared:
-            shared[_SHARED] = compile_fx.create_compiler_config_extra(self.origin or graph_module)
+            by_graph = versions.has("CUDA graphs are decided by graph")
+            asked = (self.origin or graph_module) if by_graph else config
+            shared[_SHARED] = compile_fx.create_compiler_config_extra(asked)
         return shared[_SHARED]
 
     @contextlib.contextmanager

@@ -13,6 +13,8 @@ import gc
 import linecache
 import os
 import sys
+import types
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,23 +23,33 @@ import torch._dynamo  # its lazy import inside a trace would itself be traced
 import torch.fx as fx
 import torch.fx.traceback as fx_traceback
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
     PythonKeyTracer,
     _MakefxTracer,
     _set_make_fx_tracer,
+    decompose,
     disable_autocast_cache,
     disable_proxy_modes_tracing,
     get_proxy_slot,
+    set_proxy_slot,
     track_tensor_tree,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
+from aotviz.torch_private import effects, functional, operators, saved_hooks, script_objects, versions
 from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.subclasses import SubclassLog, is_subclass, leaves
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_library(filename: str) -> bool:
+    """Whether a source file is torch's, ours or Python's own, and not the user's."""
+    return filename.startswith((_TORCH, _HERE, "<frozen"))
 
 
 class _Tracer(PythonKeyTracer):
@@ -56,6 +68,8 @@ class _Tracer(PythonKeyTracer):
         node = super().create_node(*args, **kwargs)
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
+        if "autograd_backward" in fx_traceback.current_meta:
+            node.meta["autograd_backward"] = True
         if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
             stack = self._user_stack()
             if stack:
@@ -69,6 +83,9 @@ class _Tracer(PythonKeyTracer):
         while frame is not None:
             code = frame.f_code
             name = code.co_filename
+            if name == __file__:  # `watched` stands between an operator and whoever called it
+                frame = frame.f_back  # type: ignore[assignment]
+                continue
             if name.startswith(_HERE):
                 break  # what called the compiler is not the program
             if not name.startswith((_TORCH, "<frozen")) and "weakref" not in name:
@@ -92,18 +109,31 @@ class OpenTrace:
     """A graph under construction, with the modes that trace into it.
 
     `keeps_stacks` asks for the user's stack on each node; a function that is itself a graph brings its own.
+    While `ledger.open`, `ledger.note` is told of each operator, with the tensors that the user holds.
     """
 
-    def __init__(self, fake_mode: Any, decompositions: Mapping[Any, Any] | None, keeps_stacks: bool) -> None:
+    def __init__(
+        self,
+        fake_mode: Any,
+        decompositions: Mapping[Any, Any] | None,
+        keeps_stacks: bool,
+        ledger: Any = None,
+    ) -> None:
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
+        if ledger is not None:
+            _watch(self.functional_mode, ledger)
         self.tracer = _Tracer(keeps_stacks)
-        self._make_fx = _MakefxTracer(decompositions, "real", False, False, True, False, True)
+        self.functional_mode._tokens = effects.Tokens(self.tracer)
+        self._make_fx = _MakefxTracer(decompositions or {}, "real", False, False, True, False, True)
         self._make_fx.fx_tracer = PythonKeyTracer()  # asked only for its type, by operators that trace subgraphs
-        self._make_fx.proxy_mode = self._proxies = ProxyTorchDispatchMode(
-            self.tracer, "real", decomposition_table=self._make_fx.decomposition_table
-        )
+        table = self._make_fx.decomposition_table
+        held = {"decomposition_table": table} if versions.has("the proxy mode holds the decompositions") else {}
+        self._make_fx.proxy_mode = self._proxies = ProxyTorchDispatchMode(self.tracer, "real", **held)
         self._last_placeholder: fx.Node | None = None
+        self.ledger = ledger
+        self.logs_views = False  # of subclasses
+        self._closed: weakref.ref[fx.GraphModule] | None = None
 
     @property
     def graph(self) -> fx.Graph:
@@ -118,10 +148,15 @@ class OpenTrace:
             with contextlib.ExitStack() as stack:
                 enter = stack.enter_context
                 enter(torch.autograd.set_multithreading_enabled(False))
+                enter(saved_hooks.set_aside())
                 enter(self.fake_mode)
                 enter(enable_python_dispatcher())
                 enter(self.functional_mode)
+                if not versions.has("the proxy mode holds the decompositions"):
+                    enter(decompose(self._make_fx.decomposition_table))
                 enter(self._proxies)
+                if self.logs_views:
+                    enter(SubclassLog(self.ledger))
                 enter(disable_autocast_cache())
                 enter(_set_make_fx_tracer(self._make_fx))
                 enter(fx_traceback.preserve_node_meta())
@@ -138,6 +173,12 @@ class OpenTrace:
             if collects:
                 gc.enable()
 
+    @contextlib.contextmanager
+    def untraced(self) -> Iterator[None]:
+        """Compute with fake tensors inside an active trace, and leave no node behind."""
+        with _disable_current_modes(), self.fake_mode:
+            yield
+
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Add a graph input that holds `value`, after the inputs that are there."""
         if self._last_placeholder is None:
@@ -150,12 +191,16 @@ class OpenTrace:
         if isinstance(value, (torch.Tensor, *_SYMBOLIC)):
             with disable_proxy_modes_tracing():
                 track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
-        else:
-            node.meta["val"] = value
+            return node
+        if script_objects.is_stand_in(value):
+            set_proxy_slot(value, self.tracer, proxy)
+        node.meta["val"] = value
         return node
 
     def node_of(self, value: Any) -> Any:
-        """The node whose result `value` is; a constant as itself; None if the trace never saw the tensor."""
+        """The node whose result `value` is; a constant as itself; of a subclass, those of its leaves."""
+        if is_subclass(value):
+            return tuple(map(self.node_of, leaves(value)))
         if isinstance(value, torch.Tensor):
             slot = get_proxy_slot(value, self.tracer, None)
             if slot is not None:
@@ -167,13 +212,66 @@ class OpenTrace:
             return get_proxy_slot(value, self.tracer).force().node
         return value
 
+    def close_effects(self) -> None:
+        """Side effects traced so far come before those that follow; see `effects.py`. Call it inside `active`."""
+        tokens = self.functional_mode._tokens
+        last = [self.node_of(torch._from_functional_tensor(token.elem)) for token in tokens.values()]
+        effects.close(self.graph, last)
+        tokens.clear()
+
+    def knows(self, symbol: Any) -> bool:
+        """Whether a symbolic number can be computed from what is in the graph already."""
+        return get_proxy_slot(symbol, self.tracer, None) is not None
+
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), not yet compiled to Python."""
-        return lazy_graph_module(self.tracer.root, graph)
+        module = lazy_graph_module(self.tracer.root, graph)
+        if graph is self.graph:
+            self._closed = weakref.ref(module)
+        return module
+
+    def reopen(self) -> None:
+        """Go on behind a graph that was closed. Whoever holds its module keeps a copy as it was."""
+        output = next(reversed(self.graph.nodes))
+        if output.op != "output":
+            return
+        module = self._closed() if self._closed is not None else None
+        if module is not None:
+            copied = operators.empty_copy(self.graph)
+            result = copied.graph_copy(self.graph, {})
+            copied.output(result).meta = dict(output.meta)
+            module.graph = copied
+        self.graph.erase_node(output)
 
     def functional(self, value: Any) -> Any:
         """A functional tensor around a fake one; anything else as it is."""
-        return FunctionalTensor.to_functional(value) if isinstance(value, torch.Tensor) else value
+        return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
+
+
+def _watch(mode: FunctionalTensorMode, ledger: Any) -> None:
+    """Tell `ledger` of the operators that reach `mode`, innermost only where one is made of others.
+
+    A mode of its own would see them too, but higher-order operators refuse to run under one that they don't know.
+    """
+    dispatch = mode.__torch_dispatch__
+    noted = 0
+
+    def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        nonlocal noted
+        before = noted
+        placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None
+        if placed is None:
+            result = dispatch(func, kinds, args, kwargs)
+        else:
+            root, layouts, several = placed
+            strided = torch.ops.aten.as_strided.default
+            made = [dispatch(strided, kinds, (root, *where), {}) for where in layouts]
+            result = made if several else made[0]
+        if ledger.open and noted == before and result is not NotImplemented:
+            noted += ledger.note(func, args, kwargs or {}, result)
+        return result
+
+    mode.__torch_dispatch__ = types.MethodType(watched, mode)
 
 
 @contextlib.contextmanager
@@ -194,6 +292,10 @@ def _current_tag(tag: str) -> Iterator[None]:
 def _tracing_flag() -> Iterator[None]:
     """What `torch.fx.is_fx_tracing` reports; libraries ask it whether values are concrete."""
     state: Any = sys.modules["torch.fx._symbolic_trace"]
+    if versions.has("the tracing flag is per thread"):
+        with state._is_fx_tracing_context(True):
+            yield
+        return
     before = state._is_fx_tracing_flag
     state._is_fx_tracing_flag = True
     try:
@@ -283,11 +385,11 @@ def _hook(node: Any) -> None:
 
     def before(_gradients: Any) -> None:
         fx_traceback.set_grad_fn_seq_nr(number)
-        fx_traceback._mark_autograd_backward()
+        fx_traceback.current_meta["autograd_backward"] = True
 
     def after(_inputs: Any, _outputs: Any) -> None:
         fx_traceback.reset_grad_fn_seq_nr()
-        fx_traceback._reset_autograd_backward()
+        fx_traceback.current_meta.pop("autograd_backward", None)
 
     node.register_prehook(before)
     node.register_hook(after)

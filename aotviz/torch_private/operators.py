@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._prims.rng_prims import run_and_save_rng_state
 
 
 def is_operator(target: Any) -> bool:
@@ -19,12 +21,37 @@ def writes(target: Any) -> bool:
     return is_operator(target) and bool(target._schema.is_mutable)
 
 
+def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """The arguments of a call that the operator writes; those of a list argument one by one."""
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        yield from value if isinstance(value, (list, tuple)) else (value,)
+
+
 def is_view(target: Any) -> bool:
     return is_operator(target) and bool(target.is_view)
 
 
+def may_alias(target: Any) -> bool:
+    """Whether a compiler may give an operator's result the memory of its first argument."""
+    return is_view(target) or target is torch.ops.aten._unsafe_view.default
+
+
 def is_random(target: Any) -> bool:
     return is_operator(target) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def is_random_state(node: fx.Node) -> bool:
+    """Whether a node is the random state that `run_and_save_rng_state` returns before its results."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, fx.Node) and source.target is run_and_save_rng_state and node.args[1] == 0
+
+
+def is_composite(operator: Any) -> bool:
+    """Whether an operator is defined by others, which are called in its place."""
+    return bool(operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -38,12 +65,13 @@ def empty_copy(graph: fx.Graph) -> fx.Graph:
 
 
 def named_slots(root: torch.nn.Module, names: Sequence[str]) -> list[tuple[dict[str, Any], str]]:
-    """For each parameter or buffer by its dotted name, the dict that holds it and its key there."""
+    """For each parameter, buffer or attribute by its dotted name, the dict that holds it and its key there."""
     places: list[tuple[dict[str, Any], str]] = []
     for name in names:
         path, _, leaf = name.rpartition(".")
         owner = root.get_submodule(path)
-        places.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))
+        homes = (owner._parameters, owner._buffers, vars(owner))
+        places.append((next(home for home in homes if leaf in home), leaf))
     return places
 
 

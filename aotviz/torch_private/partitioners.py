@@ -1,18 +1,44 @@
-"""torch's partitioners, which are dependencies of this package and used as they are."""
+"""torch's partitioners, which are dependencies of this package and used as they are.
+
+Note [Random states by value]
+For a random node that the backward runs again, a partitioner can save the random state as a tensor, or on a GPU let
+forward and backward share generators of their own, which the caller would have to make and keep in step. Only the first
+draws the numbers that eager draws, on every device. The second is what CUDA graphs can replay: a program that needs a
+random state runs without them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._functorch import config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils.checkpoint import CheckpointPolicy
 
-__all__ = ["default_partition", "min_cut_rematerialization_partition", "must_save", "partitioning"]
+__all__ = [
+    "default_partition",
+    "min_cut_rematerialization_partition",
+    "must_save",
+    "partitioning",
+    "region_partitioner",
+]
+
+
+def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
+    """The partitioner that a region asks for itself (`torch.compiler.nested_compile_region(options=...)`)."""
+    config = call.meta.get("custom", {}).get("nested_region_config")
+    chosen = getattr(config, "partitioner", None)
+    if chosen is None or callable(chosen):
+        return chosen
+    known = {fn.__name__: fn for fn in (default_partition, min_cut_rematerialization_partition)}
+    if chosen not in known:
+        raise ValueError(f"a region asks for the partitioner {chosen!r}; there are {', '.join(known)}")
+    return known[chosen]
 
 
 def must_save(node: fx.Node) -> None:
@@ -24,5 +50,11 @@ def must_save(node: fx.Node) -> None:
 @contextlib.contextmanager
 def partitioning(fake_mode: Any) -> Iterator[None]:
     """The ambient state that partitioners and joint passes run in. What they make writes no Python before it runs."""
-    with torch.no_grad(), torch._C._DisableAutocast(), fake_mode, _use_lazy_graph_module(True):
+    with (
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+        fake_mode,
+        _use_lazy_graph_module(True),
+        config.patch(graphsafe_rng_functionalization=False),  # see Note [Random states by value]
+    ):
         yield

@@ -40,3 +40,9 @@ def children(spec: TreeSpec) -> list[TreeSpec]:
 def dict_keys(spec: TreeSpec) -> list[object]:
     """The keys of a dict's spec, in the order of its children."""
     return list(spec.context)
+
+
+def like_keywords(keywords: dict[str, object], in_spec: TreeSpec) -> dict[str, object]:
+    """Keyword arguments in the order of the call that `in_spec` was made of; as they are where their names differ."""
+    known = dict_keys(children(in_spec)[1])
+    return {str(key): keywords[str(key)] for key in known} if set(known) == set(keywords) else keywords

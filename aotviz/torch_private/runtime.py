@@ -6,13 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+
+from aotviz.torch_private import versions
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
-unsafe_view = torch.ops.aten._unsafe_view.default
 AutocastDisabled = torch._C._DisableAutocast
-HAS_BOXED_GRADIENTS = hasattr(torch._C._FunctionBase, "maybe_clear_saved_tensors")
+HAS_BOXED_GRADIENTS = versions.has("a backward may empty its list of gradients")
+
+
+def batched() -> bool:
+    """Whether a backward runs inside vmap; `is_grads_batched=True` has a vmap of its own, older than torch.func's."""
+    return transforms_active() or _key_included(_VMAP_MODE)
+
+
+_key_included = torch._C._dispatch_tls_is_dispatch_key_included
+_VMAP_MODE = torch._C._parse_dispatch_key("VmapMode")
 
 
 def raw_apply(function: type[torch.autograd.Function]) -> Any:
@@ -20,28 +31,32 @@ def raw_apply(function: type[torch.autograd.Function]) -> Any:
     return super(torch.autograd.Function, function).apply
 
 
-def refuse_transforms(name: str) -> None:
+def transformed() -> bool:
+    """Whether a call is inside a torch.func transform or a level of forward-mode differentiation."""
+    return transforms_active() or forward_ad._current_level >= 0
+
+
+def refuse_second(name: str) -> None:
     raise RuntimeError(
-        f"{name} is compiled and is called inside a torch.func transform (vmap, grad, jvp), which can't see into it; "
-        "apply the transform to the original function and compile the result."
+        f"{name}: a backward with create_graph=True needs a history of its tensors, and of the parts of a tensor "
+        "subclass none is kept. Run this part in eager, or do without create_graph=True."
     )
 
 
-def history_of(values: Sequence[Any]) -> list[torch.Tensor]:
-    """Those that autograd tracks."""
-    return [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
+def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
+    """What a Function's backward returns with grad mode off."""
+    backward = ctx._forward_cls.backward
+    with torch.no_grad():
+        found: tuple[Any, ...] = backward(ctx, gradients) if HAS_BOXED_GRADIENTS else backward(ctx, *gradients)
+    return found
 
 
-def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], name: str) -> tuple[Any, ...]:
-    """The gradients, as tensors that raise a clear error when somebody differentiates them again.
+def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], message: str) -> tuple[Any, ...]:
+    """The gradients, as tensors that raise `message` when somebody differentiates them again.
 
-    They are tied to `history`, what the backward computed them from: without a path to it, a second
-    `torch.autograd.grad` would pass over them and take the gradient for zero.
+    They are tied to `history`, what they were computed from: without a path to it, a second `torch.autograd.grad`
+    would pass over them and take the gradient for zero.
     """
-    message = (
-        f"{name}: the backward of an aotviz program can't be differentiated a second time. "
-        "Run this part in eager, or do without create_graph=True."
-    )
     tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
     if not tensors:
         return tuple(gradients)
@@ -50,6 +65,45 @@ def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], nam
     guards = torch._C._functions.DelayedError(message.encode(), len(tied))(*tied)
     guarded = iter([guards] if isinstance(guards, torch.Tensor) else guards)  # for one input it returns no tuple
     return tuple(next(guarded) if isinstance(g, torch.Tensor) else g for g in gradients)
+
+
+def edge_of(tensor: torch.Tensor) -> Any:
+    """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there."""
+    if make_saved_tensor is None:
+        return _Alias(tensor)
+    dtype, device, shape = tensor.dtype, tensor.device, tensor.shape
+    saved = make_saved_tensor(tensor, False)
+    saved.register_hooks(_drop, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
+    return saved
+
+
+make_saved_tensor = getattr(torch._C._autograd, "_make_saved_tensor", None)
+
+
+def _drop(_tensor: torch.Tensor) -> None:
+    return None
+
+
+class _Alias:
+    """`edge_of` for a torch that has no door to saved tensors: keeps the memory too."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        with torch.enable_grad():
+            self._alias = tensor.view_as(tensor)
+
+    def unpack(self) -> torch.Tensor:
+        return self._alias
+
+
+def in_layout(tensor: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], order: Sequence[int]) -> torch.Tensor:
+    """`tensor` in the layout that a backward was compiled for, its history kept. Where sizes are symbolic, `order`
+    are the dimensions from the outermost in memory to the innermost."""
+    if order:
+        back = [order.index(i) for i in range(len(order))]
+        return tensor.permute(order).contiguous().permute(back)
+    if tensor.stride() == tuple(stride):
+        return tensor
+    return restrided(tensor, size, stride)
 
 
 def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
@@ -86,5 +140,13 @@ def skipped(function: Any) -> Any:
 
 
 def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
-    """Give fresh tensors the version counts that eager's would have."""
+    """Give fresh tensors the version counts that eager's would have. Those made in inference mode count nothing."""
+    if torch.is_inference_mode_enabled():
+        pairs = [(t, version) for t, version in zip(tensors, versions, strict=True) if not t.is_inference()]
+        tensors, versions = [t for t, _ in pairs], [version for _, version in pairs]
     torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+
+
+def increment_version(tensors: Sequence[torch.Tensor]) -> None:
+    """Count a write to each tensor. Those made in inference mode count nothing."""
+    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])

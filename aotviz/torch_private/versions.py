@@ -15,6 +15,13 @@ SUPPORTED = {  # (major, minor): is it tested in CI
     (2, 15): False,
 }
 
+SINCE = {  # what a release brought that our doors to torch ask for
+    "CUDA graphs are decided by graph": (2, 12),
+    "a backward may empty its list of gradients": (2, 13),
+    "the proxy mode holds the decompositions": (2, 13),
+    "the tracing flag is per thread": (2, 14),
+}
+
 
 def release(version: str) -> tuple[int, int]:
     """(major, minor) of a version string.
@@ -24,6 +31,11 @@ def release(version: str) -> tuple[int, int]:
     """
     major, minor = version.split("+")[0].split(".")[:2]
     return int(major), int(minor)
+
+
+def has(feature: str) -> bool:
+    """Whether the installed torch has a feature of `SINCE`."""
+    return release(torch.__version__) >= SINCE[feature]
 
 
 def check(version: str = torch.__version__) -> None:

@@ -6,14 +6,16 @@ are created only now, behind the primals, when the layouts of the outputs are kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.torch_private import functional
+from aotviz.torch_private import functional, subclasses
+from aotviz.torch_private.context import autocast_off
 from aotviz.torch_private.fakes import all_concrete, empty_like_layout, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, mark_backward
 from aotviz.tracing.strides import order_of, strides_in
@@ -23,38 +25,66 @@ from aotviz.tracing.strides import order_of, strides_in
 class TracedTangent:
     """The incoming gradient of one output: the layout that the backward was traced with."""
 
-    node: fx.Node
-    size: tuple[Any, ...]
-    stride: tuple[Any, ...]
-    dtype: torch.dtype
-    device: torch.device
+    value: Any  # the fake that stands for it
+    nodes: tuple[fx.Node, ...]  # one per part: a plain tensor is its own only part
     order: tuple[int, ...]  # dimensions from the outermost in memory to the innermost; () where strides are concrete
+    parts: tuple[TracedTangent, ...] = ()  # of a subclass
 
 
 def trace_gradients(
     trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any]
-) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...]]:
+) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Differentiate `outputs` (functional tensors) by the inputs that have an edge.
 
-    Returns one tangent per output, and one graph node per edge: None where there is no edge or no path.
+    Returns one tangent per output, and per edge a fake gradient and its graph node (of a subclass, the nodes of its
+    parts): None where there is no edge or no path.
     """
     with rng_preserved(), trace.active("is_backward"):
-        tangents = tuple(_tangent(trace, number, output) for number, output in enumerate(outputs, 1))
-        incoming = [trace.functional(tangent.node.meta["tracked"]) for tangent in tangents]
-        mark_backward([output.grad_fn for output in outputs])
-        wanted = [edge for edge in edges if edge is not None]
-        gradients = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True))
-        nodes = []
-        for edge in edges:
-            gradient = None if edge is None else next(gradients)
-            nodes.append(None if gradient is None else trace.node_of(functional.inner(gradient)))
-        for tangent in tangents:
-            del tangent.node.meta["tracked"]
-    return tangents, tuple(nodes)
+        names = map("tangents_{}".format, count(1))
+        tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
+        incoming = [trace.functional(tangent.value) for tangent in tangents]
+        gradients = _gradients(trace, outputs, edges, incoming)
+        nodes = tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+    return tangents, gradients, nodes
 
 
-def _tangent(trace: OpenTrace, number: int, output: Any) -> TracedTangent:
-    value = functional.inner(output)
+def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
+    """Differentiate a loss of one element, with no tangent: the graph makes the 1 that the backward starts from."""
+    with rng_preserved(), trace.active("is_backward"):
+        gradients = _gradients(trace, [loss], edges, None)
+        return tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+
+
+def _gradients(
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], incoming: Sequence[Any] | None
+) -> tuple[Any, ...]:
+    """One fake gradient per edge; None where there is no edge or no path."""
+    mark_backward([output.grad_fn for output in outputs])
+    wanted = [edge for edge in edges if edge is not None]
+    # The history is kept: `second_order` goes on from it when somebody differentiates the gradients.
+    with autocast_off():  # a backward is called outside autocast: casts are where the forward put them
+        found = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True, retain_graph=True))
+    gradients = []
+    for edge in edges:
+        gradient = None if edge is None else next(found)
+        gradients.append(None if gradient is None else functional.inner(gradient))
+    trace.close_effects()
+    return tuple(gradients)
+
+
+def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:
+    if not subclasses.is_subclass(value):
+        return _plain_tangent(trace, names, value)
+    with trace.untraced():
+        value = subclasses.expected_tangent(value).detach()
+        if any(map(functional.overlaps_itself, subclasses.parts(value))):
+            value = value.clone(memory_format=torch.contiguous_format)
+    parts = tuple(_plain_tangent(trace, names, part) for part in subclasses.parts(value))
+    fake = subclasses.rebuilt(value, iter([part.value for part in parts]))
+    return TracedTangent(fake, tuple(node for part in parts for node in part.nodes), (), parts)
+
+
+def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) -> TracedTangent:
     size = tuple(value.shape)
     order: tuple[int, ...] = ()
     if all_concrete((*size, *value.stride())):
@@ -63,9 +93,7 @@ def _tangent(trace: OpenTrace, number: int, output: Any) -> TracedTangent:
         order = order_of(value.stride())
         stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
-    node = trace.placeholder(f"tangents_{number}", fake)
-    node.meta["tracked"] = fake
-    return TracedTangent(node, size, stride, value.dtype, value.device, order)
+    return TracedTangent(fake, (trace.placeholder(next(names), fake),), order)
 
 
 def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:

@@ -6,17 +6,30 @@ tensor's final value applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
-from aotviz.torch_private import functional, operators
+from aotviz.ir.metadata import (
+    InputAliasInfo,
+    IntermediateBase,
+    MutationType,
+    OutputAliasInfo,
+    OutputType,
+    Ref,
+    ReplayStep,
+    ViewStep,
+)
+from aotviz.ir.refusals import Refused
+from aotviz.torch_private import functional, operators, script_objects
 from aotviz.torch_private.fakes import is_concrete
-from aotviz.tracing import views
+from aotviz.torch_private.subclasses import is_subclass, parts, paths
+from aotviz.tracing import replay, views
+from aotviz.tracing.ledger import Ledger, Viewed
 
+_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -38,8 +51,30 @@ def edge(argument: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(argument)
 
 
-def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) -> InputAliasInfo:
-    """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it."""
+class DetachedHistory(NotImplementedError):
+    """Output number `output` is a detached alias of input number `input`, and has a history of its own."""
+
+    def __init__(self, output: int, input: int | None) -> None:
+        super().__init__(output, input)
+        self.output, self.input = output, input
+
+
+def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
+    """(input, path, gradient edge) of each part of a subclass that requires grad by itself."""
+    return [
+        (i, "".join(map(".{}".format, path)), found)
+        for i, value in enumerate(args)
+        if is_subclass(value)
+        for path, part in zip(paths(value), parts(value), strict=True)
+        if (found := edge(part)) is not None
+    ]
+
+
+def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, writes: int) -> InputAliasInfo:
+    """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it.
+
+    `writes` counts the in-place operators that had it as an argument; of those that take lists, a trace counts none.
+    """
     if not isinstance(argument, torch.Tensor):
         return InputAliasInfo(
             False, True, False, False, False, False, False, False, False, False, keep_input_mutations, 0, None
@@ -50,6 +85,8 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
     lies = views.layout(after) if replaced else views.layout(argument)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
+    if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
+        raise Refused("set_ before a write", "an input")
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
@@ -67,16 +104,46 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool) 
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,
-        version_bumps=operators.version(argument) - was.version,
+        version_bumps=max(operators.version(argument) - was.version, writes),
         layout_after=lies if replaced or moved else None,
+        written_parts=_written_parts(argument),
     )
 
 
+def refuse_grad_changes(args: Sequence[Any], before: Sequence[Before], names: Sequence[str]) -> None:
+    """Raise where the function called requires_grad_() or detach_() on an input."""
+    for position, (argument, was) in enumerate(zip(args, before, strict=True)):
+        if not isinstance(argument, torch.Tensor) or argument.requires_grad == (was.edge is not None):
+            continue
+        if was.edge is None and (not argument.is_leaf or argument._base is not None):
+            continue  # it got a history from what was written to it
+        name = repr(names[position]) if position < len(names) else "one of those that alias"
+        raise Refused("requires_grad changes", name, "off" if was.edge is not None else "on")
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """What is known of all outputs together."""
+
+    infos: tuple[OutputAliasInfo, ...]  # one per output
+    bases: tuple[Any, ...]  # the intermediates that the graph must return for their sake
+    base_facts: tuple[IntermediateBase, ...]  # one per base
+    replay: tuple[ReplayStep, ...]  # how the wrapper makes those that are views
+
+
+def _written_parts(argument: Any) -> tuple[str, ...]:
+    if not is_subclass(argument):
+        return ()
+    found = zip(paths(argument), parts(argument), strict=True)
+    return tuple("".join(map(".{}".format, path)) for path, part in found if functional.data_mutated(part))
+
+
 def of_outputs(
-    trace: Any, args: list[Any], outputs: list[Any], input_info: tuple[InputAliasInfo, ...]
-) -> tuple[tuple[OutputAliasInfo, ...], list[Any]]:
-    """The facts about all outputs, and the intermediate bases that the graph must return for their sake."""
-    return _Outputs(trace, args, outputs, input_info).classify()
+    ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
+    input_info: Sequence[InputAliasInfo],
+) -> OutputFacts:  # fmt: skip
+    """`members` are the inputs that a rewrite made inside the function, by their position among the user's."""
+    return _Outputs(ledger, args, members, outputs, input_info).classify()
 
 
 def _refuse_hidden_tensors(output: Any) -> None:
@@ -90,34 +157,71 @@ def _refuse_hidden_tensors(output: Any) -> None:
 
 
 class _Outputs:
-    """Sorts outputs into the eight kinds; what one output is depends on which others alias it."""
+    """Sorts outputs into the eight kinds, by where the ledger says that their memory comes from."""
 
-    def __init__(self, trace: Any, args: list[Any], outputs: list[Any], input_info: tuple[InputAliasInfo, ...]) -> None:
-        self.trace, self.args, self.outputs, self.input_info = trace, args, outputs, input_info
-        self.bases: list[Any] = []
-        self.input_of = {id(a): i for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
-        self.input_of_storage = {functional.storage(a): i for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    def __init__(
+        self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
+        input_info: Sequence[InputAliasInfo],
+    ) -> None:  # fmt: skip
+        self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
+        tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        self.named = {id(a): Ref("input", i) for i, a in tensors} | {
+            id(m): Ref("member", p) for p, m in members.items()
+        }
+        self.named |= {
+            id(part): Ref("input", i, "".join(map(".{}".format, path)))
+            for i, argument in tensors
+            if is_subclass(argument)
+            for path, part in zip(paths(argument), parts(argument), strict=True)
+        }
+        self.members = [id(member) for member in members.values()]
+        self.input_of_storage = {functional.storage(a): i for i, a in tensors}
         self.first_output: dict[int, int] = {}
-        self.sharing: Counter[Any] = Counter()
-        self.sharing_multi_output: Counter[Any] = Counter()
         for index, output in enumerate(outputs):
-            if not isinstance(output, torch.Tensor):
-                continue
-            if id(output) in self.first_output:
-                continue
-            self.first_output[id(output)] = index
-            key = self._storage(output)
-            self.sharing[key] += 1
-            if functional.is_functional(output) and functional.multi_output_view(output):
-                self.sharing_multi_output[key] += 1
+            if isinstance(output, torch.Tensor):
+                self.first_output.setdefault(id(output), index)
+        self.bases: list[Any] = []
+        self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
+        self.views: list[Any] = []
+        self.first_view: list[int] = []  # for each base, the output that it is returned for
+        self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a history -> the base that has it
+        self.histories: dict[int, Ref] = {}  # id of a view with a history of its own -> the base that has it
 
-    def classify(self) -> tuple[tuple[OutputAliasInfo, ...], list[Any]]:
+    def classify(self) -> OutputFacts:
         infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
-        return tuple(infos), self.bases
-
-    @staticmethod
-    def _storage(output: Any) -> Any:
-        return functional.storage(output)
+        separate = {*self.histories, *self.rewritten}
+        slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
+        for index, info in enumerate(infos):
+            if info.layout is not None and info.same_object_as is None and info.output_type in _OWN:
+                slots[id(self.outputs[index])] = Ref("output", index)
+        out = MutationType.MUTATED_OUT_GRAPH
+        tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
+        written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
+        for base in self.bases:  # what is written to an alias of all of an input need not be written to that as well
+            root = self.ledger.root(base)
+            whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
+            if whole and self.input_info[written[id(root)].index].mutations_hidden_from_autograd:
+                del written[id(root)]
+        wanted = replay.Wanted(
+            named=self.named,
+            slots=slots,
+            views=self.views,
+            histories=self.histories,
+            moved=[key for key, i in tensors if self.input_info[i].mutates_metadata] + self.members,
+            written=written | self.rewritten,
+        )
+        steps, refs = replay.build(self.ledger, wanted)
+        made = {id(view): refs[id(view)] for view in self.views}
+        infos = [
+            replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
+            for info, output in zip(infos, self.outputs, strict=True)
+        ]
+        tracked = {id(root) for root, output in self.roots if output.requires_grad} | separate
+        base_facts = tuple(
+            IntermediateBase(index, base.requires_grad and id(base) in tracked)
+            for base, index in zip(self.bases, self.first_view, strict=True)
+        )
+        return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
         plain = OutputAliasInfo(
@@ -126,97 +230,144 @@ class _Outputs:
         if isinstance(output, _SYMBOLIC):
             return plain
         if not isinstance(output, torch.Tensor):
+            if script_objects.is_stand_in(output):
+                given = next(position for position, arg in enumerate(self.args) if arg is output)
+                ref = Ref("input", given)
+                return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             _refuse_hidden_tensors(output)
             return replace(plain, constant=output, is_constant=True)
-        if not functional.is_functional(output):
-            return self._foreign(plain, output)
-        where = views.layout(functional.inner(output))
-        history = functional.grad_fn(output)
+        where = views.layout(output)
+        if not functional.is_functional(output):  # what the function closed over: the graph holds it as a constant
+            return replace(plain, requires_grad=output.requires_grad, layout=where)
+        if output.is_inference() and not torch.is_inference_mode_enabled():
+            raise Refused("inference mode inside", "an output")
         info = replace(
             plain,
             dynamic_dims=frozenset(i for i, s in enumerate(output.shape) if not is_concrete(s)),
             requires_grad=output.requires_grad,
             layout=where,
-            viewed_under_no_grad=output.requires_grad and history is None and output._base is not None,
         )
-        if id(output) in self.input_of:
-            return replace(info, output_type=OutputType.is_input, base_index=self.input_of[id(output)])
         if self.first_output[id(output)] != index:
             return replace(info, same_object_as=self.first_output[id(output)])
-        base = self._view_of_output(info, output)
-        if base is not None:
-            return base
-        source = self.input_of_storage.get(self._storage(output))
-        if source is not None and functional.from_custom_function(history):
-            return replace(info, output_type=OutputType.custom_function_view, has_tangent=output.requires_grad)
+        if id(output) in self.named:
+            ref = self.named[id(output)]
+            return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
+        root, path = self.ledger.path(output, self._stands_alone)
+        if path and not replay.replayable(self.ledger, path):
+            return self._not_replayable(info, output, root)
+        if id(root) in self.named:
+            self._refuse_new_history(output, root)
+            return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
+        if path:
+            return self._view_of_intermediate(info, output, root, path)
+        return self._own(info, output)
+
+    def _refuse_new_history(self, output: Any, root: Any) -> None:
+        """A detached alias of an input that was written with a value that has a history: a view can't give it that."""
+        base = output if output._base is None else output._base
+        if base is not root and base is not root._base and functional.grad_fn(base) is not None:
+            raise DetachedHistory(self.first_output[id(output)], self._input_index(root))
+
+    def _stands_alone(self, tensor: Any) -> bool:
+        """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
+        if id(tensor) in self.named:
+            return True
+        event = self.ledger.origin(tensor)
+        if event is None or self._has_own_history(tensor):
+            return True
+        return not event.mode.grad and functional.from_custom_function(functional.grad_fn(tensor))
+
+    @staticmethod
+    def _has_own_history(tensor: Any) -> bool:
+        """Of an alias: whether it was detached, and then written with something that has a history."""
+        return tensor._base is None and tensor.requires_grad and functional.grad_fn(tensor) is not None
+
+    def _input_index(self, tensor: Any) -> int | None:
+        ref = self.named.get(id(tensor))
+        return ref.index if ref and ref.kind == "input" else self.input_of_storage.get(functional.storage(tensor))
+
+    def _own(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
+        """An output that the graph returns."""
+        source = self.input_of_storage.get(functional.storage(output))
+        tangent = output.requires_grad and functional.grad_fn(output) is not None
+        if source is not None and functional.from_custom_function(functional.grad_fn(output)):
+            return replace(info, output_type=OutputType.custom_function_view, has_tangent=tangent)
+        if self.ledger.origin(output) is not None:
+            return self._alias_with_history(info, output)
         if source is not None and not functional.storage_replaced(output):
-            return self._view_of_input(info, output, source)
-        return self._own(info, index, output, history)
+            return replace(info, output_type=OutputType.alias_of_input, base_index=source)
+        if output.requires_grad and functional.grad_fn(output) is None and output._base is None:
+            raise Refused("a new leaf is returned", "an output")
+        kind = OutputType.non_alias if output._base is None else OutputType.unsafe_view_alias
+        return replace(info, output_type=kind, has_tangent=tangent)
 
-    def _foreign(self, plain: OutputAliasInfo, output: Any) -> OutputAliasInfo:
-        """A tensor that the function closed over, never an input: the graph holds it as a constant."""
-        return replace(plain, requires_grad=output.requires_grad, layout=views.layout(output))
+    def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
+        """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
+        root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
+        self._keep_history(output, output)
+        if id(root) in self.named:
+            return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
+        return self._view_of_intermediate(info, output, root, path)
 
-    def _view_of_input(self, info: OutputAliasInfo, output: Any, source: int) -> OutputAliasInfo:
-        steps = self._chain(output, self.args[source])
-        return replace(info, output_type=OutputType.alias_of_input, base_index=source, view_chain=steps)
+    def _keep_history(self, alias: Any, output: Any) -> None:
+        if id(alias) in self.histories or id(alias) in self.rewritten:
+            return
+        detached = alias._base is None
+        (self.rewritten if detached else self.histories)[id(alias)] = self._base(alias, output)
 
-    def _own(self, info: OutputAliasInfo, index: int, output: Any, history: Any) -> OutputAliasInfo:
-        """An output whose memory the function made."""
-        base = output._base
-        key = self._storage(output)
-        if base is not None and output.requires_grad and base.requires_grad and functional.is_functional(base):
-            alone = self.sharing[key] == 1
-            only_pieces = self.sharing[key] - self.sharing_multi_output[key] <= (0 if self._is_output(base) else 1)
-            if (alone or only_pieces) and not info.viewed_under_no_grad:
-                return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=True)
-            return self._view_of_intermediate(info, output, base)
-        twin = self._differentiable_twin(index, output)
-        if twin is not None:
-            kind = OutputType.alias_of_intermediate_base_is_user_output
-            steps = self._chain(output, self.outputs[twin])
-            return replace(info, output_type=kind, base_index=twin, view_chain=steps)
-        return replace(info, has_tangent=output.requires_grad and not info.viewed_under_no_grad)
+    def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
+        """A view whose statement needs a size that is not known before the call."""
+        if id(root) in self.named:
+            return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
+        return replace(
+            info, output_type=OutputType.unsafe_view_alias, has_tangent=functional.grad_fn(output) is not None
+        )
 
-    def _view_of_output(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo | None:
-        """A view of another output that autograd does not track: made again from that one."""
-        base = output._base
-        if output.requires_grad or base is None or not self._is_output(base) or id(base) in self.input_of:
-            return None
-        steps = self._chain(output, base)
-        if steps is None:
-            return None
-        kind = OutputType.alias_of_intermediate_base_is_user_output
-        return replace(info, output_type=kind, base_index=self.first_output[id(base)], view_chain=steps)
+    def _view(
+        self, info: OutputAliasInfo, output: Any, kind: OutputType, base: int | None, path: list[tuple[Viewed, int]]
+    ) -> OutputAliasInfo:
+        tracked = output._base is not None and output._base.requires_grad
+        if output.requires_grad and not tracked and functional.grad_fn(output) is None:
+            raise Refused("a new leaf is returned", "an output")
+        self.views.append(output)
+        return replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
 
-    def _is_output(self, tensor: Any) -> bool:
-        return id(tensor) in self.first_output
+    def _view_of_intermediate(
+        self, info: OutputAliasInfo, output: Any, root: Any, path: list[tuple[Viewed, int]]
+    ) -> OutputAliasInfo:
+        self.roots.append((root, output))
+        if self.ledger.origin(root) is not None:
+            self.views.append(root)
+            self._keep_history(root, output)
+            self._need_memory(root, output)
+            kind = OutputType.alias_of_intermediate
+            number = (self.histories.get(id(root)) or self.rewritten[id(root)]).index
+            return self._view(info, output, kind, number, path)
+        first = self.first_output.get(id(root))
+        if first is not None:
+            return self._view(info, output, OutputType.alias_of_intermediate_base_is_user_output, first, path)
+        known = next((b for b, base in enumerate(self.bases) if base is root), None)
+        if known is not None:
+            return self._view(info, output, OutputType.alias_of_intermediate, known, path)
+        base = self._base(root, output)
+        return self._view(info, output, OutputType.alias_of_intermediate_save_as_output, base.index, path)
 
-    def _view_of_intermediate(self, info: OutputAliasInfo, output: Any, base: Any) -> OutputAliasInfo:
-        steps = self._chain(output, base)
-        if self._is_output(base):
-            kind = OutputType.alias_of_intermediate_base_is_user_output
-            return replace(info, output_type=kind, base_index=self.first_output[id(base)], view_chain=steps)
-        for position, known in enumerate(self.bases):
-            if known is base:
-                kind = OutputType.alias_of_intermediate
-                return replace(info, output_type=kind, base_index=position, view_chain=steps)
-        self.bases.append(base)
-        kind = OutputType.alias_of_intermediate_save_as_output
-        return replace(info, output_type=kind, base_index=len(self.bases) - 1, view_chain=steps)
+    def _need_memory(self, alias: Any, output: Any) -> None:
+        """Let the graph return what a detached alias lies in, unless the wrapper has it anyway."""
+        root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
+        if self.ledger.origin(root) is not None and id(root) not in self.named:
+            raise Refused("stale view", "an alias of an alias, each with a history of its own")
+        held = id(root) in self.named or id(root) in self.first_output or any(base is root for base in self.bases)
+        if not held:
+            self._base(root, output)
 
-    def _differentiable_twin(self, index: int, output: Any) -> int | None:
-        """For a detached alias, the differentiable output over the same memory that it can be made from."""
-        if output.requires_grad:
-            return None
-        key = self._storage(output)
-        for other, candidate in enumerate(self.outputs):
-            if other == index or not functional.is_functional(candidate) or not candidate.requires_grad:
-                continue
-            if self.first_output[id(candidate)] == other and self._storage(candidate) == key:
-                return other
-        return None
+    def _base(self, tensor: Any, output: Any) -> Ref:
+        """Let the graph return `tensor` for the sake of `output`."""
+        self.bases.append(tensor)
+        self.first_view.append(self.first_output[id(output)])
+        return Ref("base", len(self.bases) - 1)
 
-    def _chain(self, output: Any, base: Any) -> Any:
-        base_node = self.trace.node_of(functional.inner(base))
-        return views.chain(self.trace.node_of(functional.inner(output)), base_node)
+
+def _view_step(event: Viewed, item: int) -> ViewStep:
+    arguments = tuple(map(views.frozen, event.args))
+    return ViewStep(event.operator, arguments, item if event.several else None, not event.mode.grad)

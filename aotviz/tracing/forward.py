@@ -14,19 +14,26 @@ would get a gradient of the wrong shape; it is run again on a view of that input
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import InputDescriptor
+from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
-from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo
-from aotviz.torch_private import pytree
+from aotviz.ir.metadata import InputAliasInfo, Ref
+from aotviz.ir.refusals import Refused, translated
+from aotviz.torch_private import functional, pytree
+from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack
+from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts
+from aotviz.tracing.ledger import Ledger, Moved
+from aotviz.tracing.subclasses import plan
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,18 @@ class Program:
     root: torch.nn.Module | None  # whose module paths the nodes carry
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
     keep_input_mutations: bool
+    names: Sequence[str] = ()  # what the user calls the inputs
     fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
+    logs_views: bool = False  # of subclasses, whose views the graph does not show
+
+
+@dataclass(frozen=True)
+class WithMembers:
+    """What a traced function returns if a rewrite made some of the user's inputs inside it."""
+
+    result: Any
+    members: Mapping[int, Any]  # position among the user's inputs -> the tensor that stood for it
+    shared: Mapping[int, int]  # member -> the graph input whose version counter it shares
 
 
 class ForwardTrace:
@@ -48,25 +66,36 @@ class ForwardTrace:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.trace = OpenTrace(program.fake_mode, program.decompositions, keeps_stacks=not program.is_graph)
+        self.ledger = Ledger()
+        self.trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
+        self.trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
         self.with_gradients = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
-        prefix = "primals_{}" if self.with_gradients else "arg{}_1"
-        first = 1 if self.with_gradients else 0
+        names = map("primals_{}".format, count(1)) if self.with_gradients else map("arg{}_1".format, count())
         with rng_preserved(), self.trace.active("is_forward"), module_stack(program.root):
-            for index, value in enumerate(program.args):
-                self.trace.placeholder(prefix.format(index + first), value)
-            self._run()
+            self.plans = tuple(  # one per graph input
+                plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
+                for value in program.args
+            )
+            with tagging_checkpoints(), translated(), functional.data_assignments(self._refuse_data):
+                self._run()
+            self.trace.close_effects()
         self.forward_length = len(self.trace.graph.nodes)
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
+        self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
             args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
+        self.args = args
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
+        self.ledger.open = True
         result = self.program.fn(*args)
+        self.ledger.open = False
+        whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
+        result, self.shared = whole.result, whole.shared
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
@@ -74,27 +103,101 @@ class ForwardTrace:
         self.output_paths = tuple(pytree.keystr(path) for path, _ in paths)
         self.args = args
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
-            facts.of_input(arg, fake, was, self.program.keep_input_mutations)
+            facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger.writes_of(arg))
             for arg, fake, was in zip(args, self.program.args, before, strict=True)
         )
-        self.output_info: tuple[OutputAliasInfo, ...]
-        self.output_info, self.bases = facts.of_outputs(self.trace, args, self.outputs, self.input_info)
+        facts.refuse_grad_changes(args, before, self.program.names)
+        self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
+
+    def found(self) -> dict[str, Any]:
+        """What was read off the run, as fields of a ViewAndMutationMeta."""
+        known = self.output_facts
+        return {
+            "input_info": self.input_info,
+            "output_info": known.infos,
+            "intermediate_bases": known.base_facts,
+            "replay": known.replay,
+            "counts_with": {Ref("member", p): Ref("input", g) for p, g in self.shared.items()},
+        }
+
+    @contextmanager
+    def refusing_moved_views(self) -> Iterator[None]:
+        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py."""
+        try:
+            yield
+        except (RuntimeError, IndexError, ValueError) as error:
+            event = self.ledger.moved_view()
+            if event is None:
+                raise
+            raise self._refusal(event) from error
+        if self.ledger.unrepeatable is not None:
+            raise self._refusal(self.ledger.unrepeatable)
+
+    def _refuse_data(self, tensor: Any) -> None:
+        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        known = position is not None and position < len(self.program.names)
+        raise Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
+
+    def _refusal(self, event: Moved) -> Refused:
+        nodes = placeholders(self.trace.graph)
+        root = self.ledger.root(event.tensor)
+        position = next((i for i, argument in enumerate(self.args) if argument is root), None)
+        name = str(event.operator.overloadpacket.__name__)
+        whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc"))
+        return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
+
+    def value(self, kind: str, index: int) -> Any:
+        """What a slot returns: a mutated input, an output or an intermediate base, after the run."""
+        return {"mutation": self.args, "output": self.outputs, "base": self.output_facts.bases}[kind][index]
 
     def graph(self) -> Any:
         """The forward's nodes, without what a later stage traced behind them."""
         graph = self.trace.graph
         return prefix(graph, self.forward_length) if len(graph.nodes) != self.forward_length else graph
 
+    def input_node(self, index: int) -> Any:
+        """The placeholder of a graph input."""
+        return placeholders(self.trace.graph)[index]
+
+    def input_value(self, index: int) -> Any:
+        """The fake of a graph input, as it is before the call."""
+        return self.program.args[index]
+
+    def origin(self, name: str) -> Any:
+        """The trace's node behind the node of that name in the closed graph."""
+        return next((node for node in self.trace.graph.nodes if node.name == name), None)
+
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
-        """Say on each placeholder what it is to the user."""
-        for node, descriptor in zip(placeholders(self.trace.graph), descriptors, strict=False):
-            node.meta["desc"] = descriptor
+        """Say on each placeholder what it is to the user. `descriptors` are one per graph input."""
+        parts = [
+            part
+            for descriptor, plan in zip(descriptors, self.plans, strict=True)
+            for part in input_parts(descriptor, plan.paths())
+        ]
+        for node, part in zip(placeholders(self.trace.graph), parts, strict=False):
+            node.meta["desc"] = part
+
+    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
+        """The nodes of values as they are now, all writes applied; a constant as itself."""
+        with self.trace.active("is_forward"):
+            return [
+                self.trace.node_of(functional.inner(value) if functional.is_functional(value) else value)
+                for value in values
+            ]
+
+    def closed(self, results: Sequence[Any]) -> Any:
+        """The graph module that returns `results`. Nothing can be traced behind it any more."""
+        graph = self.trace.graph
+        output = graph.output(tuple(results))
+        output.meta["desc"] = [None] * len(results)
+        return self.trace.graph_module(graph)
 
     def take(self) -> ForwardTrace:
         """This trace, to be continued; a fresh one for whoever comes second."""
         if self._taken:
             again = ForwardTrace(self.program)
-            again.describe([node.meta.get("desc") for node in placeholders(self.trace.graph)])
+            for node, known in zip(placeholders(again.trace.graph), placeholders(self.trace.graph), strict=False):
+                node.meta["desc"] = known.meta.get("desc")
             return again.take()
         self._taken = True
         return self

@@ -1,55 +1,31 @@
-"""View chains: how to make an output again from the tensor that it is a view of.
-
-A functional graph spells every view as a node, so the chain from a base to an output can be read off it. The
-generated wrapper then repeats the user's own views (`base.view(4, 2).select(0, 1)`), with the history that eager
-would give them, instead of an `as_strided` that nobody wrote.
-"""
+"""Layouts, and what can be said about a view before the call."""
 
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import torch
-import torch.fx as fx
 
-from aotviz.ir.metadata import Layout, ViewStep
-from aotviz.torch_private import operators
+from aotviz.ir.metadata import Layout
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype)
+_SAYABLE = (int, float, bool, str, type(None), torch.dtype)
 
 
-def chain(node: Any, base: Any) -> tuple[ViewStep, ...] | None:
-    """The steps from `base` to `node`, or None where the graph has no such path or a step needs a symbolic size."""
-    steps: list[ViewStep] = []
-    item: int | None = None
-    while node is not base:
-        if not isinstance(node, fx.Node) or node.op != "call_function":
-            return None
-        if node.target is operator.getitem and item is None:
-            node, item = node.args[0], node.args[1]
-            continue
-        if not operators.is_view(node.target) or node.kwargs or not all(map(_plain, node.args[1:])):
-            return None
-        no_grad = bool(node.meta.get("under_no_grad"))
-        steps.append(ViewStep(node.target, tuple(map(_frozen, node.args[1:])), item, no_grad))
-        item = None
-        node = node.args[0]
-    return None if item is not None else tuple(reversed(steps))
-
-
-def _plain(argument: Any) -> bool:
+def plain(argument: Any) -> bool:
+    """Whether an operator's argument is known before the call, and can be written in a source."""
     if isinstance(argument, (list, tuple)):
-        return all(map(_plain, argument))
-    return isinstance(argument, _PLAIN)
+        return all(map(plain, argument))
+    return isinstance(argument, _SAYABLE)
 
 
-def _frozen(argument: Any) -> Any:
-    return tuple(map(_frozen, argument)) if isinstance(argument, (list, tuple)) else argument
+def frozen(argument: Any) -> Any:
+    """The argument with its lists as tuples."""
+    return tuple(map(frozen, argument)) if isinstance(argument, (list, tuple)) else argument
 
 
 def layout(tensor: torch.Tensor) -> Layout:
+    """Where a tensor lies in its storage."""
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
 
@@ -99,12 +75,6 @@ def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
         else:
             tensor = getattr(tensor, method)(*arguments)
     return tensor
-
-
-def without(steps: tuple[ViewStep, ...], start: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[ViewStep, ...] | None:
-    """The steps of a chain that come after a recipe; None if it does not begin with that recipe."""
-    said = tuple((str(step.target.overloadpacket.__name__), step.args) for step in steps[: len(start)])
-    return steps[len(start) :] if said == start else None
 
 
 def _contiguous(where: Layout) -> bool:

@@ -15,7 +15,9 @@ import os
 from pathlib import Path
 from string import Template
 
+from aotviz.explain import page
 from aotviz.recorder.events import RecordingData
+from aotviz.recorder.recording import Recording
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.workbench import HasRecording
 
@@ -35,6 +37,7 @@ body { font: 14px/1.5 system-ui, sans-serif; }
 </style>
 </head>
 <body>
+$preamble
 <main id="workbench"></main>
 <noscript><p>This recording is shown by a script in this file. Allow scripts for it, or load it in Python with
 <code>aotviz.load</code>.</p>$summary</noscript>
@@ -61,12 +64,16 @@ def policy(script: str) -> str:
     )
 
 
-def to_html(data: RecordingData, packed: bytes) -> str:
-    """The page for a recording; `packed` is gzip of the msgpack of `data`. Raises FrontEndMissing."""
+def to_html(data: RecordingData, packed: bytes, preamble: str = "") -> str:
+    """The page for a recording; `packed` is gzip of the msgpack of `data`, `preamble` HTML to stand above the viewer.
+
+    Raises FrontEndMissing.
+    """
     script = static_files.read("page.js").decode().replace("</script", "<\\/script").strip()
     return PAGE.substitute(
         policy=policy(script),
         title=html.escape(summary.title(data)),
+        preamble=preamble,
         summary=summary.as_html(data),
         recording=base64.b64encode(packed).decode(),
         graphviz=base64.b64encode(static_files.read("graphviz.js.gz")).decode(),
@@ -75,7 +82,8 @@ def to_html(data: RecordingData, packed: bytes) -> str:
 
 
 def write_html(recording: HasRecording, path: str | os.PathLike[str]) -> Path:
-    """Writes the page and returns its path. Raises FrontEndMissing, OSError."""
+    """Writes the page, explanations first, and returns its path. Raises FrontEndMissing, OSError."""
     target = Path(path)
-    target.write_text(to_html(recording.data, recording.to_bytes()), encoding="utf-8", newline="\n")
+    above = page.preamble(recording) if isinstance(recording, Recording) else ""
+    target.write_text(to_html(recording.data, recording.to_bytes(), above), encoding="utf-8", newline="\n")
     return target

@@ -35,6 +35,8 @@ LEAVES: dict[Any, tuple[str, str]] = {  # Python type -> (TypeScript type, schem
 
 def both(kind: msgspec.inspect.Type) -> tuple[str, Any]:
     """The TypeScript type of `kind`, and its schema: a code, or [form, part, ...]."""
+    if isinstance(kind, msgspec.inspect.Metadata):  # what Annotated says beside the type
+        return both(kind.type)
     if type(kind) in LEAVES:
         return LEAVES[type(kind)]
     if isinstance(kind, msgspec.inspect.ListType):
@@ -50,6 +52,14 @@ def both(kind: msgspec.inspect.Type) -> tuple[str, Any]:
     if isinstance(kind, msgspec.inspect.StructType):
         return kind.cls.__name__, ["record", kind.cls.__name__]
     raise TypeError(f"no TypeScript form for {kind}: teach generate_types.both about it")
+
+
+def absent(field: msgspec.inspect.Field) -> list[Any]:
+    """What stands for a field that a recording of an older version lacks; nothing for one that it must have."""
+    if not field.required:
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        return [msgspec.to_builtins(default)]
+    return []
 
 
 def comments(source: str) -> dict[tuple[str, str], str]:
@@ -93,7 +103,8 @@ def generate() -> str:
         "",
         "export interface RecordSchema {",
         "  readonly array: boolean; // array_like: fields by position",
-        "  readonly fields: readonly (readonly [string, Schema])[];",
+        "  // name, form, and what stands for it in a recording of an older version, which lacks it",
+        "  readonly fields: readonly (readonly [string, Schema, unknown?])[];",
         "}",
         "",
     ]
@@ -113,7 +124,8 @@ def generate() -> str:
             text, schema = both(field.type)
             note = notes.get((name, field.name))
             out.append(f"  readonly {field.encode_name}: {text};" + (f" // {note}" if note else ""))
-            rows.append(f'["{field.encode_name}", {msgspec.json.encode(schema).decode()}]')
+            row = [field.encode_name, schema, *absent(field)]
+            rows.append(", ".join(msgspec.json.encode(part).decode() for part in row).join("[]"))
         out += ["}", ""]
         array = "true" if info.array_like else "false"
         table += [f"  {name}: {{", f"    array: {array},", "    fields: ["]

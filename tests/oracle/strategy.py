@@ -147,8 +147,19 @@ class Grower:
         if t.numel() >= 4 and t.is_contiguous():
             start = t.storage_offset()
             options += [f"{v}.as_strided((2, 2), (2, 1), {start})", f"{v}.as_strided((2,), (2,), {start + 1})"]
+        if t.dtype is torch.float32:
+            options += [f"{v}.view(torch.int32).view(torch.float32)"]
+            if dim and shape[-1] == 2 and t.is_contiguous() and t.storage_offset() % 2 == 0:
+                options += [f"torch.view_as_real(torch.view_as_complex({v}))"]
         if self.chance(10):
-            return f"{v}.detach()"
+            return f"{v}.data" if self.chance(20) else f"{v}.detach()"
+        return self.pick(options)
+
+    def rare(self, v: str) -> str:
+        """A statement that changes what a tensor is: its history, its storage, its size."""
+        options = [f"{v}.requires_grad_()", f"{v} = {v}.requires_grad_()", f"{v}.detach_()", f"{v}.data = {v} * 2.0"]
+        options += [f"with torch.no_grad():\n{INDENT}{v}.set_({v} * 2.0)", f"{v}.data.mul_(0.5)"]
+        options += [f"{v}.resize_(2)", f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
         return self.pick(options)
 
     def operand(self, target: torch.Tensor | None, like: torch.Tensor) -> str | None:
@@ -289,6 +300,11 @@ class Grower:
     def step(self) -> None:
         kind = self.chooser.below(100)
         v = self.name_recent()
+        if self.chooser.below(100) == 99:
+            statement = self.rare(v)
+            if self.try_line(statement):
+                self.body.append(statement)
+            return
         if kind < 30:
             self.add_local(self.view(v, self.space[v]), lambda s: self.maybe_no_grad(s, 6))
         elif kind < 62:
@@ -321,8 +337,10 @@ class Grower:
         for k, t in enumerate(arguments):
             self.space[f"p{k}"] = t
             self.names.append(f"p{k}")
-        context = "torch.no_grad" if self.chance(6) else ""
-        with torch.no_grad() if context else contextlib.nullcontext():
+        context = ""
+        if self.chance(8):
+            context = self.pick(["torch.no_grad", "torch.no_grad", "torch.inference_mode"])
+        with eval(context or "contextlib.nullcontext", {"torch": torch, "contextlib": contextlib})():
             for _ in range(1 + self.chooser.below(8)):
                 self.step()
             results = self.results()

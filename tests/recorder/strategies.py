@@ -206,12 +206,21 @@ def value(draw: st.DrawFn, index: int, strings: int) -> events.ValueRecord:
     )
 
 
-def of(kind: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Any value of a record, its fields by their types but for those `given`."""
+    number = st.integers(NONE, strings - 1)
     by_type: dict[str, st.SearchStrategy[Any]] = {
         "str": texts,
         "bool": st.booleans(),
         "int": st.integers(0, 2**50),
+        "float": st.floats(allow_nan=False),
+        "Text": number,
+        "list[Text]": st.lists(number, max_size=2),
+        "list[int]": st.lists(st.integers(0, 2**40), max_size=2),
+        "int | str": st.integers(0, 99) | texts,
+        "dict[str, int]": st.dictionaries(texts, st.integers(0, 99), max_size=2),
+        "dict[str, int | float]": st.dictionaries(texts, st.integers(0, 99) | st.floats(allow_nan=False), max_size=2),
+        "dict[str, Text]": st.dictionaries(texts, number, max_size=2),
         "int | None": st.none() | st.integers(0, 2**50),
         "list[str]": st.lists(texts, max_size=2),
         "list[int | str]": st.lists(st.integers(0, 99) | texts, max_size=3),
@@ -233,6 +242,8 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
     return draw(
         of(
             events.CompilationData,
+            strings,
+            log=st.just(NONE),
             id=st.just(str(number)),
             stages=st.lists(of(events.StageRecord, graphs=held, evidence=evidence), max_size=3),
             graphs=st.just(graphs),
@@ -247,9 +258,59 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
 
 
 @st.composite
+def timeline(draw: st.DrawFn, strings: int, logs: int, compilations: int) -> events.EventTable:
+    rows = draw(st.integers(0, 3))
+
+    def column(each: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(each, min_size=rows, max_size=rows))
+
+    text, time = st.integers(NONE, strings - 1), st.floats(-1, 1e16)
+    return events.EventTable(
+        name=column(text),
+        start_us=column(time),
+        duration_us=column(time),
+        parent=column(st.integers(NONE, rows - 1)),
+        compilation=column(st.integers(NONE, compilations - 1)),
+        log=column(st.integers(0, logs - 1)) if logs else column(st.just(NONE)),
+        line=column(st.integers(1, 99)),
+        thread=column(st.integers(0, 99)),
+        args=column(text),
+    )
+
+
+@st.composite
 def recordings(draw: st.DrawFn) -> events.RecordingData:
     """Any valid recording, small."""
     strings = draw(st.lists(texts, min_size=1, max_size=5, unique=True))
     compilations = [draw(compilation(number, len(strings))) for number in range(draw(st.integers(0, 2)))]
-    producer = draw(st.dictionaries(texts, texts, max_size=2))
-    return events.RecordingData(FORMAT, VERSION, producer, strings, compilations, draw(st.integers(0, 9)))
+    logs = draw(st.lists(of(events.LogRecord, bad=st.lists(of(events.BadLine), max_size=1)), max_size=2))
+    origin = of(
+        events.Origin,
+        log=st.integers(NONE, len(logs) - 1),
+        compilation=st.integers(NONE, len(compilations) - 1),
+    )
+
+    def rows(kind: type[Any], **given: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(of(kind, len(strings), origin=origin, **given), max_size=1))
+
+    return events.RecordingData(
+        FORMAT,
+        VERSION,
+        draw(st.dictionaries(texts, texts, max_size=2)),
+        strings,
+        compilations,
+        draw(st.integers(0, 9)),
+        notes=draw(st.lists(texts, max_size=1)),
+        logs=logs,
+        guards=rows(events.GuardRecord),
+        recompiles=rows(events.RecompileRecord, reasons=st.lists(of(events.RecompileReason, len(strings)), max_size=2)),
+        cache_lookups=rows(events.CacheLookup),
+        graph_breaks=rows(events.GraphBreak),
+        metrics=rows(events.MetricsRecord),
+        events=draw(timeline(len(strings), len(logs), len(compilations))),
+        shapes=rows(events.ShapeRecord),
+        storages=rows(events.StorageDescription),
+        tensors=rows(events.TensorDescription),
+        collectives=rows(events.CollectiveSchedule),
+        artifacts=rows(events.ArtifactRecord),
+    )

@@ -13,9 +13,19 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from aotviz.recorder import files
-from aotviz.recorder.events import RecordingData
+from aotviz.recorder import files, log_tables
+from aotviz.recorder.events import (
+    NONE,
+    VERSION,
+    EventTable,
+    LogRecord,
+    Origin,
+    RecompileReason,
+    RecompileRecord,
+    RecordingData,
+)
 from aotviz.recorder.recording import Recording, RecordingError, load
 from tests.recorder.strategies import recordings, small
 
@@ -57,6 +67,14 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path, data: RecordingData) ->
 def test_every_valid_recording_can_be_looked_at(data: RecordingData) -> None:
     recording = Recording(data)
     assert "Recording of" in str(recording)
+    assert len(recording.logs) == len(data.logs)
+    assert len(recording.events) == len(data.events.name)
+    for field in log_tables.LISTS:
+        table = log_tables.rows(data, data.strings, field)
+        records = getattr(data, field)
+        many = sum(len(record.reasons) for record in records) if field == "recompiles" else len(records)
+        assert len(table) == many, field
+        assert list(table.columns[:6]) == list(log_tables.WHENCE), field
     for compilation in recording:
         assert len(compilation.stages) == len(compilation.data.stages)
         assert len(compilation.inputs) == len(compilation.data.inputs)
@@ -119,9 +137,40 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_newer_file_says_to_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "r.aotviz"
-    path.write_bytes(in_a_file(b"whatever comes next", version=2))
-    with pytest.raises(RecordingError, match=r"written in format 2 by a newer aotviz.*Upgrade aotviz"):
+    path.write_bytes(in_a_file(b"whatever comes next", version=VERSION + 1))
+    with pytest.raises(RecordingError, match=rf"written in format {VERSION + 1} by a newer aotviz.*Upgrade aotviz"):
         load(path)
+
+
+def test_a_file_of_the_first_version_still_opens(tmp_path: Path) -> None:
+    """It knows nothing of logs: what it lacks is empty."""
+    new = msgspec.to_builtins(small())
+    first = set(RecordingData.__struct_fields__[:6])
+    old = {name: part for name, part in new.items() if name in first} | {"version": 1}
+    for compilation in old["compilations"]:
+        for name in ("compile_id", "attempts", "rank", "log", "stack", "graph_texts"):
+            del compilation[name]
+    path = tmp_path / "r.aotviz"
+    path.write_bytes(in_a_file(msgspec.msgpack.encode(old), version=1))
+    assert load(path).data == small()
+
+
+def test_rows_that_point_at_nothing_are_refused(tmp_path: Path) -> None:
+    origin = Origin(log=0, line=1, compilation=0, attempt=0, unix_ns=0)
+    log = LogRecord("a.log", NONE, 1, 1, {}, {}, [], 0, "", [])
+    row = RecompileRecord(origin, [RecompileReason("0/0", 0, 0, 0, NONE, 0)])
+    good = replace(small(), logs=[log], recompiles=[row])
+    wrong = {
+        "text": replace(good, recompiles=[replace(row, reasons=[RecompileReason("0/0", 999, 0, 0, NONE, 0)])]),
+        "log": replace(good, logs=[]),
+        "compilation": replace(good, recompiles=[replace(row, origin=replace(origin, compilation=1))]),
+        "parent": replace(good, events=EventTable([0], [0.0], [1.0], [1], [0], [0], [1], [0], [NONE])),
+        "column": replace(good, events=EventTable([0], [], [1.0], [NONE], [0], [0], [1], [0], [NONE])),
+        "event": replace(good, events=EventTable([99], [0.0], [1.0], [NONE], [0], [0], [1], [0], [NONE])),
+    }
+    assert outcome(tmp_path / "good", in_a_file(msgspec.msgpack.encode(good))) == good
+    for name, data in wrong.items():
+        assert outcome(tmp_path / name, in_a_file(msgspec.msgpack.encode(data))) is None, name
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def gradients(call):
 
 
 def test_each_differentiable_output_receives_a_tangent_of_its_layout():
-    _, joint = stage_alone("joint", lambda x, y: ((x * 2).t(), y * 2), leaf(2, 3), torch.ones(2))
+    _, joint = stage_alone("joint", lambda x, y: (x.t() * 2, y * 2), leaf(2, 3), torch.ones(2))
     assert [slot.differentiable for slot in joint.slots] == [True, False]
     (tangent,) = joint.tangents
     assert (tangent.slot, tangent.size, tangent.stride, tangent.dtype) == (0, (3, 2), (1, 3), torch.float32)

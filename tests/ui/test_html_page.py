@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+import aotviz
 from aotviz.widgets.html import to_html, write_html
+from tests import corpus
 from tests.ui.fixture import MARKUP, recording
 
 
@@ -183,3 +185,15 @@ def test_an_empty_recording_says_what_to_do(page: Page, tmp_path: Path) -> None:
     empty.data = msgspec.structs.replace(empty.data, compilations=[])
     open_page(page, write_html(empty, tmp_path / "empty.html"))
     expect(page.locator(".notice")).to_contain_text("Nothing was compiled.")
+
+
+def test_a_log_of_torch_is_shown_like_our_own_recordings(browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page(offline=True)
+    log = aotviz.read_trace(corpus.folder("ranks"), index=False)
+    watch = open_page(page, write_html(log, tmp_path / "log.html"))
+    stage(page, "joint")
+    expect(page.locator(".stage[data-stage=joint]")).to_contain_text("joint: 21 nodes")
+    for tab in page.locator("[role=tab]").all():
+        tab.click()
+    assert watch.problems == []
+    page.close()

@@ -97,7 +97,9 @@ function convert(value: Wire | undefined, schema: Schema, path: string): unknown
         record.fields.forEach(([name, part], i) => (out[name] = convert(value[i], part, `${path}.${name}`)));
       } else {
         if (!(value instanceof Map)) throw wrong(`a ${schema[1]}`, value, path);
-        for (const [name, part] of record.fields) out[name] = convert(value.get(name), part, `${path}.${name}`);
+        for (const [name, part, absent] of record.fields) {
+          out[name] = absent !== undefined && !value.has(name) ? absent : convert(value.get(name), part, `${path}.${name}`);
+        }
       }
       return out;
     }

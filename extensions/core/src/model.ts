@@ -142,6 +142,11 @@ export function previousGraph(compilation: CompilationData, index: number, role:
   return null;
 }
 
+/** Whether its stages have times of their own: torch's log has none for them. */
+export function timed(compilation: CompilationData): boolean {
+  return !compilation.compile_id || compilation.stages.some((stage) => stage.elapsed_ns > 0);
+}
+
 export function isFloat(value: Wire): value is Float {
   return value instanceof Float;
 }

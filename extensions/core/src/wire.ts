@@ -1,7 +1,7 @@
 // Generated from aotviz/recorder/events.py by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
-export const VERSION = 1;
+export const VERSION = 2;
 export const NONE = -1;
 
 /** Anything that msgpack can carry; an integer too large for a number is a bigint, a float is a Float. */
@@ -17,7 +17,8 @@ export type Schema = string | readonly ["list", Schema] | readonly ["map", Schem
 
 export interface RecordSchema {
   readonly array: boolean; // array_like: fields by position
-  readonly fields: readonly (readonly [string, Schema])[];
+  // name, form, and what stands for it in a recording of an older version, which lacks it
+  readonly fields: readonly (readonly [string, Schema, unknown?])[];
 }
 
 /** What is known of one traced value. Two nodes (of any stages) with the same record index hold the same value. */
@@ -107,6 +108,7 @@ export interface SavedTensorRecord {
   readonly version_checked: boolean;
   readonly donated: boolean;
   readonly why_donated: string; // why it is, or is not, donated
+  readonly hook: string; // what a saved-tensor hook did to make it, or ""
 }
 
 /** Lines first..last (1-based, inclusive) of a generated source stand there because of `fact`. */
@@ -150,11 +152,12 @@ export interface ErrorRecord {
   readonly message: string;
 }
 
+/** One function's way through the compiler. Of a log: all attempts at one compile id on one rank. */
 export interface CompilationData {
-  readonly id: string; // unique within the recording, in order: "0", "1", ...
+  readonly id: string; // unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
   readonly name: string; // the function's or module's name
-  readonly kind: string; // "training" | "inference"
-  readonly started_unix_ns: number;
+  readonly kind: string; // "training" | "inference"; "" where a log doesn't say
+  readonly started_unix_ns: number; // 0 where a log doesn't say
   readonly options: ReadonlyMap<string, string>;
   readonly stages: StageRecord[];
   readonly graphs: GraphSnapshot[];
@@ -164,9 +167,177 @@ export interface CompilationData {
   readonly saved_tensors: SavedTensorRecord[];
   readonly wrapper: WrapperRecord | null;
   readonly error: ErrorRecord | null;
+  readonly compile_id: string; // Dynamo's, e.g. "0/3", or "!1/0/3" in compiled autograd; "" for our own
+  readonly attempts: number; // how often it was begun; Dynamo begins anew after e.g. a graph break
+  readonly rank: number; // of the process that compiled it, -1 where there is one process
+  readonly log: number; // index into RecordingData.logs
+  readonly stack: number; // the user's frames when it began, the compiled function's own last
+  readonly because: string[]; // of our own: why each program there was did not do, the newest first; empty for the first
+  readonly graph_texts: number[]; // one per graph: what it was parsed from; empty for our own
 }
 
-/** A whole recording, as in a file. */
+/** Where in the logs a record stands, and what it is about. */
+export interface Origin {
+  readonly log: number; // index into RecordingData.logs
+  readonly line: number; // of the log, 1-based
+  readonly compilation: number; // index into RecordingData.compilations, -1 if it is about none
+  readonly attempt: number; // of that compilation, from 0
+  readonly unix_ns: number; // when it was written; 0 if unknown
+}
+
+/** A line of a log that could not be read. */
+export interface BadLine {
+  readonly line: number; // 1-based
+  readonly reason: string;
+  readonly text: string; // how it begins
+}
+
+/** One file of a log, or one live watch. */
+export interface LogRecord {
+  readonly name: string; // the path, as the reader was given it or found it
+  readonly rank: number; // -1 if it says none
+  readonly nbytes: number; // unpacked
+  readonly lines: number;
+  readonly records: ReadonlyMap<string, number>; // record type (an artifact: "artifact/name") -> how many
+  readonly unknown: ReadonlyMap<string, number>; // the same, of the types that this aotviz doesn't know; kept as artifacts
+  readonly bad: BadLine[]; // the first of them
+  readonly bad_lines: number; // how many there are
+  readonly torch: string; // version that wrote it, "" if it doesn't say
+  readonly processes: number[]; // the process or thread ids that wrote it
+}
+
+/** One check that Dynamo makes before it reuses a compilation. */
+export interface GuardRecord {
+  readonly origin: Origin;
+  readonly kind: string; // e.g. "TENSOR_MATCH", "EQUALS_MATCH", "SHAPE_ENV"; "" if unknown
+  readonly source: number; // the expression that it is about, e.g. "L['x']"
+  readonly text: number; // the check
+  readonly code: number; // the user's source line that made it
+  readonly place: number; // "file:line in function" of that line
+  readonly stack: number; // the user's frames as a traceback prints them
+}
+
+/** Why one earlier compilation could not be used. */
+export interface RecompileReason {
+  readonly earlier: string; // its compile id, e.g. "0/0"; "" where the log doesn't say
+  readonly guard: number; // the check that failed
+  readonly code: number; // the user's source line that made the check
+  readonly place: number; // "file:line in function" of that line
+  readonly stack: number; // the user's frames
+  readonly raw: number; // as logged
+}
+
+/** A frame was compiled again: the compilation of `origin` is the new one. */
+export interface RecompileRecord {
+  readonly origin: Origin;
+  readonly reasons: RecompileReason[]; // one per earlier compilation, the newest first
+}
+
+/** One question to one of torch's compile caches. */
+export interface CacheLookup {
+  readonly origin: Origin;
+  readonly cache: string; // "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
+  readonly outcome: string; // "hit" | "miss" | "bypass"
+  readonly key: string; // "" where there is none
+  readonly components: number[]; // "name: content": what the key was made of
+  readonly component_hashes: number[]; // one per component
+  readonly reason: number; // why it was bypassed
+  readonly fields: ReadonlyMap<string, number>; // what else the log says, as JSON
+}
+
+/** Dynamo ended a graph before the function's end. */
+export interface GraphBreak {
+  readonly origin: Origin;
+  readonly reason: number; // the first line of the explanation
+  readonly place: number; // "file:line" of the user's code
+  readonly stack: number; // the user's frames
+  readonly text: number; // all that the log says
+}
+
+/** What torch counted and timed for one compilation, or one later part of it. */
+export interface MetricsRecord {
+  readonly origin: Origin;
+  readonly kind: string; // "compilation" | "backward" | "runtime"
+  readonly start_unix_s: number; // 0 if unknown
+  readonly end_unix_s: number; // 0 if unknown
+  readonly fail_type: string; // "" where it did not fail
+  readonly fail_reason: number;
+  readonly fail_place: number; // "file:line" of the user's code
+  readonly numbers: ReadonlyMap<string, number | number>; // all fields that are numbers, by torch's name; its units are in the name
+  readonly texts: ReadonlyMap<string, number>; // all other fields that say something; lists and mappings as JSON
+}
+
+/** The timeline in columns, one row an event, in the order of their beginnings. */
+export interface EventTable {
+  readonly name: number[];
+  readonly start_us: number[]; // unix time
+  readonly duration_us: number[]; // 0 for an instant, -1 for one without an end
+  readonly parent: number[]; // row of the event around it in the same thread, -1 if none
+  readonly compilation: number[]; // index into RecordingData.compilations, -1 if none
+  readonly log: number[]; // index into RecordingData.logs
+  readonly line: number[]; // of the log, where it begins
+  readonly thread: number[];
+  readonly args: number[]; // JSON, -1 if there are none
+}
+
+/** A step in the life of symbolic shapes: a symbol made or specialised, an expression guarded on. */
+export interface ShapeRecord {
+  readonly origin: Origin;
+  readonly kind: string; // the record's type, e.g. "create_symbol", "guard_added", "symbolic_shape_specialization"
+  readonly expression: number; // the symbol or expression
+  readonly value: number;
+  readonly source: number; // where the symbol comes from, e.g. "L['x'].size()[0]"
+  readonly reason: number;
+  readonly stack: number; // the user's frames
+  readonly framework_stack: number; // all frames
+  readonly fields: number; // what else the log says, as JSON
+}
+
+/** A storage that the compiler met among a function's inputs. */
+export interface StorageDescription {
+  readonly origin: Origin;
+  readonly describer: number; // numbers of different describers don't compare
+  readonly storage: number;
+  readonly nbytes: number;
+  readonly fields: number; // what else the log says, as JSON
+}
+
+/** A tensor that the compiler met among a function's inputs. */
+export interface TensorDescription {
+  readonly origin: Origin;
+  readonly describer: number; // numbers of different describers don't compare
+  readonly tensor: number;
+  readonly storage: number; // -1 if it has none
+  readonly base: number; // tensor that it is a view of, -1 if none
+  readonly sources: number[]; // where it was found, e.g. "L['x']"
+  readonly dtype: string;
+  readonly device: string;
+  readonly shape: (number | string)[];
+  readonly stride: (number | string)[];
+  readonly offset: number | string;
+  readonly is_leaf: boolean;
+  readonly requires_grad: boolean;
+  readonly fields: number; // what else the log says, as JSON
+}
+
+/** The collectives that one compiled graph runs, in order. */
+export interface CollectiveSchedule {
+  readonly origin: Origin;
+  readonly name: string; // the artifact that said so
+  readonly operations: number[];
+}
+
+/** A text of a log, and every record that has no list of its own. */
+export interface ArtifactRecord {
+  readonly origin: Origin;
+  readonly type: number; // the record's type, e.g. "artifact", "aot_joint_graph", "inductor_output_code"
+  readonly name: number; // the artifact's name; of another type its file name, if it has one
+  readonly encoding: string; // "string" | "json" | ""
+  readonly text: number; // the payload, -1 if there is none
+  readonly fields: number; // the record without its payload, as JSON; -1 if that says no more
+}
+
+/** A whole recording, as in a file. Of the lists after `dropped`, our own pipeline fills none. */
 export interface RecordingData {
   readonly format: string;
   readonly version: number;
@@ -174,6 +345,19 @@ export interface RecordingData {
   readonly strings: string[];
   readonly compilations: CompilationData[];
   readonly dropped: number; // compilations left out because the recording was full
+  readonly notes: string[]; // what a user should know of how it was read, e.g. files that were ignored
+  readonly logs: LogRecord[];
+  readonly guards: GuardRecord[];
+  readonly recompiles: RecompileRecord[];
+  readonly cache_lookups: CacheLookup[];
+  readonly graph_breaks: GraphBreak[];
+  readonly metrics: MetricsRecord[];
+  readonly events: EventTable;
+  readonly shapes: ShapeRecord[];
+  readonly storages: StorageDescription[];
+  readonly tensors: TensorDescription[];
+  readonly collectives: CollectiveSchedule[];
+  readonly artifacts: ArtifactRecord[];
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -263,6 +447,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["version_checked", "bool"],
       ["donated", "bool"],
       ["why_donated", "str"],
+      ["hook", "str", ""],
     ],
   },
   WrapperNote: {
@@ -328,6 +513,189 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["saved_tensors", ["list",["record","SavedTensorRecord"]]],
       ["wrapper", ["or",["record","WrapperRecord"],"none"]],
       ["error", ["or",["record","ErrorRecord"],"none"]],
+      ["compile_id", "str", ""],
+      ["attempts", "int", 1],
+      ["rank", "int", -1],
+      ["log", "int", -1],
+      ["stack", "int", -1],
+      ["because", ["list","str"], []],
+      ["graph_texts", ["list","int"], []],
+    ],
+  },
+  Origin: {
+    array: true,
+    fields: [
+      ["log", "int"],
+      ["line", "int"],
+      ["compilation", "int"],
+      ["attempt", "int"],
+      ["unix_ns", "int"],
+    ],
+  },
+  BadLine: {
+    array: true,
+    fields: [
+      ["line", "int"],
+      ["reason", "str"],
+      ["text", "str"],
+    ],
+  },
+  LogRecord: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["rank", "int"],
+      ["nbytes", "int"],
+      ["lines", "int"],
+      ["records", ["map","str","int"]],
+      ["unknown", ["map","str","int"]],
+      ["bad", ["list",["record","BadLine"]]],
+      ["bad_lines", "int"],
+      ["torch", "str"],
+      ["processes", ["list","int"]],
+    ],
+  },
+  GuardRecord: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["kind", "str"],
+      ["source", "int"],
+      ["text", "int"],
+      ["code", "int"],
+      ["place", "int"],
+      ["stack", "int"],
+    ],
+  },
+  RecompileReason: {
+    array: true,
+    fields: [
+      ["earlier", "str"],
+      ["guard", "int"],
+      ["code", "int"],
+      ["place", "int"],
+      ["stack", "int"],
+      ["raw", "int"],
+    ],
+  },
+  RecompileRecord: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["reasons", ["list",["record","RecompileReason"]]],
+    ],
+  },
+  CacheLookup: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["cache", "str"],
+      ["outcome", "str"],
+      ["key", "str"],
+      ["components", ["list","int"]],
+      ["component_hashes", ["list","int"]],
+      ["reason", "int"],
+      ["fields", ["map","str","int"]],
+    ],
+  },
+  GraphBreak: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["reason", "int"],
+      ["place", "int"],
+      ["stack", "int"],
+      ["text", "int"],
+    ],
+  },
+  MetricsRecord: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["kind", "str"],
+      ["start_unix_s", "float"],
+      ["end_unix_s", "float"],
+      ["fail_type", "str"],
+      ["fail_reason", "int"],
+      ["fail_place", "int"],
+      ["numbers", ["map","str",["or","int","float"]]],
+      ["texts", ["map","str","int"]],
+    ],
+  },
+  EventTable: {
+    array: false,
+    fields: [
+      ["name", ["list","int"]],
+      ["start_us", ["list","float"]],
+      ["duration_us", ["list","float"]],
+      ["parent", ["list","int"]],
+      ["compilation", ["list","int"]],
+      ["log", ["list","int"]],
+      ["line", ["list","int"]],
+      ["thread", ["list","int"]],
+      ["args", ["list","int"]],
+    ],
+  },
+  ShapeRecord: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["kind", "str"],
+      ["expression", "int"],
+      ["value", "int"],
+      ["source", "int"],
+      ["reason", "int"],
+      ["stack", "int"],
+      ["framework_stack", "int"],
+      ["fields", "int"],
+    ],
+  },
+  StorageDescription: {
+    array: true,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["describer", "int"],
+      ["storage", "int"],
+      ["nbytes", "int"],
+      ["fields", "int"],
+    ],
+  },
+  TensorDescription: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["describer", "int"],
+      ["tensor", "int"],
+      ["storage", "int"],
+      ["base", "int"],
+      ["sources", ["list","int"]],
+      ["dtype", "str"],
+      ["device", "str"],
+      ["shape", ["list",["or","int","str"]]],
+      ["stride", ["list",["or","int","str"]]],
+      ["offset", ["or","int","str"]],
+      ["is_leaf", "bool"],
+      ["requires_grad", "bool"],
+      ["fields", "int"],
+    ],
+  },
+  CollectiveSchedule: {
+    array: false,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["name", "str"],
+      ["operations", ["list","int"]],
+    ],
+  },
+  ArtifactRecord: {
+    array: true,
+    fields: [
+      ["origin", ["record","Origin"]],
+      ["type", "int"],
+      ["name", "int"],
+      ["encoding", "str"],
+      ["text", "int"],
+      ["fields", "int"],
     ],
   },
   RecordingData: {
@@ -339,6 +707,19 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["strings", ["list","str"]],
       ["compilations", ["list",["record","CompilationData"]]],
       ["dropped", "int"],
+      ["notes", ["list","str"], []],
+      ["logs", ["list",["record","LogRecord"]], []],
+      ["guards", ["list",["record","GuardRecord"]], []],
+      ["recompiles", ["list",["record","RecompileRecord"]], []],
+      ["cache_lookups", ["list",["record","CacheLookup"]], []],
+      ["graph_breaks", ["list",["record","GraphBreak"]], []],
+      ["metrics", ["list",["record","MetricsRecord"]], []],
+      ["events", ["record","EventTable"], {"name":[],"start_us":[],"duration_us":[],"parent":[],"compilation":[],"log":[],"line":[],"thread":[],"args":[]}],
+      ["shapes", ["list",["record","ShapeRecord"]], []],
+      ["storages", ["list",["record","StorageDescription"]], []],
+      ["tensors", ["list",["record","TensorDescription"]], []],
+      ["collectives", ["list",["record","CollectiveSchedule"]], []],
+      ["artifacts", ["list",["record","ArtifactRecord"]], []],
     ],
   },
 };

@@ -6,7 +6,7 @@ import { append, h, notice, replace } from "./dom";
 import { milliseconds, plural } from "./format";
 import type { Host } from "./host";
 import { Layouter } from "./layout/layouter";
-import { Recording } from "./model";
+import { Recording, timed } from "./model";
 import { State } from "./state";
 import css from "./styles/workbench.css";
 import { followTheme } from "./theme";
@@ -116,7 +116,7 @@ function renderHead(head: HTMLElement, state: State, data: RecordingData, finder
   const { compilation } = state;
   const versions = [...data.producer].map(([name, version]) => `${name} ${version}`).join(" · ");
   replace(head, h("span", { class: "brand" }, "aotviz"), picker(state, data), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
-    h("span", { class: "muted" }, [plural(compilation.stages.length, "stage"), milliseconds(totalTime(compilation))].join(" · ")),
+    h("span", { class: "muted" }, [plural(compilation.stages.length, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
     h("span", { class: "spring" }), data.dropped > 0 && chip(`${data.dropped} left out`, "warn", "the recording was full"),
     h("span", { class: "faint versions" }, versions), finder);
 }

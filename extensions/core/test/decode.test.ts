@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 import { checked, decodeRecording, gunzip, RecordingError } from "../src/decode";
 import { decodeMsgpack } from "../src/msgpack";
-import { Float, type Wire } from "../src/wire";
+import { Float, VERSION, type Wire } from "../src/wire";
 
 const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
 
@@ -33,6 +33,26 @@ describe("a recording written by Python", () => {
   });
 });
 
+describe("a recording of the first version", () => {
+  test("is read, and what it lacks is empty", async () => {
+    const old = await tree();
+    for (const name of ["notes", "logs", "events", "artifacts"]) old.delete(name);
+    for (const compilation of at(old, "compilations") as Map<Wire, Wire>[]) {
+      for (const name of ["compile_id", "log", "graph_texts"]) compilation.delete(name);
+    }
+    old.set("version", 1);
+    const data = checked(old);
+    expect(data.events.name).toEqual([]);
+    expect(data.compilations[0]!.compile_id).toBe("");
+    expect(data.compilations[0]!.log).toBe(-1);
+  });
+  test("is not read without what it must have", async () => {
+    const old = await tree();
+    old.delete("strings");
+    expect(() => checked(old)).toThrow("recording.strings should be a list, but is nothing");
+  });
+});
+
 describe("a file that is no recording gives one clear sentence", () => {
   const opening = (bytes: Uint8Array): Promise<unknown> => decodeRecording(bytes);
   test("empty", () => expect(opening(new Uint8Array())).rejects.toThrow("not an aotviz recording"));
@@ -56,7 +76,7 @@ describe("a file that is no recording gives one clear sentence", () => {
   test("newer", async () => {
     const spoiled = await tree();
     spoiled.set("version", 99);
-    expect(() => checked(spoiled)).toThrow("format 99; this viewer reads up to 1. Upgrade aotviz.");
+    expect(() => checked(spoiled)).toThrow(`format 99; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
   });
   test("a field of the wrong type is named", async () => {
     const spoiled = await tree();

@@ -1,7 +1,9 @@
-// The stage's graph as Python-like code. A click on a line selects its node.
+// The stage's graph as Python-like code. A click on a line selects its node. A stage that made no graph may have made
+// code all the same, as torch's Inductor does: then that is shown.
 
 import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
+import type { StageRecord } from "../../wire";
 import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
 
@@ -15,8 +17,20 @@ export const code: View = {
     let own = false; // the selection came from here: don't scroll
     let gone = false;
 
+    const open = (what: unknown, text: string, label: string, onLine?: (line: number) => void): void => {
+      reader?.destroy();
+      shown = what;
+      const place = h("div", { class: "editor" });
+      replace(parent, place);
+      reader = editor!.reader({ parent: place, root, text, label, ...(onLine && { onLine }) });
+    };
+
     const update = (): void => {
       const graph = state.graph;
+      if (!graph && state.stage?.code.size) {
+        if (editor && shown !== state.stage) open(state.stage, codeOf(state.stage), `Code of the stage ${state.stage.name}`);
+        return;
+      }
       if (!graph) {
         reader?.destroy();
         reader = shown = null;
@@ -26,17 +40,10 @@ export const code: View = {
       if (!editor) return;
       const { lines, nodes, lineOf } = listingOf(state, graph);
       if (shown !== graph) {
-        reader?.destroy();
-        shown = graph;
-        const place = h("div", { class: "editor" });
-        replace(parent, place);
-        reader = editor.reader({
-          parent: place, root, text: lines.join("\n"), label: `Code of the ${graph.role} graph`,
-          onLine: (line) => {
-            own = true;
-            state.openNode(nodes[line] ?? -1);
-            own = false;
-          },
+        open(graph, lines.join("\n"), `Code of the ${graph.role} graph`, (line) => {
+          own = true;
+          state.openNode(nodes[line] ?? -1);
+          own = false;
         });
       }
       const line = lineOf.get(state.selection.node);
@@ -63,3 +70,8 @@ export const code: View = {
     };
   },
 };
+
+/** A stage's texts, one after the other, each under its name. */
+function codeOf(stage: StageRecord): string {
+  return [...stage.code].map(([name, text]) => `# ${name}\n${text.trimEnd()}\n`).join("\n\n");
+}

@@ -18,7 +18,7 @@ function columns(largest: number): Column<SavedTensorRecord>[] {
     { title: "Why saved", kind: "prose", cell: (row) => row.why },
     {
       title: "Memory", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between",
-      cell: (row) => [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated), row.version_checked && chip("checked", "", "its version is checked before the backward")],
+      cell: (row) => [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated), row.version_checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)],
     },
   ];
 }

@@ -3,7 +3,7 @@
 
 import { h, replace } from "../../dom";
 import { milliseconds } from "../../format";
-import { previousGraph } from "../../model";
+import { previousGraph, timed } from "../../model";
 import type { CompilationData, StageRecord } from "../../wire";
 import { chip } from "../table";
 import type { Context, Mounted } from "../view";
@@ -62,7 +62,7 @@ function row(compilation: CompilationData, stage: StageRecord, index: number, lo
   return h("li", { role: "option", class: `stage${stage.changed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, stage.late && chip("late", "", "ran after the compilation had returned"), failed && chip("failed", "removed")),
-    h("span", { class: "time" }, milliseconds(stage.elapsed_ns)),
+    h("span", { class: "time" }, timed(compilation) && milliseconds(stage.elapsed_ns)),
     h("span", { class: "what" }, stage.summary),
     h("span", { class: "counts" }, nodeCounts(compilation, stage, index)),
     share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));

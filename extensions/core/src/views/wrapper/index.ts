@@ -20,7 +20,9 @@ export const wrapper: View = {
       reader?.destroy();
       reader = null;
       if (!record) {
-        replace(parent, notice("empty", "No wrapper was generated.", "The compilation stopped before it linked a program; see the last stage."));
+        replace(parent, state.compilation.compile_id
+          ? notice("empty", "Torch compiled this, not aotviz.", "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.")
+          : notice("empty", "No wrapper was generated.", "The compilation stopped before it linked a program; see the last stage."));
         return;
       }
       const notes = [...record.notes].sort((a, b) => a.first - b.first || a.last - b.last);

@@ -1,0 +1,214 @@
+"""`aotviz.bisect`: where do results part from eager? By stage, then by node.
+
+The call is run up a ladder of programs. The lowest does nothing but trace; each higher one adds one thing that a user
+may bring or that a backend does: decompositions, a joint pass, a partitioner, a compiler. Every one goes through the
+whole pipeline and is judged against eager by all that a caller can see, so the first that is wrong names the stage.
+Below it stands a program that is right and whose every node's value was written down; beside these, the node is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aotviz import captured
+from aotviz.api import compile_program
+from aotviz.comparing import locating, repro
+from aotviz.comparing.facts import Candidate, Verdict
+from aotviz.comparing.judging import judge
+from aotviz.comparing.locating import Culprit, Watch
+from aotviz.comparing.verifying import in_eager, place, program_of
+from aotviz.lowerings import Lowering, lowering_named, run_graph
+from aotviz.options import Options
+from aotviz.requests import request_for
+from aotviz.sessions import Session
+from aotviz.torch_private.partitioners import default_partition
+
+REPRO = "aotviz_repro.py"
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What `aotviz.bisect` found. False where nothing differs, so `if aotviz.bisect(...)` asks for a fault."""
+
+    name: str
+    tried: tuple[tuple[str, str], ...]  # (rung of the ladder, "right" or what is wrong with it)
+    stage: str = ""
+    node: str = ""
+    operator: str = ""
+    place: str = ""  # the user's line: "model.py:12"
+    code: str = ""  # what stands there
+    what: str = ""  # how the values part
+    repro: Path | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.stage)
+
+    def __str__(self) -> str:
+        if not self.stage:
+            return f"{self.name}: nothing differs from eager ({', '.join(rung for rung, _ in self.tried)})"
+        node = f", node {self.node!r}" if self.node else ""
+        operator = f" ({self.operator})" if self.operator else ""
+        where = f", from {self.place}" + (f" `{self.code}`" if self.code else "") if self.place else ""
+        written = f"\nrun it again: python {self.repro}" if self.repro else ""
+        return f"stage {self.stage!r}{node}{operator}{where}: {self.what}{written}"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One program of the ladder: the stage that it adds, and the options that it is compiled with."""
+
+    stage: str
+    adds: str
+    options: Options
+    lowering: Lowering | None = None  # whose context the last one needs
+    watch: Watch = field(default_factory=Watch)
+
+    def candidate(self) -> Candidate:
+        """Compiled with this rung's options, every node's value written down."""
+        options = self.watch.watching(self.options)
+
+        def compile(fn: Any, _dynamic: bool) -> Callable[..., Any]:
+            known: list[Callable[..., Any]] = []
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if not known:
+                    request = request_for(fn, args, kwargs, options, root=captured.root_of(fn))
+                    if self.lowering is None:
+                        program = compile_program(request, Session(False, request.name))
+                    else:
+                        with self.lowering.around():
+                            program = compile_program(request, Session(False, request.name))
+                    known.append(program.function)
+                return known[0](*args, **kwargs)
+
+            return call
+
+        return Candidate(self.adds, compile)
+
+
+def bisect(
+    fn: Callable[..., Any],
+    *args: Any,
+    options: Mapping[str, Any] | None = None,
+    repro: str | Path | None = REPRO,
+    **kwargs: Any,
+) -> Bisection:
+    """Find the first stage and node at which a compiled call parts from eager, and write a script that shows it.
+
+    `fn` is not called itself, and its arguments are not touched: copies of them are.
+
+    Args:
+        fn: a function or module.
+        args, kwargs: the call that goes wrong.
+        options: arguments of `aotviz.compile` that it goes wrong with, e.g. {"backend": my_compiler}; the graphs run as
+            they are without a backend.
+        repro: where the script goes, its inputs beside it; None for none. It is written only if there is a fault.
+
+    Raises:
+        TypeError: something that can't be copied.
+        RuntimeError: the call fails in eager.
+
+    >>> import torch, aotviz
+    >>> wrong = {torch.ops.aten.sin.default: torch.cos}
+    >>> found = aotviz.bisect(lambda x: x.sin() + 1, torch.zeros(2), options={"decompositions": wrong}, repro=None)
+    >>> found.stage, found.node, found.operator
+    ('trace', 'sin', 'aten.sin.default')
+    """
+    settings = dict(options or {})
+    name, program, expected = in_eager(fn, args, kwargs)
+    tried: list[tuple[str, str]] = []
+    below: Rung | None = None
+    for rung in _ladder(settings):
+        verdict = judge(program, rung.candidate(), expected)
+        right = verdict.status in ("equal", "details")
+        lie = locating.fake_and_real(rung.watch) if below is None else None  # harms whoever compiles for what it says
+        tried.append((rung.adds, "right" if right else verdict.status))
+        if lie is not None or not right:
+            return _found(name, fn, args, kwargs, settings, tuple(tried), rung, below, verdict, repro)
+        below = rung
+    return Bisection(name, tuple(tried))
+
+
+def _ladder(settings: dict[str, Any]) -> list[Rung]:
+    """From a bare trace to all that was asked for; only what the settings add."""
+    chosen = dict(settings)
+    lowering = lowering_named(chosen.pop("backend", "eager"), chosen.pop("options", None))
+    for name in ("record", "on_stage", "debug"):
+        chosen.pop(name, None)
+    full = lowering.options(**chosen)
+    options = replace(
+        full,
+        fw_compiler=run_graph,
+        bw_compiler=run_graph,
+        inference_compiler=run_graph,
+        partition_fn=default_partition,
+        joint_pass=None,
+        decompositions=None,
+        keep_inference_input_mutations=False,
+        graph_counts_writes=True,
+    )
+    rungs = [Rung("trace", "traced", options)]
+    if full.decompositions:
+        options = replace(options, decompositions=full.decompositions)
+        rungs.append(Rung("trace", "with decompositions", options))
+    if full.joint_pass is not None:
+        options = replace(options, joint_pass=full.joint_pass)
+        rungs.append(Rung("partition", "with the joint pass", options, lowering))
+    if full.partition_fn is not default_partition:
+        options = replace(options, partition_fn=full.partition_fn)
+        rungs.append(Rung("partition", "partitioned", options, lowering))
+    if any(c is not run_graph for c in (full.fw_compiler, full.bw_compiler, full.inference_compiler)):
+        rungs.append(Rung("lower", f"compiled by {full.backend}", full, lowering))
+    return rungs
+
+
+def _found(
+    name: str,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    settings: dict[str, Any],
+    tried: tuple[tuple[str, str], ...],
+    rung: Rung,
+    below: Rung | None,
+    verdict: Verdict,
+    path: str | Path | None,
+) -> Bisection:
+    culprit = _culprit(fn, args, kwargs, rung, below)
+    problems = [str(d) for d in verdict.differences if not d.soft] + [str(failure) for _, failure in verdict.failures]
+    first = problems[0] if problems else verdict.status
+    if culprit is None:
+        stage = rung.stage if (verdict.failures and not verdict.differences) or below is not None else "link"
+        culprit = Culprit("", "", "", first)
+    else:
+        stage = rung.stage
+    found = Bisection(
+        name=name,
+        tried=tried,
+        stage=stage,
+        node=culprit.node,
+        operator=culprit.operator,
+        place=place(culprit.stack),
+        code=locating.code_of(culprit.stack),
+        what=culprit.what,
+    )
+    if path is None:
+        return found
+    return replace(found, repro=repro.write(Path(path), fn, args, kwargs, settings, str(found)))
+
+
+def _culprit(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], rung: Rung, below: Rung | None
+) -> Culprit | None:
+    """The node at which a wrong rung parts from the right one below it."""
+    if below is None:
+        program = program_of(fn, args, kwargs)
+        return locating.fake_and_real(rung.watch) or locating.against_eager(program.builds[0](), rung.watch)
+    if rung.stage == "trace":
+        return locating.wrong_decomposition(below.watch, rung.options.decompositions or {})
+    if rung.stage == "partition":
+        return locating.by_name(below.watch, rung.watch)
+    return locating.wrong_compilation(rung.watch)

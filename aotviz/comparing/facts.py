@@ -1,0 +1,418 @@
+"""What a caller can see of one call, as named, plain values.
+
+A program is run on freshly built inputs, so nothing leaks from one run to the next. A run leaves *facts*: shapes,
+strides, who is whose base, which tensors share a storage, gradients, version counters. A program is run several times
+because some facts can only be had by spoiling others; what a run does is its *action*:
+
+    call       the forward, then everything that is visible without touching anything
+    backward   the forward, then a loss over all differentiable outputs (and mutated inputs), or over one output only,
+               or over all with two backward passes through a retained graph
+    write      the forward, then each output and input is written through `detach()`: who else sees it?
+    inplace    the forward, then one output is multiplied in place with grad mode on, then a backward
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aotviz.torch_private import tensors
+from aotviz.torch_private.pytree import tree_flatten
+from aotviz.torch_private.tensors import inside, version
+
+Function = Callable[..., Any]
+
+SEED = 42  # what op_db's own functions reseed with; a traced function cannot reseed, so both start from here
+
+# Kinds of facts whose difference no ordinary program can turn into a wrong number.  Everything else is "wrong".
+DETAILS = frozenset({
+    "version count",  # eager may bump an input's version counter five times where the candidate does once
+    "output version",  # the absolute version counter of an output
+    "idle version bump",  # eager bumps for a write that changes nothing, such as squeeze_() without effect
+    "extra version bump",  # the candidate bumps where eager does not (native batch norm hides its write)
+    "version sharing",  # whose counter moves when an output is written
+    "idle stride",  # the stride of a dimension that has at most one element
+    "permissive",  # eager refuses an in-place write on an output, the candidate allows it
+    "hidden base",  # a view of a tensor nobody can reach, or a plain tensor in its place
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One fresh set of inputs, and the function to call on them."""
+
+    fn: Function
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    watch: Mapping[str, torch.Tensor] = field(default_factory=dict)  # tensors the function closes over
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered around the call
+
+
+@dataclass(frozen=True)
+class Program:
+    """A named program: each entry of `builds` makes the inputs of one call, the first call compiles."""
+
+    name: str
+    builds: tuple[Callable[[], Setup], ...]
+    source: str
+    dynamic: bool = False
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A compiler to be judged: `compile(fn, dynamic)` returns a function with fn's signature."""
+
+    name: str
+    compile: Callable[[Function, bool], Function]
+    reset: Callable[[], None] = lambda: None
+    loose_tuple: bool = False  # torch's aot_function returns a list where the function returns a flat tuple
+
+
+@dataclass(frozen=True)
+class Fact:
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception, kept as data: what was raised and in which step of a run."""
+
+    type: str
+    message: str
+    step: str
+
+    def __str__(self) -> str:
+        first = self.message.strip().splitlines()[0] if self.message.strip() else ""
+        return f"{self.step}: {self.type}: {first[:200]}"
+
+
+Facts = dict[str, Fact]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run showed; a failure ends a run early, the facts up to it stay."""
+
+    name: str
+    facts: Facts
+    failure: Failure | None
+    differentiable: tuple[int, ...]  # positions of outputs that require grad
+    mutated: tuple[str, ...] = ()  # labels of inputs that carry a gradient because of a mutation
+
+
+@dataclass(frozen=True)
+class Difference:
+    name: str
+    kind: str
+    eager: str
+    candidate: str
+
+    @property
+    def soft(self) -> bool:
+        return self.kind in DETAILS
+
+    def __str__(self) -> str:
+        return f"{self.name} [{self.kind}]: eager {self.eager}, candidate {self.candidate}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """status: 'equal' | 'details' | 'wrong' | 'raised' | 'eager raised'."""
+
+    status: str
+    differences: tuple[Difference, ...] = ()
+    failures: tuple[tuple[str, Failure], ...] = ()  # (name of the run, what it raised)
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.failures[0][1] if self.failures else None
+
+    @property
+    def stopped(self) -> bool:
+        """It raised in the call itself, so there are no facts."""
+        return any(f.step in ("compile", "call") for _, f in self.failures)
+
+    @property
+    def problems(self) -> set[str]:
+        """Names of facts that are wrong, and of runs that raised."""
+        return {d.name for d in self.differences if not d.soft} | {f"{run}: raised" for run, _ in self.failures}
+
+    def __str__(self) -> str:
+        lines = [self.status] + [f"  {d}" for d in self.differences]
+        lines += [f"  {run}: {failure}" for run, failure in self.failures]
+        return "\n".join(lines)
+
+
+class EagerRaised(Exception):
+    """The program does not run in eager, so there is nothing to compare with."""
+
+    def __init__(self, failure: Failure):
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def tensor_leaves(tree: Any) -> Iterator[torch.Tensor]:
+    return (x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor))
+
+
+def roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaf tensors whose .grad a backward through `tensors` would fill, in a fixed order."""
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    pending: list[Any] = []
+    for t in tensors:
+        if t.is_leaf:
+            if t.requires_grad and not any(t is f for f in found):
+                found.append(t)
+        else:
+            pending.append(t.grad_fn)
+        while pending:
+            node = pending.pop(0)
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if isinstance(leaf, torch.Tensor) and not any(leaf is f for f in found):
+                found.append(leaf)
+            pending.extend(n for n, _ in node.next_functions)
+    return found
+
+
+def values(t: torch.Tensor) -> Any:
+    """A contiguous copy; of a subclass, its parts; words where there is nothing to read (a freed storage)."""
+    if inside(t):
+        return (type(t).__name__, *((name, values(part)) for name, part in inside(t).items()))
+    reach = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    if (t.storage_offset() + reach) * t.element_size() > t.untyped_storage().nbytes():
+        return "storage too small"
+    try:
+        return t.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+    except RuntimeError as error:
+        return f"unreadable ({type(error).__name__})"
+
+
+def _look(t: torch.Tensor) -> tuple[Any, ...]:
+    if inside(t):
+        return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tuple(map(id, inside(t).values()))
+    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tensors.storage_key(t)
+
+
+def _seeds(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.ones_like(loss) for loss in losses]
+
+
+class Watched:
+    """Tensors with labels: inputs, the bases of inputs, leaves behind them, and (later) outputs."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.names: dict[int, str] = {}  # by id(); `tensors` keeps every one alive
+        self.hidden: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def add(self, label: str, t: torch.Tensor) -> None:
+        self.tensors[label] = t
+        self.names.setdefault(id(t), label)
+        for name, part in inside(t).items():
+            self.add(f"{label}.{name}", part)
+
+    def name(self, t: torch.Tensor) -> str:
+        """The first label of this very object, or a name for a tensor nobody else holds."""
+        if id(t) in self.names:
+            return self.names[id(t)]
+        return self.hidden.setdefault(id(t), (f"hidden {len(self.hidden)}", t))[0]
+
+    def storages(self) -> dict[str, int]:
+        """label -> number of its storage, numbered by first appearance."""
+        numbers: dict[int, int] = {}
+        memory = ((k, t) for k, t in self.tensors.items() if not inside(t))  # a wrapper subclass has none of its own
+        return {k: numbers.setdefault(tensors.storage_key(t), len(numbers)) for k, t in memory}
+
+
+def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
+    """Record what can be seen of `t` without changing it."""
+
+    def put(kind: str, value: Any) -> None:
+        facts[f"{label} {kind}"] = Fact(kind, value)
+
+    put("dtype", str(t.dtype))
+    put("shape", tuple(t.shape))
+    put("stride", tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ())
+    put("idle stride", tuple(t.stride()))
+    put("storage offset", t.storage_offset())
+    put("device", str(t.device))
+    put("type", type(t).__name__)
+    put("requires_grad", t.requires_grad)
+    put("is_leaf", t.is_leaf)
+    put("grad_fn", t.grad_fn is not None)
+    put("conj/neg", (t.is_conj(), t.is_neg()))
+    put("inference", t.is_inference())
+    base = tensors.base(t)
+    base_name = None if base is None else watched.name(base)
+    visible = base_name is not None and not base_name.startswith("hidden")
+    put("base", base_name if visible else None)
+    put("hidden base", base_name)
+    put("values", values(t))
+    if inside(t):
+        put("context", repr(t.__tensor_flatten__()[1]))
+        put("parts", {name: watched.name(part) for name, part in inside(t).items()})
+
+
+# --- one run ----------------------------------------------------------------------------------------------------
+
+
+def _weights(t: torch.Tensor) -> torch.Tensor:
+    return torch.arange(1, t.numel() + 1, dtype=torch.float64).cos().reshape(t.shape).to(t.real.dtype)
+
+
+def _losses(terms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What to go back from: one sum over all terms, and one of its own for each subclass, lest it turn all into one."""
+    total = torch.zeros((), dtype=torch.float64)
+    found = []
+    for k, t in enumerate(terms):
+        for part in (t.real, t.imag) if t.is_complex() else (t,):
+            term = (1.0 + 0.1 * k) * (part * _weights(part)).sum().to(torch.float64)
+            if inside(term):
+                found.append(term)
+            else:
+                total = total + term
+    return [total, *found] if total.requires_grad or not found else found
+
+
+def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
+    """Call `fn` on the inputs of `setup`, then do `action`, and write down what is to be seen."""
+    facts: Facts = {}
+    watched = Watched()
+    given = list(tensor_leaves((setup.args, dict(setup.kwargs))))
+    for k, t in enumerate(given):
+        watched.add(f"input {k}", t)
+    for name, t in setup.watch.items():
+        watched.add(name, t)
+    for k, t in enumerate(given):
+        if tensors.base(t) is not None and id(tensors.base(t)) not in watched.names:
+            watched.add(f"base of input {k}", tensors.base(t))
+    leaves = roots([*given, *setup.watch.values(), *(tensors.base(t) for t in given if tensors.base(t) is not None)])
+    for k, t in enumerate(leaves):
+        if id(t) not in watched.names:
+            watched.add(f"root {k}", t)
+    held = dict(watched.tensors)  # everything that existed before the call
+    before = {label: version(t) for label, t in held.items()}
+    looks = {label: _look(t) for label, t in held.items()} if action[0] == "call" else {}
+    name = " ".join(str(a) for a in action if a != ())
+    step = "call"
+    differentiable: tuple[int, ...] = ()
+    flat: list[Any] = []
+    torch.manual_seed(SEED)
+    try:
+        with setup.context():
+            result = fn(*setup.args, **setup.kwargs)
+            facts["grad mode"] = Fact("mode", (torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
+            facts["autocast"] = Fact("mode", torch.is_autocast_enabled("cpu"))
+        torch.set_grad_enabled(True)
+        flat, spec = tree_flatten(result)
+        differentiable = tuple(k for k, o in enumerate(flat) if isinstance(o, torch.Tensor) and o.requires_grad)
+        outputs = {f"output {k}": o for k, o in enumerate(flat) if isinstance(o, torch.Tensor)}
+        if action[0] == "call":
+            facts["structure"] = Fact("structure", "".join(str(spec).split()))
+            for label, o in outputs.items():
+                facts[f"{label} object"] = Fact("object", watched.names.get(id(o)))
+                watched.add(label, o)
+            for label, t in watched.tensors.items():
+                describe(facts, label, t, watched)
+            for label, t in held.items():
+                now, then = version(t), before[label]
+                changed = any(not same(a, b) for a, b in zip(looks[label], _look(t), strict=True))
+                facts[f"{label} bumped"] = Fact("version bump" if changed else "idle version bump", now != then)
+                facts[f"{label} version"] = Fact("version count", None if now is None else now - (then or 0))
+                facts[f"{label} storage size"] = Fact("storage size", t.untyped_storage().nbytes())
+            for label, o in outputs.items():
+                facts[f"{label} version"] = Fact("output version", version(o))
+            facts["storages"] = Fact("storage sharing", watched.storages())
+            for k, o in enumerate(flat):
+                if not isinstance(o, torch.Tensor):
+                    facts[f"output {k} type"] = Fact("type", type(o).__name__)
+                    facts[f"output {k} value"] = Fact("value", o if isinstance(o, int | float | str) else repr(o))
+            for label, t in held.items():
+                facts[f"{label} grad"] = Fact("grad", None if not t.is_leaf or t.grad is None else values(t.grad))
+            grown = [k for k, t in held.items() if k.startswith("input") and t.requires_grad and not t.is_leaf]
+            return Run(name, facts, None, differentiable, tuple(k for k in grown if version(held[k]) != before[k]))
+        for label, o in outputs.items():
+            watched.add(label, o)
+        if action[0] == "write":
+            step = "write"
+            for label, t in list(watched.tensors.items()):
+                _write(facts, label, t, watched)
+            return Run(name, facts, None, differentiable)
+        if action[0] == "inplace":
+            step = "in-place write"
+            if not isinstance(flat[action[1]], torch.Tensor):
+                raise TypeError(f"output {action[1]} is not a tensor")
+            flat[action[1]].mul_(2)
+        step = "backward"
+        losses = _losses([*(flat[k] for k in action[2]), *(held[k] for k in action[3])])
+        if action[1] == "in turn":
+            for loss, seed in zip(losses, _seeds(losses), strict=True):
+                torch.autograd.backward([loss], [seed], retain_graph=True)
+        else:
+            if action[1] == "twice":
+                torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
+            torch.autograd.backward(losses, _seeds(losses))
+        for k, t in enumerate(leaves):
+            facts[f"gradient of {watched.name(t)} (leaf {k}) given"] = Fact("gradient is None", t.grad is None)
+            if t.grad is not None:
+                facts[f"gradient of {watched.name(t)} (leaf {k})"] = Fact("gradient", values(t.grad))
+    except Exception as error:
+        return Run(name, facts, Failure(type(error).__name__, str(error), step), differentiable)
+    finally:
+        torch.set_grad_enabled(True)
+    return Run(name, facts, None, differentiable)
+
+
+def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
+    """Add to `t` behind autograd's back and record who else changes, in value and in version."""
+    if t.is_inference() or t.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)):
+        return
+    if isinstance(values(t), str):
+        return
+    old = {k: (version(o), values(o)) for k, o in watched.tensors.items()}
+    alias = t.detach()
+    if alias.dtype is torch.bool:
+        alias.logical_not_()
+    else:
+        alias.add_(1)
+    seen, bumped = [], []
+    for k, o in watched.tensors.items():
+        then, was = old[k]
+        now = values(o)
+        if not same(was, now):
+            seen.append(k)
+        if version(o) != then:
+            bumped.append(k)
+    facts[f"a write to {label} is seen by"] = Fact("write seen", tuple(seen))
+    facts[f"a write to {label} bumps"] = Fact("version sharing", tuple(bumped))
+
+
+_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if not (a.is_floating_point() or a.is_complex()):
+            return torch.equal(a, b)
+        tolerance = _TOLERANCE.get(a.dtype, 2e-5)
+        return torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return False
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return all(map(same, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-5) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)

@@ -1,0 +1,311 @@
+"""At which node do two runs part? Graphs are run node by node, and every value is written down.
+
+What "part" means: another dtype, shape or stride, NaN where there was none, or another value beyond rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.comparing.facts import SEED, Setup, same
+from aotviz.ir import graphs
+from aotviz.lowerings import run_graph
+from aotviz.options import Options
+from aotviz.stages.lower import boxed
+from aotviz.torch_private import operators
+from aotviz.torch_private.watching import eager_operators
+
+
+@dataclass(frozen=True)
+class Culprit:
+    node: str
+    operator: str
+    stack: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a node computed, from what."""
+
+    node: fx.Node
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    result: Any
+
+
+@dataclass
+class Compilation:
+    """One graph that went to a compiler, and the last call of what came back."""
+
+    role: str
+    graph: fx.GraphModule
+    example_inputs: Sequence[Any]
+    compiler: Callable[..., Any]
+    inputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+
+
+class Watch:
+    """Writes down what graphs compute: every node of those run as they are, the ends of those that are compiled."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}  # by node name, of both graphs; what the backward receives is marked
+        self.compilations: dict[str, Compilation] = {}
+
+    def watching(self, options: Options) -> Options:
+        """The same options, their compilers watched."""
+        return replace(
+            options,
+            fw_compiler=self._watched("forward", options.fw_compiler),
+            bw_compiler=self._watched("backward", options.bw_compiler),
+            inference_compiler=self._watched("inference", options.inference_compiler),
+        )
+
+    def _watched(self, role: str, compiler: Callable[..., Any]) -> Callable[..., Any]:
+        def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            if compiler is run_graph:
+                return _Written(graph, self).boxed
+            made = Compilation(role, graphs.copy(graph), inputs, compiler)
+            self.compilations[role] = made
+            compiled = boxed(compiler(graph, inputs))
+
+            def call(args: list[Any]) -> Any:
+                made.inputs = [_kept(a) for a in args]
+                result = compiled(args)
+                made.outputs = [_kept(r) for r in result]
+                return result
+
+            call._boxed_call = True  # type: ignore[attr-defined]
+            return call
+
+        return compile
+
+
+_RECEIVED = " in the backward"
+
+
+class _Written(fx.Interpreter):
+    """Runs a graph and writes down every value."""
+
+    def __init__(self, graph: fx.GraphModule, watch: Watch) -> None:
+        super().__init__(graph)
+        self.watch = watch
+
+        def call(args: list[Any]) -> Any:
+            values = list(args)
+            args.clear()
+            return self.run(*values)
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        self.boxed = call
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op != "call_function":
+            result = super().run_node(n)
+            if n.op != "output":
+                known = self.watch.values.get(n.name)
+                saved = known is not None and known.node.op != n.op  # a placeholder of the backward
+                self.watch.values[n.name + _RECEIVED * saved] = Value(n, (), {}, _kept(result))
+            return result
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        before = tuple(_kept(a) for a in args), {k: _kept(v) for k, v in kwargs.items()}
+        result = super().run_node(n)
+        self.watch.values[n.name] = Value(n, *before, _kept(result))
+        return result
+
+
+def _kept(value: Any) -> Any:
+    """A copy that later writes don't reach, with the same strides where there are no gaps."""
+    if isinstance(value, torch.Tensor):
+        with torch.no_grad():
+            return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_kept, value)) if not hasattr(value, "_fields") else value
+    return value
+
+
+def parted(expected: Any, found: Any, strides: bool = False) -> str:
+    """How two values part, in words; "" where they don't."""
+    if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
+        if len(expected) != len(found):
+            return f"{len(expected)} results, now {len(found)}"
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            text = parted(one, other, strides)
+            if text:
+                return f"result {index}: {text}"
+        return ""
+    if not (isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor)):
+        return "" if same(expected, found) else f"expected {expected!r}, found {found!r}"
+    for what in ("dtype", "shape", "device"):
+        one, other = getattr(expected, what), getattr(found, what)
+        if one != other:
+            return f"{what} {_short(one)} expected, {_short(other)} found"
+    if strides and expected.numel() and expected.stride() != found.stride():
+        return f"stride {tuple(expected.stride())} expected, {tuple(found.stride())} found"
+    if same(expected, found):
+        return ""
+    nans = int(found.isnan().sum()) - int(expected.isnan().sum()) if found.is_floating_point() else 0
+    if nans > 0:
+        return f"{nans} NaN where there was none"
+    if not found.is_floating_point() and not found.is_complex():
+        return f"{int((expected != found).sum())} of {found.numel()} elements differ"
+    apart = (expected - found).abs().nan_to_num()
+    return f"values differ by up to {apart.max().item():.3g} (expected {_first(expected)}, found {_first(found)})"
+
+
+def _short(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, torch.Size) else str(value).removeprefix("torch.")
+
+
+def _first(value: torch.Tensor) -> str:
+    numbers = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in value.flatten()[:4].tolist()]
+    return f"[{', '.join(numbers)}{', …' if value.numel() > 4 else ''}]"
+
+
+def _blame(value: fx.Node, what: str) -> Culprit:
+    return Culprit(value.name, str(value.target), str(value.meta.get("stack_trace") or ""), what)
+
+
+def fake_and_real(watch: Watch) -> Culprit | None:
+    """The first node whose operator gives something else than its fake implementation said while tracing."""
+    for value in watch.values.values():
+        said = value.node.meta.get("val")
+        if value.node.op != "call_function" or said is None:
+            continue
+        what = _misdescribed(said, value.result)
+        if what:
+            return _blame(value.node, f"the fake implementation of {value.node.target} says {what}")
+    return None
+
+
+def _misdescribed(said: Any, real: Any) -> str:
+    if isinstance(said, (list, tuple)) and isinstance(real, (list, tuple)):
+        return next((text for one, other in zip(said, real, strict=False) if (text := _misdescribed(one, other))), "")
+    if not (isinstance(said, torch.Tensor) and isinstance(real, torch.Tensor)):
+        return ""
+    concrete = all(isinstance(size, int) for size in said.shape)
+    for what, one, other in (
+        ("dtype", said.dtype, real.dtype),
+        ("shape", said.shape if concrete else real.shape, real.shape),
+        ("device", said.device, real.device),
+    ):
+        if one != other:
+            return f"{what} {_short(one)}, and the operator gives {_short(other)}"
+    return ""
+
+
+def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
+    """The first node whose value eager never computes, though it has all that the node computes it from."""
+    torch.manual_seed(SEED)
+    with eager_operators() as computed, setup.context():
+        setup.fn(*setup.args, **setup.kwargs)
+    known = [value for result in computed for value in _tensors(result)]
+    good: set[str] = set()
+    for name, value in watch.values.items():
+        if value.node.meta.get("partitioner_tag") == "is_backward":
+            continue
+        reached = all(source.name in good for source in value.node.all_input_nodes)
+        results = _tensors(value.result)
+        computes = value.node.op == "call_function" and operators.is_operator(value.node.target) and bool(results)
+        if not computes or all(any(same(result, other) for other in known) for result in results):
+            good.add(name)
+        elif reached:
+            return _blame(value.node, "no operator that eager runs gives this value")
+    return None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for item in value for t in _tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culprit | None:
+    """The first operator whose decomposition gives something else than it does, on the values it had in this call."""
+    for value in watch.values.values():
+        decomposition = decompositions.get(value.node.target)
+        if value.node.op != "call_function" or decomposition is None or operators.is_random(value.node.target):
+            continue
+        try:
+            with torch.no_grad():
+                found = decomposition(*_kept(list(value.args)), **{k: _kept(v) for k, v in value.kwargs.items()})
+        except Exception as error:
+            return _blame(value.node, f"its decomposition raised {type(error).__name__}: {error}")
+        if found is NotImplemented:
+            continue
+        what = parted(value.result, found)
+        if what:
+            name = getattr(decomposition, "__name__", decomposition)
+            return _blame(value.node, f"the decomposition {name} of {value.node.target} parts from it: {what}")
+    return None
+
+
+def by_name(below: Watch, watch: Watch) -> Culprit | None:
+    """The first node that has another value than the node of its name had in the run below."""
+    for name, value in watch.values.items():
+        known = below.values.get(name.removesuffix(_RECEIVED))
+        if known is None:
+            continue
+        what = parted(known.result, value.result)
+        if what:
+            changed = "" if known.node.target == value.node.target else f" (it was {known.node.target})"
+            if value.node.op == "placeholder":
+                what = f"what the backward gets under this name is not what the forward computed: {what}"
+            return _blame(value.node, what + changed)
+    strangers = [value for value in watch.values.values() if value.node.name not in below.values]
+    for value in strangers:
+        if all(source.name in below.values for source in value.node.all_input_nodes):
+            return _blame(value.node, "the first node that was not there before; results part behind it")
+    return None
+
+
+def wrong_compilation(watch: Watch) -> Culprit | None:
+    """The first node that a compiler gets wrong: its graph is compiled again to return every value."""
+    for role in ("inference", "forward", "backward"):
+        made = watch.compilations.get(role)
+        if made is None or not made.inputs:
+            continue
+        truth = Watch()
+        expected = _Written(made.graph, truth).boxed([_kept(a) for a in made.inputs])
+        ends = [i for i, (e, f) in enumerate(zip(expected, made.outputs, strict=False)) if parted(e, f)]
+        if not ends:
+            continue
+        culprit = _inside(made, truth)
+        if culprit is not None:
+            return replace(culprit, what=f"{role} graph: {culprit.what}")
+        end = graphs.outputs(made.graph.graph)[ends[0]]
+        what = parted(expected[ends[0]], made.outputs[ends[0]])
+        return _blame(end, f"{role} graph: output {ends[0]}, and no node alone, is compiled wrong: {what}")
+    return None
+
+
+def _inside(made: Compilation, truth: Watch) -> Culprit | None:
+    module = graphs.copy(made.graph)
+    nodes = [n for n in module.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)]
+    names = [n.name for n in nodes]  # the compiler may edit what it is given
+    output = graphs.output_node(module.graph)
+    output.args = (tuple(nodes),)
+    output.meta["desc"] = [None] * len(nodes)
+    module.recompile()
+    try:
+        compiled = boxed(made.compiler(module, made.example_inputs))
+        found = compiled([_kept(a) for a in made.inputs])
+    except Exception:  # a compiler may refuse a graph with other outputs; then the output itself is named
+        return None
+    for name, result in zip(names, found, strict=False):
+        what = parted(truth.values[name].result, result)
+        if what:
+            return _blame(truth.values[name].node, what)
+    return None
+
+
+def code_of(stack: str) -> str:
+    """The source text of a stack's innermost line."""
+    lines = [line.strip() for line in stack.splitlines() if line.strip()]
+    return lines[-1] if lines and not lines[-1].startswith("File ") else ""

@@ -1,0 +1,222 @@
+"""`aotviz.verify`: is what aotviz makes of a call right, and is it what torch makes of it?
+
+The call runs in eager, through aotviz and through torch's own AOTAutograd, each time on fresh copies of its inputs.
+Compared are outputs, gradients (a missing one too), mutations, aliasing and version counters, and the joint, forward
+and backward graphs after renaming. Eager is what is right; torch stands beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import torch
+
+from aotviz.comparing import capturing, copies
+from aotviz.comparing.facts import Candidate, EagerRaised, Failure, Program, Setup, Verdict
+from aotviz.comparing.graphs import GraphDifference, difference
+from aotviz.comparing.judging import Expectation, expect, judge
+from aotviz.compiled import compile
+from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
+
+STAGE_OF = {"joint": "trace", "inference": "trace", "forward": "partition", "backward": "partition"}
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class GraphCheck:
+    """One graph of ours beside torch's. `difference` is None where they are the same after renaming."""
+
+    role: str
+    nodes: int
+    torch_nodes: int
+    difference: GraphDifference | None
+
+    @property
+    def stage(self) -> str:
+        return STAGE_OF[self.role]
+
+    def __str__(self) -> str:
+        if self.difference is None:
+            return f"{self.role}: the same {self.nodes} nodes"
+        return f"{self.role}: {self.nodes} nodes against torch's {self.torch_nodes}; {self.difference}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `aotviz.verify` found. True where aotviz is right; print it, or let a notebook show it."""
+
+    name: str
+    ours: Verdict
+    torchs: Verdict
+    graphs: tuple[GraphCheck, ...]
+    graphs_missing: str  # why there are no graphs to compare, if there are none
+    cause: Any  # a Bisection, where ours is wrong
+
+    @property
+    def equal(self) -> bool:
+        """Whether aotviz gives what eager gives, but for details that no program can turn into a wrong number."""
+        return self.ours.status in ("equal", "details")
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    @property
+    def verdict(self) -> str:
+        """In a word: "right", "wrong", or "raises" where aotviz gives no result to compare."""
+        return "right" if self.equal else "raises" if self.ours.status == "raised" else "wrong"
+
+    @property
+    def same_graphs(self) -> bool:
+        """Whether all graphs are torch's after renaming."""
+        return bool(self.graphs) and all(check.difference is None for check in self.graphs)
+
+    @property
+    def first_difference(self) -> str:
+        """The first difference by stage and node, in words; "" where there is none."""
+        if self.cause is not None and not self.equal:
+            return str(self.cause)
+        for check in self.graphs:
+            if check.difference is not None:
+                where = place(check.difference.stack)
+                at = f" ({where})" if where else ""
+                return f"stage {check.stage!r}, node {check.difference.node!r}{at}: {check.difference}"
+        return ""
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(what was compared, the finding, more of it)."""
+        found = [("aotviz and eager", *_spoken(self.ours)), ("torch and eager", *_spoken(self.torchs))]
+        for check in self.graphs:
+            same = check.difference is None
+            text = f"{check.nodes} nodes" if same else str(check.difference)
+            found.append((f"{check.role} graph and torch's", "same" if same else "differs", text))
+        if self.graphs_missing:
+            found.append(("graphs and torch's", "not compared", self.graphs_missing))
+        return found
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(what) for what, _, _ in rows)
+        lines = [f"{self.name}: {self.verdict}"]
+        for what, finding, more in rows:
+            head, *rest = more.splitlines() or [""]
+            lines.append(f"  {what:{width}}  {finding:12}  {head}".rstrip())
+            lines += [f"  {'':{width}}  {'':12}  {line}" for line in rest]
+        if self.first_difference:
+            lines.append(f"first difference: {self.first_difference}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """A table, every text escaped."""
+        body = "".join(
+            f"<tr><td>{escape(what)}</td><td>{escape(finding)}</td>"
+            f"<td style='text-align:left'><pre style='margin:0'>{escape(more)}</pre></td></tr>"
+            for what, finding, more in self.rows()
+        )
+        first = f"<p>First difference: {escape(self.first_difference)}</p>" if self.first_difference else ""
+        verdict = self.verdict if self.equal else f"<strong>{self.verdict}</strong>"
+        head = "<tr><th>compared</th><th>finding</th><th>more</th></tr>"
+        return (
+            f"<table><caption>{escape(self.name)}: {verdict}</caption>"
+            f"<thead>{head}</thead><tbody>{body}</tbody></table>{first}"
+        )
+
+
+def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Verification:
+    """Compare aotviz with eager and with torch's own AOTAutograd on one call.
+
+    `fn` is not called itself, and its arguments are not touched: copies of them are.
+
+    Args:
+        fn: a function or module.
+        args, kwargs: the call.
+        options: arguments of `aotviz.compile`, e.g. {"backend": "inductor"}; the graphs run as they are without it.
+
+    Raises:
+        TypeError: something that can't be copied.
+        RuntimeError: the call fails in eager.
+
+    >>> import torch, aotviz
+    >>> found = aotviz.verify(lambda x, y: (x * y).sin(), torch.ones(3, requires_grad=True), torch.ones(3))
+    >>> found.equal, found.same_graphs
+    (True, True)
+    """
+    settings = {"backend": "eager", "record": False, **(options or {})}
+    name, program, expected = in_eager(fn, args, kwargs)
+    ours = Candidate("aotviz", lambda f, _: compile(f, **settings))
+    partition = settings.get("partition_fn") or min_cut_rematerialization_partition
+    decompositions = settings.get("decompositions")
+    dynamic = bool(settings.get("dynamic"))
+    theirs = Candidate("torch", lambda f, _: capturing.torchs(f, partition, decompositions, dynamic), loose_tuple=True)
+    verdict = judge(program, ours, expected)
+    graphs, missing = _graphs(fn, args, kwargs, partition, decompositions, dynamic)
+    cause = None
+    if verdict.status not in ("equal", "details"):
+        from aotviz.comparing.bisecting import bisect
+
+        cause = bisect(fn, *args, options=options, repro=None, **kwargs)
+    return Verification(name, verdict, judge(program, theirs, expected), graphs, missing, cause)
+
+
+def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Program, Expectation]:
+    """The name of `fn`, its call as a program, and what eager makes of that. Raises RuntimeError where eager fails."""
+    name = str(getattr(fn, "__name__", type(fn).__name__))
+    program = program_of(fn, args, kwargs)
+    try:
+        expected = expect(program, brief=True)
+    except EagerRaised as error:
+        raise RuntimeError(f"{name} fails in eager, so there is nothing to compare with: {error}") from error
+    return name, program, expected
+
+
+def program_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
+    """A call as a program that can be run many times, each time on fresh copies."""
+
+    def build() -> Setup:
+        new_fn, new_args, new_kwargs, held = copies.fresh(fn, args, kwargs)
+        return Setup(new_fn, new_args, new_kwargs, watch=held)
+
+    return Program(str(getattr(fn, "__name__", type(fn).__name__)), (build,), "")
+
+
+def _graphs(
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    partition_fn: Callable[..., Any],
+    decompositions: Mapping[Any, Any] | None,
+    dynamic: bool,
+) -> tuple[tuple[GraphCheck, ...], str]:
+    """Each graph of ours beside torch's; or why they can't be compared."""
+    found = []
+    for whose, door in (("aotviz", capturing.ours), ("torch", capturing.torchs)):
+        new_fn, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
+        try:
+            found.append(capturing.graphs_of(door, new_fn, new_args, new_kwargs, partition_fn, decompositions, dynamic))
+        except Exception as error:
+            return (), f"{whose} raised {Failure(type(error).__name__, str(error), 'compile')}"
+        finally:
+            torch.set_grad_enabled(True)
+    mine, theirs = found
+    if mine.keys() != theirs.keys():
+        return (), f"aotviz made {' and '.join(mine)}, torch made {' and '.join(theirs)}"
+    checks = []
+    for role in mine:
+        one, other = mine[role], theirs[role]
+        checks.append(GraphCheck(role, len(one.graph.nodes), len(other.graph.nodes), difference(one, other)))
+    return tuple(checks), ""
+
+
+def _spoken(verdict: Verdict) -> tuple[str, str]:
+    lines = [str(d) for d in (*verdict.differences[:8], *(f"{run}: {failure}" for run, failure in verdict.failures))]
+    more = len(verdict.differences) - 8
+    return verdict.status, "\n".join([*lines, f"and {more} more differences"] if more > 0 else lines)
+
+
+def place(stack: str) -> str:
+    """The innermost line of a stack: "model.py:12"."""
+    found = _PLACE.findall(stack)
+    return f"{found[-1][0]}:{found[-1][1]}" if found else ""

@@ -1,0 +1,169 @@
+"""What a Recording is asked in words: the doors of this folder, each a method of `Recording`.
+
+They need the rows of a recording and nothing else, so they work alike on a live watch, on logs of somebody else's job
+and on a saved file; for compilations of aotviz's own pipeline, as far as they have such rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
+from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
+from aotviz.explain.facts import Facts
+from aotviz.recorder.recording import Recording
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from aotviz.explain.tables import ExplainedTable
+
+
+def facts_of(recording: Recording) -> Facts:
+    data, texts = recording.rows
+    if len(recording) != len(data.compilations):  # a live recording of our own pipeline keeps no rows of its own
+        data = recording.data
+        texts = data.strings
+    return Facts(data, texts)
+
+
+def explain(recording: Recording, compilation: str | None = None, earlier: Recording | None = None) -> Explanation:
+    """Everything that calls for an explanation, the costliest first; or all about one compilation."""
+    facts = facts_of(recording)
+    before = facts_of(earlier) if earlier is not None else None
+    if compilation is None:
+        return _overall(facts, before)
+    return _one(recording, facts, facts.find(compilation), before)
+
+
+def recompile_table(recording: Recording) -> ExplainedTable:
+    return recompiles.frame(facts_of(recording))
+
+
+def cache_table(recording: Recording, earlier: Recording | None = None) -> ExplainedTable:
+    return cache_misses.frame(facts_of(recording), facts_of(earlier) if earlier is not None else None)
+
+
+def break_table(recording: Recording) -> ExplainedTable:
+    return graph_breaks.frame(facts_of(recording))
+
+
+def rank_table(recording: Recording) -> ExplainedTable:
+    return ranks.frame(facts_of(recording))
+
+
+def timeline_table(recording: Recording, compilation: str | None = None) -> ExplainedTable:
+    facts = facts_of(recording)
+    return timeline.frame(facts, None if compilation is None else facts.find(compilation))
+
+
+def timeline_figure(recording: Recording, compilation: str | None = None) -> Figure:
+    facts = facts_of(recording)
+    return timeline.figure(facts, None if compilation is None else facts.find(compilation))
+
+
+def graph_change_table(recording: Recording, before: str, after: str, role: str | None = None) -> ExplainedTable:
+    facts = facts_of(recording)
+    compilations = recording.compilations
+    return graph_changes.frame(compilations[facts.find(before)], compilations[facts.find(after)], role)
+
+
+def sections(recording: Recording) -> list[Explanation]:
+    """One explanation a topic, those with something to say."""
+    facts = facts_of(recording)
+    found = [
+        ranks.explain_all(facts),
+        recompiles.explain_all(facts),
+        graph_breaks.explain_all(facts),
+        Explanation("Compilations that failed", tuple(_failures(facts))),
+        cache_misses.explain_all(facts),
+        timeline.explain_all(facts),
+    ]
+    return [section for section in found if section.points]
+
+
+def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
+    """What to look at first: what may hang before recompiles, before breaks, before the rest."""
+    apart = ranks.explain_all(facts).points
+    hangs = [point for point in apart if point.fix == ranks.HANG]
+    points = [
+        *hangs,
+        *recompiles.explain_all(facts).points,
+        *_failures(facts),
+        *graph_breaks.explain_all(facts).points,
+        *(point for point in apart if point not in hangs),
+        *cache_misses.explain_all(facts, earlier).points,
+        *timeline.explain_all(facts).points,
+    ]
+    again = len(recompiles.find(facts))
+    frames = len(facts.frames) or len({compilation.name for compilation in facts.data.compilations})
+    title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(frames, 'function')}"
+    total = sum(facts.seconds(place) for place in range(len(facts.data.compilations)))
+    if again:
+        title += f", {counted(again, 'of them a recompile', 'of them recompiles')}"
+    return Explanation(f"{title}; {seconds(total)} in all", tuple(points))
+
+
+def _one(recording: Recording, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
+    compilation = facts.data.compilations[place]
+    points = recompiles.explain_one(facts, place)
+    if not points:
+        points.append(_first(facts, place))
+    points.extend(_graphs(recording, facts, place))
+    points.extend(_failures(facts, place))
+    points.extend(graph_breaks.explain_one(facts, place))
+    points.extend(cache_misses.explain_one(facts, place, earlier))
+    points.extend(timeline.explain_all(facts, place).points)
+    where = facts.frame_place(place) if compilation.compile_id else ""
+    return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), tuple(points))
+
+
+def _first(facts: Facts, place: int) -> Point:
+    cost = facts.seconds(place)
+    again = len(facts.frames.get(facts.frame(place), ())) - 1 if facts.data.compilations[place].compile_id else 0
+    later = f"It was compiled again {counted(again, 'time')}" if again > 0 else ""
+    return Point(
+        sentence(
+            f"This is the first compilation of `{facts.function(place)}`; there was no program that a guard could "
+            "have kept",
+            f"It cost {seconds(cost)}" if cost else "",
+            later,
+        )
+    )
+
+
+def _graphs(recording: Recording, facts: Facts, place: int) -> list[Point]:
+    """How the graph differs from that of the program that nearly fitted."""
+    main = next((r.main for r in recompiles.find(facts) if r.place == place), None)
+    if main is None or not main.earlier:
+        return []
+    compilations = recording.compilations
+    told = graph_changes.told(compilations[facts.find(main.earlier)], compilations[place])
+    return [Point(told)] if told else []
+
+
+def _failures(facts: Facts, only: int | None = None) -> list[Point]:
+    """Compilations that raised, but for those that the recompile limit refused, which recompiles tell of."""
+    points = []
+    for place, compilation in enumerate(facts.data.compilations):
+        record = facts.failure(place) if only in (None, place) else None
+        error = compilation.error if only in (None, place) else None
+        reason = facts.text(record.fail_reason) if record else error.message if error else ""
+        kind = record.fail_type if record else error.type if error else ""
+        if not kind or recompiles.LIMIT.search(reason):
+            continue
+        where = facts.text(record.fail_place) if record else ""
+        words, fix = _told(reason)
+        points.append(
+            Point(sentence(f"{compilation.id} (`{facts.function(place)}`) failed with {kind}: {words}"), "", where, fix)
+        )
+    return points
+
+
+def _told(reason: str) -> tuple[str, str]:
+    """What went wrong, and torch's advice, out of a message of several lines."""
+    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
+    said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
+    explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
+    hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
+    return f"{said}. {explained}".rstrip(". "), hint

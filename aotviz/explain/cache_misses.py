@@ -1,0 +1,351 @@
+"""Why torch's compile caches hit, missed or were passed by: what the nearest earlier lookup had otherwise.
+
+A key is a hash over hundreds of parts, and it takes one that differs to miss. For a miss the nearest earlier key of
+the same cache is found, in the same process, in another process's log or on another rank, and only the parts that
+differ are told. The nearest is the one with the fewest differences; of several, one of the same function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from aotviz.explain import key_parts, tables
+from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
+from aotviz.explain.facts import Facts
+from aotviz.explain.key_parts import Difference
+from aotviz.recorder.events import CacheLookup
+
+NAMES = {"aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph", "dynamo": "Dynamo"}
+MOST_COMPARED = 32  # of the lookups that a miss has something in common with
+MOST_TOLD = 3  # differences that a sentence tells; the table has all
+FORCE = "To see the graphs, run once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
+BYPASSES = (
+    (
+        r"autograd_function_apply",
+        "the graph calls a custom `torch.autograd.Function`, whose Python code the key does not cover",
+        "Set `torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True` if its code does not "
+        "depend on anything outside it; otherwise nothing is wrong, the FX graph cache below still works.",
+    ),
+    (
+        r"Unsupported call_(?:function|method) target (?P<what>[\w.]+)",
+        "the graph calls `{what}`, which the cache does not know to be safe",
+        "Nothing to do if this compilation is cheap. A custom operator made by `torch.library` can be cached.",
+    ),
+    (
+        r"compiled autograd",
+        "compiled autograd is on, and its graphs are not cached",
+        "Expected: compiled autograd keeps a cache of its own within the process.",
+    ),
+    (r"freezing", "weights are frozen into the graph", "Expected with `torch._inductor.config.freezing`."),
+    (
+        r"uuid",
+        "a custom pass does not say which version of itself it is",
+        "Give the pass a `uuid()` that changes when its code does (`torch._inductor.custom_graph_pass`).",
+    ),
+    (r"(?:pickle|serializ)", "something that the key depends on cannot be written to a file", "See the reason below."),
+    (r"[Ff]ake", "the inputs are fake tensors", "Expected while exporting or tracing inside another trace."),
+)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One question to a cache, and its answer in words."""
+
+    record: CacheLookup
+    id: str  # of the compilation, in the recording
+    function: str
+    nearest: str  # id of the compilation that the nearest earlier key is from; "" where there is none
+    differences: tuple[Difference, ...]
+    why: str
+    fix: str
+    seconds: float  # saved by a hit, spent after a miss; 0 if unknown
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What is to be said of a lookup."""
+
+    why: str
+    fix: str = ""
+    nearest: str = ""
+    differences: tuple[Difference, ...] = ()
+
+
+class _Candidate:
+    """A lookup to compare with, in the recording that it is from. Its parts are read once, when first asked for."""
+
+    def __init__(self, facts: Facts, record: CacheLookup, label: str) -> None:
+        self.facts, self.record, self.label = facts, record, label
+
+    @property
+    def place(self) -> int:
+        return self.record.origin.compilation
+
+    @property
+    def id(self) -> str:
+        return self.label + self.facts.id(self.place)
+
+    @property
+    def function(self) -> str:
+        return self.facts.function(self.place)
+
+    @cached_property
+    def parts(self) -> dict[str, tuple[str, str]]:
+        return key_parts.parts(self.facts, self.record)
+
+    @cached_property
+    def pairs(self) -> frozenset[tuple[str, str]]:
+        """The parts by their hashes, to be counted quickly."""
+        return frozenset((name, hash) for name, (hash, _) in self.parts.items())
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        return key_parts.settings(self.facts, self.place)
+
+
+class _Known:
+    """The lookups so far, by what a later one may have in common with them."""
+
+    def __init__(self) -> None:
+        self._by: dict[tuple[str, str, str], list[_Candidate]] = defaultdict(list)
+
+    def add(self, candidate: _Candidate) -> None:
+        cache = candidate.record.cache
+        if candidate.record.key:
+            self._by[cache, "key", candidate.record.key].append(candidate)
+            self._by[cache, "function", candidate.function].append(candidate)
+            if code := _hash(candidate, "gm"):
+                self._by[cache, "code", code].append(candidate)
+
+    def like(self, candidate: _Candidate, what: str, value: str) -> list[_Candidate]:
+        """Those of the same cache that have this in common, the latest first; of very many, the latest."""
+        return self._by.get((candidate.record.cache, what, value), [])[: -MOST_COMPARED - 1 : -1] if value else []
+
+
+def find(facts: Facts, earlier: Facts | None = None) -> list[Lookup]:
+    """Every lookup, in the order in which they were made. `earlier` is another recording, of an earlier run."""
+    known = _Known()
+    if earlier is not None:
+        for record in earlier.data.cache_lookups:
+            known.add(_Candidate(earlier, record, "earlier run, "))
+    mine = [_Candidate(facts, record, "") for record in facts.data.cache_lookups]
+    mine.sort(key=lambda candidate: candidate.record.origin.unix_ns)
+    found = []
+    for candidate in mine:
+        found.append(_read(candidate, known))
+        known.add(candidate)
+    return found
+
+
+COLUMNS = {
+    "compilation": "str",
+    "rank": "int64",
+    "function": "str",
+    "cache": "str",
+    "outcome": "str",
+    "why": "str",
+    "differs": "object",
+    "before": "object",
+    "after": "object",
+    "nearest": "str",
+    "seconds": "float64",
+    "key": "str",
+    "fix": "str",
+}
+
+
+def frame(facts: Facts, earlier: Facts | None = None) -> tables.ExplainedTable:
+    """One row a lookup."""
+    rows: list[dict[str, Any]] = [
+        {
+            "compilation": lookup.id,
+            "rank": facts.rank(lookup.record.origin.compilation),
+            "function": lookup.function,
+            "cache": lookup.record.cache,
+            "outcome": lookup.record.outcome,
+            "why": lookup.why,
+            "differs": tuple(difference.subject for difference in lookup.differences),
+            "before": tuple(key_parts.short(difference.before) for difference in lookup.differences),
+            "after": tuple(key_parts.short(difference.after) for difference in lookup.differences),
+            "nearest": lookup.nearest,
+            "seconds": lookup.seconds,
+            "key": lookup.record.key,
+            "fix": lookup.fix,
+        }
+        for lookup in find(facts, earlier)
+    ]
+    return tables.table(COLUMNS, rows, marked=("differs", "before", "after"), hidden=("key", "rank"))
+
+
+def explain_one(facts: Facts, place: int, earlier: Facts | None = None) -> list[Point]:
+    """What the caches said to one compilation."""
+    return [
+        Point(lookup.why, fix=lookup.fix)
+        for lookup in find(facts, earlier)
+        if lookup.record.origin.compilation == place
+    ]
+
+
+def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
+    """The misses that need not have been, then the bypasses, and all in numbers.
+
+    A recompile makes another program, which misses as a matter of course: such misses are only counted.
+    """
+    lookups = find(facts, earlier)
+    recompiled = {record.origin.compilation for record in facts.data.recompiles}
+    if not lookups:
+        return Explanation("No compile cache was asked.", ())
+    told: set[int] = set()  # compilations whose miss is told: the FX graph cache misses for what AOTAutograd's did
+    points = []
+    for lookup in lookups:
+        place = lookup.record.origin.compilation
+        if lookup.record.outcome == "miss" and lookup.nearest and place not in recompiled | told:
+            points.append(Point(lookup.why, fix=lookup.fix))
+            told.add(place)
+    points += [Point(lookup.why, fix=lookup.fix) for lookup in lookups if lookup.record.outcome == "bypass"]
+    counts = {outcome: sum(one.record.outcome == outcome for one in lookups) for outcome in ("hit", "miss", "bypass")}
+    misses = [one for one in lookups if one.record.outcome == "miss"]
+    follow = sum(one.record.origin.compilation in recompiled for one in misses)
+    first = sum(not one.nearest and one.record.origin.compilation not in recompiled for one in misses)
+    title = (
+        f"{counted(len(lookups), 'cache lookup')}: {counted(counts['hit'], 'hit')}, "
+        f"{counted(counts['miss'], 'miss', 'misses')} ({first} of programs not seen before, {follow} of recompiles), "
+        f"{counted(counts['bypass'], 'bypass', 'bypasses')}"
+    )
+    return Explanation(title, tuple(points))
+
+
+def _read(candidate: _Candidate, known: _Known) -> Lookup:
+    record, facts = candidate.record, candidate.facts
+    cache = f"{NAMES.get(record.cache, record.cache)} cache"
+    what = f"{candidate.id} (`{candidate.function}`)" if candidate.id else "A lookup outside any compilation"
+    spent = _seconds(facts, record)
+    if record.outcome == "hit":
+        verdict = _hit(what, cache, spent, record)
+    elif record.outcome == "bypass":
+        verdict = _bypass(what, cache, facts.text(record.reason))
+    else:
+        verdict = _miss(what, cache, candidate, known)
+    return Lookup(
+        record=record,
+        id=candidate.id,
+        function=candidate.function,
+        nearest=verdict.nearest,
+        differences=verdict.differences,
+        why=verdict.why,
+        fix=verdict.fix,
+        seconds=spent,
+    )
+
+
+def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Verdict:
+    words = f"{what} was found in the {cache}" + (f", which saved {seconds(saved)}" if saved else "")
+    hidden = "so its graphs were not made again and this log does not hold them"
+    aot = record.cache in ("aotautograd", "fx bundled")
+    return _Verdict(sentence(f"{words}; {hidden}" if aot else words), FORCE if aot else "")
+
+
+def _bypass(what: str, cache: str, reason: str) -> _Verdict:
+    line = " ".join(reason.split())
+    for pattern, words, fix in BYPASSES:
+        match = re.search(pattern, reason)
+        if match:
+            why = sentence(
+                f"{what} passed the {cache} by because {words.format(**match.groupdict())}", f"Torch says: {line}"
+            )
+            return _Verdict(why, fix)
+    said = f"Torch says: {line}" if line else "Torch does not say why"
+    return _Verdict(sentence(f"{what} passed the {cache} by", said))
+
+
+def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdict:
+    record = candidate.record
+    twin = next(iter(known.like(candidate, "key", record.key)), None)
+    if "guard" in candidate.facts.text(record.fields.get("cache_status_detailed", -1)):
+        why = sentence(
+            f"{what} missed the {cache} although its key is there: the entry was made for other sizes, and its shape "
+            "guards do not hold for these"
+        )
+        return _Verdict(why, _GUARD_FIX, twin.id if twin else "")
+    if twin is not None:
+        return _twin(what, cache, candidate, twin)
+    nearest = _nearest(candidate, known)
+    if nearest is None:
+        why = sentence(f"{what} missed the {cache}: nothing like it was compiled before, as far as this log knows")
+        return _Verdict(why)
+    found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
+    if not found:
+        why = sentence(
+            f"{what} missed the {cache}; its key differs from that of {nearest.id}, but in no part that this log shows"
+        )
+        fix = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
+        return _Verdict(why, fix, nearest.id)
+    told = "; ".join(difference.words for difference in found[:MOST_TOLD])
+    more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
+    why = sentence(f"{what} missed the {cache} because, compared with {nearest.id}, {told}{more}")
+    return _Verdict(why, _advice(found), nearest.id, tuple(found))
+
+
+_GUARD_FIX = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
+
+
+def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Verdict:
+    apart = (candidate.record.origin.unix_ns - twin.record.origin.unix_ns) / 1e9
+    other_log = (twin.facts, twin.record.origin.log) != (candidate.facts, candidate.record.origin.log)
+    if other_log and twin.facts is candidate.facts:
+        words = (
+            f"{what} missed the {cache} with the very key that {twin.id} had asked for {seconds(abs(apart))} earlier: "
+            "that process had not finished compiling it, or writes to another cache folder"
+        )
+        fix = "Let one process compile first, or give all the same TORCHINDUCTOR_CACHE_DIR on one file system."
+    else:
+        words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or is gone"
+        fix = "See that TORCHINDUCTOR_CACHE_DIR is the same in both runs, survives between them and is writable."
+    return _Verdict(sentence(words), fix, twin.id)
+
+
+def _nearest(candidate: _Candidate, known: _Known) -> _Candidate | None:
+    """The lookup with the fewest differing parts, of those of the same function or the same code."""
+    kin = known.like(candidate, "function", candidate.function)
+    kin = [other for other in kin if _direction(other) == _direction(candidate)]
+    near = known.like(candidate, "code", _hash(candidate, "gm"))
+    return min((*kin, *near), key=lambda other: len(other.pairs - candidate.pairs), default=None)  # the first of equals
+
+
+def _hash(candidate: _Candidate, name: str) -> str:
+    return candidate.parts.get(name, ("", ""))[0] if candidate.record.components else ""
+
+
+def _direction(candidate: _Candidate) -> str:
+    return candidate.parts.get("fx_kwargs[is_backward]", ("", ""))[1] if candidate.record.components else ""
+
+
+def _seconds(facts: Facts, record: CacheLookup) -> float:
+    for name, scale in (("time_saved_ms", 1e3), ("time_saved_ns", 1e9), ("time_taken_ns", 1e9)):
+        text = facts.text(record.fields.get(name, -1))
+        try:
+            return float(text) / scale
+        except ValueError:
+            continue
+    return 0.0
+
+
+def _advice(found: Sequence[Difference]) -> str:
+    kinds = {difference.part.partition("[")[0] for difference in found}
+    subjects = " ".join(difference.subject for difference in found)
+    if "gm" in kinds:
+        return "Other code is another program: this miss is as it should be, unless the code was meant to be the same."
+    if "example_inputs" in kinds:
+        if "the shape of" in subjects:
+            return "Warm the cache with the same shapes, or mark the dimension as dynamic so that one entry serves all."
+        return "Hand over inputs alike in both runs: dtype, layout, device and requires_grad are part of the key."
+    if kinds & {"inductor_config", "autograd_config", "dynamo_config", "setting", "inductor_config_comms"}:
+        return "Use the same settings in both runs; see who sets this one, in code or in the environment."
+    if kinds & {"torch_version", "system_info"}:
+        return "Caches do not carry over between versions of PyTorch or kinds of machines: warm each once."
+    return "Make both runs alike in this, and the entry is found."

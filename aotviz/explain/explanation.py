@@ -1,0 +1,126 @@
+"""An answer in words: sentences, the user's line that they are about, and what to do. For a terminal and a notebook.
+
+Everything that comes from a log is escaped in HTML: a recording may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import textwrap
+from dataclasses import dataclass
+
+WIDTH = 100
+MARKED = "background:rgba(255,193,7,.28);color:inherit;padding:0 .2em;border-radius:2px"
+QUIET = "opacity:.75"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing to know."""
+
+    text: str  # sentences; `code` in backquotes
+    code: str = ""  # the user's source line that it is about
+    place: str = ""  # where that line is: "model.py:17"
+    fix: str = ""  # what to do; "" where nothing need be done
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was asked, answered: `.points`, the most important first. Prints itself, and shows itself in a notebook.
+
+    >>> print(Explanation("Recompiles", (Point("`x` grew.", "y = x + 1", "model.py:3", "Mark it dynamic."),)))
+    Recompiles
+    <BLANKLINE>
+    - `x` grew.
+      model.py:3    y = x + 1
+      What to do: Mark it dynamic.
+    """
+
+    title: str
+    points: tuple[Point, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The text of each point."""
+        return [point.text for point in self.points]
+
+    def first(self, count: int) -> Explanation:
+        """The same with the first points only."""
+        return Explanation(self.title, self.points[:count])
+
+    @property
+    def fix(self) -> str:
+        """What to do about the most important point that has a remedy."""
+        return next((point.fix for point in self.points if point.fix), "")
+
+    @property
+    def source(self) -> str:
+        """The user's line that the most important point is about: "model.py:3    y = x + 1"."""
+        return next((_line(point) for point in self.points if point.place), "")
+
+    def __str__(self) -> str:
+        parts = [self.title, ""]
+        for point in self.points:
+            parts.append(_wrapped(point.text, "- "))
+            if point.place:
+                parts.append(f"  {_line(point)}")
+            if point.fix:
+                parts.append(_wrapped(f"What to do: {point.fix}", "  "))
+        return "\n".join(parts).rstrip()
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li style='margin:.4em 0'>{_point_html(point)}</li>" for point in self.points)
+        return f"<div><p><b>{in_html(self.title)}</b></p><ul style='margin:0'>{items}</ul></div>"
+
+
+def in_html(text: str) -> str:
+    """Escaped, with `code` in backquotes as code.
+
+    >>> in_html("`a<b>` & c")
+    '<code>a&lt;b&gt;</code> &amp; c'
+    """
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+
+
+def seconds(value: float) -> str:
+    """
+    >>> seconds(0.0123), seconds(75.2)
+    ('12 ms', '75.2 s')
+    """
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """
+    >>> counted(1, "recompile"), counted(2, "miss", "misses")
+    ('1 recompile', '2 misses')
+    """
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def sentence(*parts: str) -> str:
+    """Parts that say something, as sentences: each begins with a capital and ends in a full stop."""
+    said = (part.strip() for part in parts if part.strip())
+    return " ".join(part if part[-1] in ".!?:" else part + "." for part in (p[0].upper() + p[1:] for p in said))
+
+
+def _line(point: Point) -> str:
+    return f"{point.place}    {point.code}".rstrip()
+
+
+def _wrapped(text: str, first: str) -> str:
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
+
+
+def _point_html(point: Point) -> str:
+    parts = [in_html(point.text)]
+    if point.place:
+        code = f" <code style='{MARKED}'>{html.escape(point.code)}</code>" if point.code else ""
+        parts.append(f"<span style='{QUIET}'>{html.escape(point.place)}</span>{code}")
+    if point.fix:
+        parts.append(f"<b>What to do:</b> {in_html(point.fix)}")
+    return "<br>".join(parts)

@@ -1,0 +1,190 @@
+"""Where graphs were broken, each place once: how often, on which line of the user's, why, and what to do.
+
+Dynamo begins a new attempt after a break and meets the same break again in each of a function's compilations, so a
+log tells of one place many times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aotviz.explain import tables
+from aotviz.explain.explanation import Explanation, Point, counted, sentence
+from aotviz.explain.facts import Facts, user_frames
+from aotviz.recorder.events import GraphBreak
+
+KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, what to do; the first that matches
+    (
+        r"Data-dependent branching|data-dependent (?:branch|jump)",
+        "the program branches on a tensor's value, which is not known while compiling",
+        "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
+    ),
+    (
+        r"tolist\(\)",
+        "`tolist()` needs the tensor's values, which are not known while compiling",
+        "Keep the values in tensors, or call `tolist()` outside the compiled function.",
+    ),
+    (
+        r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)",
+        "a tensor's value is asked for as a Python number, which is not known while compiling",
+        "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
+    ),
+    (
+        r"capture_dynamic_output_shape_ops|[Dd]ynamic shape operator",
+        "an operator's output size depends on data",
+        "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size.",
+    ),
+    (
+        r"builtin operator `print`",
+        "`print` cannot be part of a graph",
+        "Print outside the compiled function, or "
+        "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+    ),
+    (
+        r"logging\.Logger|logging function",
+        "a log message cannot be part of a graph",
+        "Log outside the compiled function, or add the method to `torch._dynamo.config.ignore_logging_functions`.",
+    ),
+    (
+        r"torch\.compiler\.disable",
+        "it calls a function that is excluded from compilation by `torch.compiler.disable`",
+        "Take the `disable` off, or call that function before or after the compiled one.",
+    ),
+    (r"graph_break\(\)", "the program asks for a break here", "Take the `graph_break()` call out."),
+    (
+        r"[Uu]nsupported context manager|context manager",
+        "a context manager that torch cannot compile is entered",
+        "Enter it outside the compiled function.",
+    ),
+    (
+        r"builtin operator `(?P<what>[\w.]+)`",
+        "`{what}` is a built-in function that torch cannot compile",
+        "Call it outside the compiled function.",
+    ),
+    (
+        r"Dynamo recompile limit exceeded",
+        "the function was compiled too often",
+        "See what `recording.recompiles()` says of it.",
+    ),
+    (
+        r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
+        "it calls a function of a library that torch does not compile",
+        "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
+    ),
+)
+SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
+
+
+@dataclass(frozen=True)
+class Break:
+    """One place where graphs break for one reason."""
+
+    place: str  # "model.py:18"
+    code: str
+    function: str
+    words: str  # why, as the end of a sentence that begins with "because"
+    fix: str
+    skipped: bool  # the whole function runs in eager, not only this line
+    compilations: tuple[str, ...]  # ids of those that met it
+    count: int  # how often the log tells of it
+
+
+def find(facts: Facts) -> list[Break]:
+    """Distinct breaks, the most frequent first."""
+    groups: dict[tuple[str, str], list[GraphBreak]] = {}
+    for record in facts.data.graph_breaks:
+        key = (facts.text(record.place), _meaning(facts.text(record.text) or facts.text(record.reason))[0])
+        groups.setdefault(key, []).append(record)
+    return sorted((_break(facts, place, records) for (place, _), records in groups.items()), key=_weight)
+
+
+COLUMNS = {
+    "place": "str",
+    "code": "str",
+    "function": "str",
+    "why": "str",
+    "fix": "str",
+    "whole_function_in_eager": "bool",
+    "count": "int64",
+    "compilations": "object",
+}
+
+
+def frame(facts: Facts) -> tables.ExplainedTable:
+    """One row a distinct break."""
+    rows: list[dict[str, Any]] = [
+        {
+            "place": one.place,
+            "code": one.code,
+            "function": one.function,
+            "why": one.words,
+            "fix": one.fix,
+            "whole_function_in_eager": one.skipped,
+            "count": one.count,
+            "compilations": one.compilations,
+        }
+        for one in find(facts)
+    ]
+    return tables.table(COLUMNS, rows, marked=("code",))
+
+
+def explain_one(facts: Facts, place: int) -> list[Point]:
+    """The breaks that a compilation met."""
+    id = facts.id(place)
+    return [_point(one) for one in find(facts) if id in one.compilations]
+
+
+def explain_all(facts: Facts) -> Explanation:
+    """All distinct breaks."""
+    found = find(facts)
+    if not found:
+        return Explanation("No graph was broken.", ())
+    total = sum(one.count for one in found)
+    title = f"{counted(len(found), 'graph break')} in the program, met {counted(total, 'time')}"
+    return Explanation(title, tuple(map(_point, found)))
+
+
+def _weight(one: Break) -> tuple[bool, int, str]:
+    return not one.skipped, -one.count, one.place
+
+
+def _point(one: Break) -> Point:
+    what = f"`{one.function}` runs in eager altogether" if one.skipped else f"The graph of `{one.function}` ends here"
+    times = f"Met {one.count} times" if one.count > 1 else ""
+    return Point(sentence(f"{what} because {one.words}", times), one.code, one.place, one.fix)
+
+
+def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
+    first = records[0]
+    text = facts.text(first.text) or facts.text(first.reason)
+    words, fix = _meaning(text)
+    frames = user_frames(facts.text(first.stack))
+    last = frames[-1] if frames else None
+    ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
+    return Break(
+        place=last.place if last else place,
+        code=last.code if last else "",
+        function=last.function if last else facts.function(first.origin.compilation),
+        words=words,
+        fix=fix,
+        skipped=bool(SKIPPED.search(text.partition("User code traceback")[0])),
+        compilations=tuple(ids),
+        count=len(records),
+    )
+
+
+def _meaning(text: str) -> tuple[str, str]:
+    """(why, what to do); torch's own first sentence and hint where the kind of break is not known here."""
+    said = text.partition("User code traceback")[0]
+    told = re.sub(r"^ *Hint: .*$", "", said, flags=re.M)  # hints name other kinds of breaks
+    for pattern, words, fix in KINDS:
+        match = re.search(pattern, told)
+        if match:
+            return words.format(**match.groupdict()), fix
+    explained = re.search(r"Explanation: (.*)", said)
+    hint = re.search(r"Hint: (.*)", said)
+    reason = explained[1] if explained else said.strip().partition("\n")[0]
+    return f"torch says: {reason.strip().rstrip('.')}", hint[1].strip() if hint else ""

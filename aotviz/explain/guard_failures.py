@@ -1,0 +1,452 @@
+"""What a failed guard means: which value it was about, what it was, what it is now, and what to do about it.
+
+Torch says why a compiled function could not be used again in a line that was made for its own debugging, and in some
+thirty forms: `tensor 'x' size mismatch at index 0. expected 3, actual 4`, `___check_obj_id(f, 140574)`,
+`GLOBAL_STATE changed: grad_mode`. `read` knows those forms by the table `FORMS` and turns each into a
+`GuardFailure`; a form that it does not know is quoted as it is, with its subject found where possible.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from aotviz.explain import advice
+from aotviz.explain.expressions import is_global, of_module, spoken
+
+
+@dataclass(frozen=True)
+class GuardFailure:
+    """One check that a call did not pass."""
+
+    kind: str  # "size", "dtype", "value", ...: the same for guards that fail for the same sort of reason
+    subject: str  # what it is about, as the user would write it, e.g. "self.steps"
+    before: str  # what it was when the earlier program was compiled; "" if unknown
+    after: str  # what it is now; "" if unknown
+    words: str  # what happened, as the end of a sentence that begins with "because"
+    fix: str  # what to do
+    source: str = ""  # the expression that the guard checks, as torch writes it
+
+    def with_after(self, value: str) -> GuardFailure:
+        """The same, now that it is known what the value has become."""
+        if self.after or not value or value == self.before:
+            return self
+        return replace(self, after=value, words=f"`{self.subject}` was {self.before} and is now {value}")
+
+
+DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Int": "int32",
+    "Long": "int64",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
+STATES = {
+    "grad_mode": "gradient mode (`torch.no_grad()`)",
+    "autocast_state": "autocast",
+    "deterministic_algorithms": "`torch.use_deterministic_algorithms`",
+    "deterministic_algorithms_warn_only": "`torch.use_deterministic_algorithms`",
+    "allow_tf32": "the setting that allows TF32",
+    "allow_fp16_reduce": "the setting that allows reduced precision in fp16 reductions",
+    "allow_bf16_reduce": "the setting that allows reduced precision in bf16 reductions",
+    "num_threads": "the number of threads (`torch.set_num_threads`)",
+    "torch_function": "the use of `__torch_function__`",
+    "torch_function_all_disabled": "the use of `__torch_function__`",
+    "default_dtype": "the default dtype (`torch.set_default_dtype`)",
+}
+NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
+
+SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
+STATE = re.compile(r"against (\{.*\})", re.S)
+
+Reader = Callable[[re.Match[str]], GuardFailure]
+
+
+def _size(match: re.Match[str]) -> GuardFailure:
+    name, index = spoken(match["name"]), match["index"]
+    before, after = match["before"], match["after"]
+    fix = advice.size(name, int(index), after, "Guard failed on a parameter" in match["rest"])
+    words = f"dimension {index} of `{name}` had size {before} and now has size {after}"
+    return GuardFailure("size", f"{name}.shape[{index}]", before, after, words, fix, match["name"])
+
+
+def _stride(match: re.Match[str]) -> GuardFailure:
+    name, index, before, after = spoken(match["name"]), match["index"], match["before"], match["after"]
+    words = f"`{name}` lies in memory in another order: the stride of dimension {index} was {before} and is now {after}"
+    return GuardFailure("stride", f"{name}.stride({index})", before, after, words, advice.stride(name), match["name"])
+
+
+def _dtype(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["name"])
+    before, after = (DTYPES.get(match[side], match[side]) for side in ("before", "after"))
+    words = f"`{name}` was {before} and is now {after}"
+    return GuardFailure("dtype", f"{name}.dtype", before, after, words, advice.dtype(name, before), match["name"])
+
+
+def _rank(match: re.Match[str]) -> GuardFailure:
+    name, before, after = spoken(match["name"]), match["before"], match["after"]
+    words = f"`{name}` had {_dimensions(before)} and now has {after}"
+    return GuardFailure("rank", f"{name}.ndim", before, after, words, advice.rank(name), match["name"])
+
+
+def _requires_grad(match: re.Match[str]) -> GuardFailure:
+    name, was = spoken(match["name"]), match["before"] in ("1", "True")
+    verbs = ("required a gradient", "requires none now") if was else ("required no gradient", "requires one now")
+    words = f"`{name}` {verbs[0]} and {verbs[1]}"
+    return GuardFailure(
+        "requires_grad",
+        f"{name}.requires_grad",
+        str(was),
+        str(not was),
+        words,
+        advice.requires_grad(name),
+        match["name"],
+    )
+
+
+def _dispatch(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["name"])
+    before, after = (_keys(match[side]) for side in ("before", "after"))
+    was, now = (_device(keys) for keys in (before, after))
+    if was != now:
+        words = f"`{name}` was on {was} and is now on {now}"
+        return GuardFailure("device", f"{name}.device", was, now, words, advice.device(name, was), match["name"])
+    if ("ADInplaceOrView" in before) != ("ADInplaceOrView" in after):
+        was, now = ("no", "an") if "ADInplaceOrView" in before else ("an", "no")
+        words = f"`{name}` was {was} inference tensor and is now {now} inference tensor"
+        return GuardFailure("inference", name, was, now, words, advice.INFERENCE, match["name"])
+    gone, new = sorted(before - after), sorted(after - before)
+    changed = " and ".join(
+        part
+        for part in (f"no longer {', '.join(gone)}" if gone else "", f"now {', '.join(new)}" if new else "")
+        if part
+    )
+    words = f"`{name}` is another kind of tensor: {changed}"
+    return GuardFailure(
+        "tensor kind", name, ", ".join(gone), ", ".join(new), words, advice.tensor_kind(name), match["name"]
+    )
+
+
+def _device_index(match: re.Match[str]) -> GuardFailure:
+    name, before, after = spoken(match["name"]), match["before"].strip("() ."), match["after"].strip("() .")
+    words = f"`{name}` was on device {before} and is now on device {after}"
+    return GuardFailure("device", f"{name}.device", before, after, words, advice.device(name, before), match["name"])
+
+
+def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
+    name, found = spoken(match["name"]), match["found"].rpartition(".")[2]
+    now = "None" if found == "NoneType" else f"a {found}"
+    words = f"`{name}` was a tensor and is now {now}"
+    return GuardFailure("type", name, "a tensor", now, words, advice.tensor_or_not(name), match["name"])
+
+
+def _duplicates(match: re.Match[str]) -> GuardFailure:
+    names = [spoken(name) for name in re.findall(r"[\"']([^\"',]+)[\"'],?", match["names"])]
+    both = " and ".join(f"`{name}`" for name in names) or "two arguments"
+    words = f"{both} are one and the same tensor now, and were different ones"
+    return GuardFailure(
+        "same tensor", ", ".join(names), "different tensors", "one tensor", words, advice.duplicates(both)
+    )
+
+
+def _duplicate(match: re.Match[str]) -> GuardFailure:
+    words = "two arguments are one and the same tensor now, and were different ones"
+    return GuardFailure(
+        "same tensor", "arguments", "different tensors", "one tensor", words, advice.duplicates("the arguments")
+    )
+
+
+def _global_state(match: re.Match[str]) -> GuardFailure:
+    names = match["names"].split()
+    said = " and ".join(dict.fromkeys(STATES.get(name, f"`{name}`") for name in names)) or "a global setting of torch"
+    words = f"{said} changed"
+    return GuardFailure("global state", " ".join(names) or "global state", "", "", words, advice.global_state(names))
+
+
+def _object(match: re.Match[str]) -> GuardFailure:
+    source, of = match["source"], match["of"] or ""
+    name, kind = spoken(source), _class(of)
+    if name.endswith(".__code__"):
+        function = name.removesuffix(".__code__")
+        words = f"`{function}` is another function than before"
+        return GuardFailure(
+            "object", function, "one function", "another function", words, advice.function(function), source
+        )
+    what = f" ({kind})" if kind else ""
+    words = f"`{name}` is another object{what} than before"
+    return GuardFailure("object", name, "one object", "another object", words, advice.identity(name), source)
+
+
+def _type(match: re.Match[str]) -> GuardFailure:
+    source = match["source"]
+    name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
+    words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
+    return GuardFailure("type", name, before, "", words, advice.type_changed(name), source)
+
+
+def _contains(match: re.Match[str]) -> GuardFailure:
+    name, key = spoken(match["source"]), match["key"]
+    had = not match["negated"]
+    words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
+    before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
+    return GuardFailure("keys", name, before, after, words, advice.keys(name), match["source"])
+
+
+def _length(match: re.Match[str]) -> GuardFailure:
+    name, before = spoken(match["source"]), match["before"]
+    words = f"`{name}` had length {before} and now has another length"
+    return GuardFailure("length", f"len({name})", before, "", words, advice.length(name), f"len({match['source']})")
+
+
+def _empty(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["source"])
+    words = f"`{name}` was empty or false, and no longer is"
+    return GuardFailure("length", name, "empty", "not empty", words, advice.length(name), match["source"])
+
+
+def _attribute(match: re.Match[str]) -> GuardFailure:
+    name, attribute = spoken(match["source"]), match["attribute"]
+    if attribute.startswith("_dynamo_"):
+        words = f"the marks that `mark_dynamic` and its like left on `{name}` are others"
+        return GuardFailure("marks", name, "", "", words, advice.MARKS, match["source"])
+    had = not match["negated"] and match["equal"] != "False"
+    words = f"`{name}` {'no longer has' if had else 'now has'} the attribute `{attribute}`"
+    return GuardFailure(
+        "attribute",
+        f"{name}.{attribute}",
+        "there" if had else "not there",
+        "not there" if had else "there",
+        words,
+        advice.ATTRIBUTE,
+        match["source"],
+    )
+
+
+def _none(match: re.Match[str]) -> GuardFailure:
+    name, was_none = spoken(match["source"]), not match["negated"]
+    before, after = ("None", "something") if was_none else ("something", "None")
+    words = f"`{name}` was {before} and is now {after}"
+    return GuardFailure("type", name, before, after, words, advice.none(name), match["source"])
+
+
+def _value(match: re.Match[str]) -> GuardFailure:
+    source, before = match["source"], match["before"].strip()
+    name = spoken(source)
+    if name.endswith("CURRENT_DEVICE"):
+        words = f"the default device (`torch.set_default_device`) was {before} and is now another"
+        return GuardFailure("global state", "default device", before, "", words, advice.global_state(["device"]))
+    if name.startswith("torch._functorch"):
+        words = "the hooks on saved tensors changed"
+        return GuardFailure("global state", "saved-tensor hooks", before, "", words, advice.SAVED_HOOKS, source)
+    if name.endswith(".keys())") or name.startswith("list("):
+        name = name.removeprefix("list(").removesuffix(".keys())")
+        words = f"`{name}` had the keys {before} and now has others"
+        return GuardFailure("keys", name, before, "", words, advice.keys(name), source)
+    fix = advice.value(name, before, is_global(source), of_module(source), name.endswith(".training"))
+    words = f"`{name}` was {before} and is now another"
+    failure = GuardFailure("value", name, before, "", words, fix, source)
+    opposite = {"True": "False", "False": "True"}.get(before, "")
+    return failure.with_after(opposite)
+
+
+def _backend(match: re.Match[str]) -> GuardFailure:
+    words = "`torch.compile` was given another backend object than before"
+    return GuardFailure("backend", "backend", "", "", words, advice.BACKEND)
+
+
+def _unexpected(match: re.Match[str]) -> GuardFailure:
+    words = "a guard failed when the function was called, and held again when torch looked for the reason"
+    return GuardFailure("unknown", "", "", "", words, advice.UNEXPECTED)
+
+
+def _gone(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["name"].strip(" '\"")) or "an object"
+    words = f"the earlier program was thrown away when `{name}`, which it depends on, was deleted"
+    return GuardFailure("deleted", name, "alive", "deleted", words, advice.deleted(name))
+
+
+def _modes(match: re.Match[str]) -> GuardFailure:
+    words = "other `__torch_function__` modes are active than before"
+    return GuardFailure("global state", "torch function modes", "", "", words, advice.global_state(["torch_function"]))
+
+
+def _metadata(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["source"] or "a tensor subclass")
+    words = f"what `{name}`, a tensor subclass, carries beside its data changed"
+    return GuardFailure("subclass", name, "", "", words, advice.SUBCLASS)
+
+
+def _own(match: re.Match[str]) -> GuardFailure:
+    """A guard of aotviz's own, which says what changed."""
+    name, before, after = match["name"], match["before"], match["after"]
+    words = f"`{name}` was {before} and is now {after}"
+    subject, _, fact = name.rpartition(".")
+    remedies: dict[str, Callable[[], str]] = {
+        "shape": lambda: f"Pass `dynamic=True` to `aotviz.compile` if the size of `{subject}` varies.",
+        "stride": lambda: advice.stride(subject),
+        "dtype": lambda: advice.dtype(subject, before),
+        "ndim": lambda: advice.rank(subject),
+        "device": lambda: advice.device(subject, before),
+        "requires_grad": lambda: advice.requires_grad(subject),
+    }
+    if subject and fact in remedies:
+        return GuardFailure(
+            {"shape": "size", "ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact]()
+        )
+    return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
+
+
+def _own_mode(match: re.Match[str]) -> GuardFailure:
+    what = match["what"]
+    if what == "a module":
+        words, fix = "a module changed between `train()` and `eval()`", advice.value("", "", False, True, True)
+        return GuardFailure("value", "training", "", "", words, fix)
+    if what.startswith("the structure"):
+        fix = advice.keys("the arguments").replace("`", "")
+        return GuardFailure("type", "arguments", "", "", "the structure of the arguments changed", fix)
+    words = "gradient mode, inference mode, autocast, determinism or the saved-tensor hooks changed"
+    return GuardFailure("mode", "grad_mode", "", "", words, advice.global_state(["grad_mode"]))
+
+
+def _symbolic(match: re.Match[str]) -> GuardFailure:
+    condition = spoken(match["condition"])
+    words = f"the program was made for sizes with {condition}, which does not hold any more"
+    return GuardFailure(
+        "symbolic", _symbols(condition), condition, f"not {condition}", words, advice.symbolic(condition)
+    )
+
+
+NAME = r"tensor '(?P<name>.*?)' "
+FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
+    (re.compile(pattern, re.S), reader)
+    for pattern, reader in (
+        (
+            NAME
+            + r"size mismatch at index (?P<index>\d+)\. expected (?P<before>\S+?), actual (?P<after>-?\w+)(?P<rest>.*)",
+            _size,
+        ),
+        (
+            NAME + r"stride mismatch at index (?P<index>\d+)\. expected (?P<before>\S+?), actual (?P<after>-?\w+).*",
+            _stride,
+        ),
+        (NAME + r"dtype mismatch\. expected (?P<before>\w+), actual (?P<after>\w+).*", _dtype),
+        (NAME + r"rank mismatch\. expected (?P<before>\d+), actual (?P<after>\d+).*", _rank),
+        (NAME + r"requires_grad mismatch\. expected requires_grad=(?P<before>\w+).*", _requires_grad),
+        (NAME + r"dispatch key set mismatch\. expected (?P<before>.*?\)), actual (?P<after>.*?\)).*", _dispatch),
+        (NAME + r".*?device index.*?to be (?P<before>.*?)[,.] (?:but )?(?:got|actual) (?P<after>.*)", _device_index),
+        (
+            r"expected type of '(?P<name>.*)' to be a tensor type, '? ?but found <class '(?P<found>.*?)'>.*",
+            _tensor_or_not,
+        ),
+        (r"Duplicate tensors found: \[(?P<names>.*)\].*", _duplicates),
+        (r".*Duplicate tensor found.*", _duplicate),
+        (r"(?:GLOBAL_STATE changed:|___check_global_state\(\))(?P<names>.*)", _global_state),
+        (
+            r"___check_obj_id\((?P<source>.*), \d+\)(?:, type=<class '(?P<of>.*?)'>)?.*",
+            _object,
+        ),
+        (
+            r"___check_type_id\((?P<source>.*), \d+\)(?:, type=<class '(?P<of>.*?)'>)?"
+            r"(?:.*\(HINT: type (?P<hint>.*)\))?.*",
+            _type,
+        ),
+        (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
+        (
+            r"(?P<what>the structure of the arguments|a module|grad mode, [^:;]+) changed.*",
+            _own_mode,
+        ),
+        (r"other arguments are the same tensor or share memory", _duplicate),
+        (r"(?P<name>\S+) changed from (?P<before>.+) to (?P<after>.+)", _own),
+        (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
+        (r"len\((?P<source>.*)\) == (?P<before>\d+)", _length),
+        (
+            r"(?P<negated>not )?hasattr\((?P<source>.*), '(?P<attribute>\w+)'\)(?: == (?P<equal>\w+))?",
+            _attribute,
+        ),
+        (r"(?P<source>[^\s].*?) is (?P<negated>not )?None", _none),
+        (r"BACKEND_MATCH failure.*", _backend),
+        (r"Unexpected recompilation.*", _unexpected),
+        (r".*invalidated because (?P<name>.*?) got deallocated.*", _gone),
+        (r"___check_torch_function_mode_stack\(\).*", _modes),
+        (r"___check_metadata_\w+\((?P<source>.*)\).*", _metadata),
+        (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
+        (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
+        (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),
+    )
+)
+
+
+@lru_cache(8192)  # a function compiled often fails the guards of all its programs, again and again
+def read(guard: str) -> GuardFailure:
+    """What a failed guard says, as torch wrote it without the comment.
+
+    >>> read("tensor 'x' size mismatch at index 0. expected 3, actual 4").words
+    'dimension 0 of `x` had size 3 and now has size 4'
+    >>> read("").words
+    'torch does not say which guard failed'
+    """
+    text = guard.strip()
+    if not text or text.lower() in ("no reason", "unknown reason"):
+        return GuardFailure("unknown", "", "", "", "torch does not say which guard failed", advice.UNKNOWN)
+    for pattern, reader in FORMS:
+        match = pattern.fullmatch(text)
+        if match:
+            return reader(match)
+    words = f"the check `{spoken(text)}` no longer holds"
+    return GuardFailure("other", spoken(text), "", "", words, advice.OTHER, text)
+
+
+def global_state(guard: str) -> dict[str, str]:
+    """The settings that a guard on torch's global state holds a call to, in words.
+
+    >>> global_state('___check_global_state() against {"grad_mode":true,"default_dtype":6}')
+    {'grad_mode': 'on', 'default_dtype': 'float32'}
+    """
+    match = STATE.search(guard)
+    try:
+        state = json.loads(match[1]) if match else {}
+    except ValueError:
+        return {}
+    return {name: _setting(name, value) for name, value in state.items()} if isinstance(state, dict) else {}
+
+
+def _setting(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name == "default_dtype" and isinstance(value, int):
+        return SCALAR_TYPES.get(value, str(value))
+    return str(value)
+
+
+def _dimensions(count: str) -> str:
+    return f"{count} dimension{'' if count == '1' else 's'}"
+
+
+def _keys(text: str) -> set[str]:
+    inner = text.partition("(")[2].rpartition(")")[0]
+    return {key.strip() for key in inner.split(",") if key.strip()}
+
+
+def _device(keys: set[str]) -> str:
+    devices = sorted(key for key in keys if key not in NOT_DEVICES and not key.startswith(("Autograd", "Autocast")))
+    return ", ".join(devices).lower() or "an unknown device"
+
+
+def _class(text: str) -> str:
+    return text.strip().removeprefix("__main__.").removeprefix("builtins.")
+
+
+def _symbols(condition: str) -> str:
+    found = re.findall(r"[A-Za-z_][\w.]*(?:\.shape\[\d+\]|\.stride\(\d+\))|[A-Za-z_]\w*", condition)
+    names = dict.fromkeys(name for name in found if name not in ("Eq", "Ne", "Mod", "and", "or", "not", "Max", "Min"))
+    return ", ".join(names)

@@ -1,0 +1,93 @@
+"""The explanations of a recording as HTML for a page of its own: sentences, tables, and the time as a drawing.
+
+No script and nothing from outside; every text of the recording is escaped. The drawing is an icicle like
+`plot_timeline`'s, in SVG, so that a page stays small and can be mailed.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+
+from aotviz.explain import answers, recompiles, timeline
+from aotviz.explain.explanation import counted, seconds
+from aotviz.explain.timeline import Span
+from aotviz.recorder.recording import Recording
+
+WIDTH, ROW = 1000, 18  # of the drawing, in its own units
+DEEPEST = 12  # rows
+NARROWEST = 1.5  # a span below this width is left out
+COLOURS = ("#8fb8de", "#f2c078", "#9fd0a5", "#d9a5c7", "#c9c3a0", "#a9b4d9")
+LETTER = 6.2  # width of a letter of a label
+
+
+def preamble(recording: Recording) -> str:
+    """What is to be said of a recording, for the top of its page; "" where there is nothing."""
+    sections = answers.sections(recording)
+    if not sections:
+        return ""
+    facts = answers.facts_of(recording)
+    parts = [section._repr_html_() for section in sections]
+    if recompiles.find(facts):
+        parts.append(_folded("All recompiles", recompiles.frame(facts)._repr_html_()))
+    if len(facts.data.cache_lookups):
+        parts.append(_folded("All cache lookups", answers.cache_table(recording)._repr_html_()))
+    drawn = icicle(timeline.tree(facts))
+    if drawn:
+        parts.append(_folded("Where the time went", drawn))
+    notes = [*facts.data.notes, *_bad_lines(recording)]
+    if notes:
+        items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        parts.append(_folded("How the logs were read", f"<ul>{items}</ul>"))
+    return f"<section style='padding:1rem 2rem;max-width:80rem'>{''.join(parts)}</section>"
+
+
+def icicle(top: Span) -> str:
+    """The tree of events as an SVG: widths are seconds, a span's name and time in its tooltip."""
+    if not top.seconds:
+        return ""
+    boxes = list(_boxes(top, 0.0, 0, WIDTH / top.seconds))
+    height = (1 + max(depth for *_, depth in boxes)) * ROW
+    drawn = "".join(_box(span, left, width, depth) for span, left, width, depth in boxes)
+    return (
+        f"<svg viewBox='0 0 {WIDTH} {height}' width='100%' role='img' aria-label='where the compile time went' "
+        f"font-family='system-ui,sans-serif' font-size='11'>{drawn}</svg>"
+    )
+
+
+def _boxes(span: Span, left: float, depth: int, scale: float) -> Iterator[tuple[Span, float, float, int]]:
+    width = span.seconds * scale
+    if width < NARROWEST or depth >= DEEPEST:
+        return
+    yield span, left, width, depth
+    for child in sorted(span.children.values(), key=lambda child: -child.seconds):
+        yield from _boxes(child, left, depth + 1, scale)
+        left += child.seconds * scale
+
+
+def _box(span: Span, left: float, width: float, depth: int) -> str:
+    colour = COLOURS[sum(span.name.encode("utf-8", "replace")) % len(COLOURS)]
+    letters = int((width - 6) / LETTER)
+    label = span.name if len(span.name) <= letters else f"{span.name[: letters - 2]}.." if letters > 4 else ""
+    told = (
+        f"{span.name}: {seconds(span.seconds)}, {seconds(span.own_seconds)} of its own, {counted(span.count, 'time')}"
+    )
+    top = depth * ROW
+    return (
+        f"<g><title>{html.escape(told)}</title>"
+        f"<rect x='{left:.2f}' y='{top}' width='{max(width - 0.5, 0.5):.2f}' height='{ROW - 1}' fill='{colour}'/>"
+        f"<text x='{left + 3:.2f}' y='{top + 12}' fill='#111'>{html.escape(label)}</text></g>"
+    )
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details style='margin:.6em 0'><summary><b>{html.escape(title)}</b></summary>{content}</details>"
+
+
+def _bad_lines(recording: Recording) -> list[str]:
+    return [
+        f"{log.name}: {counted(log.bad_lines, 'line')} could not be read, the first is line {log.bad[0].line} "
+        f"({log.bad[0].reason})"
+        for log in recording.rows[0].logs
+        if log.bad
+    ]

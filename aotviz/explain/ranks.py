@@ -1,0 +1,179 @@
+"""What differs between the ranks of a job: compilations, graphs, cache keys, and the collectives that they run.
+
+Ranks that compile different programs wait for one another, and ranks whose programs run different collectives wait
+for ever. Compilations are matched by their function and how often it had been compiled before, not by compile id,
+which counts all functions and so shifts on every rank that compiles one more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aotviz.explain import recompiles, tables
+from aotviz.explain.explanation import Explanation, Point, counted, sentence
+from aotviz.explain.facts import Facts
+from aotviz.explain.key_parts import first_difference, short
+
+GRAPHS = {
+    "dynamo_output_graph": "Dynamo's graph",
+    "aot_joint_graph": "the joint graph",
+    "aot_forward_graph": "the forward graph",
+    "aot_backward_graph": "the backward graph",
+    "aot_inference_graph": "the inference graph",
+}
+HANG = (
+    "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the condition that "
+    "decides on them the same on all ranks, or take it out of the compiled function."
+)
+SAME = "Give all ranks inputs of the same kinds, or mark what varies as dynamic before the first call."
+
+Match = tuple[str, str, int]  # function, its place, how many compilations of it went before
+
+
+@dataclass(frozen=True)
+class RankDifference:
+    """One thing in which ranks differ."""
+
+    kind: str  # "collectives", "compilation", "graph" or "cache key"
+    function: str
+    ids: tuple[str, ...]  # the compilations, as the recording names them
+    words: str
+    fix: str
+
+
+def find(facts: Facts) -> list[RankDifference]:
+    """All differences, the dangerous ones first. Empty where there is one rank only."""
+    by_rank = _matched(facts)
+    if len(by_rank) < 2:
+        return []
+    reasons = {recompile.place: recompile.why for recompile in recompiles.find(facts)}
+    matches = list(dict.fromkeys(match for places in by_rank.values() for match in places))
+    found = []
+    for match in matches:
+        places = {rank: known[match] for rank, known in by_rank.items() if match in known}
+        found.extend(_of_match(facts, match, places, list(by_rank), reasons))
+    order = ("collectives", "compilation", "graph", "cache key")
+    return sorted(found, key=lambda difference: order.index(difference.kind))
+
+
+COLUMNS = {"kind": "str", "function": "str", "compilations": "object", "why": "str", "fix": "str"}
+
+
+def frame(facts: Facts) -> tables.ExplainedTable:
+    """One row a difference."""
+    rows: list[dict[str, Any]] = [
+        {"kind": one.kind, "function": one.function, "compilations": one.ids, "why": one.words, "fix": one.fix}
+        for one in find(facts)
+    ]
+    return tables.table(COLUMNS, rows, marked=("why",))
+
+
+def explain_all(facts: Facts) -> Explanation:
+    """All differences in words."""
+    ranks = len(_matched(facts))
+    if ranks < 2:
+        return Explanation("There is one rank only.", ())
+    found = find(facts)
+    if not found:
+        return Explanation(f"The {ranks} ranks compiled the same programs.", ())
+    return Explanation(
+        f"{counted(ranks, 'rank')} differ in {counted(len(found), 'thing')}",
+        tuple(Point(one.words, fix=one.fix) for one in found),
+    )
+
+
+def _matched(facts: Facts) -> dict[str, dict[Match, int]]:
+    """Rank -> its compilations by what they are matched by."""
+    by_rank: dict[str, dict[Match, int]] = defaultdict(dict)
+    seen: dict[tuple[str, str, str], int] = defaultdict(int)
+    for place, compilation in enumerate(facts.data.compilations):
+        if not compilation.compile_id or compilation.rank < 0:
+            continue  # two logs without ranks may be of two jobs, which need not agree on anything
+        rank = f"rank {compilation.rank}"
+        function, where = facts.function(place), facts.frame_place(place)
+        number = seen[rank, function, where]
+        seen[rank, function, where] += 1
+        by_rank[rank][function, where, number] = place
+    return dict(by_rank)
+
+
+def _of_match(
+    facts: Facts, match: Match, places: Mapping[str, int], ranks: list[str], reasons: Mapping[int, str]
+) -> list[RankDifference]:
+    function, where, number = match
+    ids = tuple(facts.id(place) for place in places.values())
+    named = f"`{function}` ({where})" if where else f"`{function}`"
+    if len(places) < len(ranks):
+        missing = [rank for rank in ranks if rank not in places]
+        times = "at all" if number == 0 else f"a {_ordinal(number + 1)} time"
+        did, did_not = _listed(list(places)), _listed(missing)
+        why = next((reasons[place] for place in places.values() if place in reasons), "")
+        words = sentence(f"{did} compiled {named} {times if number else ''}".rstrip() + f", {did_not} did not", why)
+        return [RankDifference("compilation", function, ids, words, SAME)]
+    found = []
+    collectives = {rank: _collectives(facts, place) for rank, place in places.items()}
+    if _differ(collectives):
+        told = "; ".join(f"{rank} runs {_operations(operations)}" for rank, operations in collectives.items())
+        words = sentence(f"The ranks run different collectives in {named}: {told}")
+        found.append(RankDifference("collectives", function, ids, words, HANG))
+    graph = _graph_difference(facts, places)
+    if graph and not found:
+        found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), SAME))
+    keys = {rank: _keys(facts, place) for rank, place in places.items()}
+    if _differ(keys) and not graph:
+        words = sentence(
+            f"The ranks asked the compile caches for different keys of {named}, although the code is alike"
+        )
+        fix = "See `recording.cache_misses()` for the part of the key that differs."
+        found.append(RankDifference("cache key", function, ids, words, fix))
+    return found
+
+
+def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
+    """Which graph differs first in the pipeline, and its first statement that does."""
+    for kind, name in GRAPHS.items():
+        texts = {rank: _graph(facts, place, kind) for rank, place in places.items()}
+        (first_rank, first), *others = texts.items()
+        for rank, text in others:
+            if not first or not text:
+                continue
+            before, after = first_difference(first, text)
+            if before or after:
+                shown = [f"`{short(code)}`" if code else "nothing there" for code in (before, after)]
+                return f"{name} differs: {first_rank} has {shown[0]}, {rank} has {shown[1]}"
+    return ""
+
+
+def _graph(facts: Facts, place: int, kind: str) -> str:
+    return next((facts.text(a.text) for a in facts.artifacts.get(place, ()) if facts.text(a.type) == kind), "")
+
+
+def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
+    return tuple(
+        facts.text(operation) for schedule in facts.collectives.get(place, ()) for operation in schedule.operations
+    )
+
+
+def _keys(facts: Facts, place: int) -> tuple[str, ...]:
+    return tuple(sorted(lookup.key for lookup in facts.lookups.get(place, ()) if lookup.key))
+
+
+def _operations(operations: tuple[str, ...]) -> str:
+    names = [name.removeprefix("torch.ops._c10d_functional.").removesuffix(".default") for name in operations]
+    names = [name.rstrip("_") for name in names if name != "wait_tensor"]
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _differ(values: Mapping[str, Hashable]) -> bool:
+    return len(set(values.values())) > 1
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")

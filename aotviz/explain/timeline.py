@@ -1,0 +1,151 @@
+"""Where the compile time went: the events of a log as a tree, by compilation and over all.
+
+Events of one name at one place in the tree are added up. An event's own time is what its children don't account for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aotviz.explain import tables
+from aotviz.explain.explanation import Explanation, Point, seconds, sentence
+from aotviz.explain.facts import Facts
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+OUTSIDE = "outside any compilation"
+ALL = "all compilations"
+
+
+@dataclass
+class Span:
+    """An event, or several of one name at one place in the tree."""
+
+    name: str
+    path: tuple[str, ...]  # names from the top, its own last
+    seconds: float = 0.0
+    count: int = 0
+    unfinished: int = 0  # events without an end: the process stopped in them, or the log is cut
+    children: dict[str, Span] = field(default_factory=dict)
+
+    @property
+    def own_seconds(self) -> float:
+        return max(0.0, self.seconds - sum(child.seconds for child in self.children.values()))
+
+    def child(self, name: str) -> Span:
+        return self.children.setdefault(name, Span(name, (*self.path, name)))
+
+    def settle(self) -> float:
+        """Make every span at least as long as its children together; returns its length."""
+        self.seconds = max(self.seconds, sum(child.settle() for child in self.children.values()))
+        return self.seconds
+
+
+def tree(facts: Facts, only: int | None = None) -> Span:
+    """All events, below one span a compilation; with `only`, those of that compilation."""
+    top = Span(ALL, (ALL,))
+    events = facts.data.events
+    spans: list[Span] = []
+    for row, parent in enumerate(events.parent):
+        place = events.compilation[row]
+        under = spans[parent] if 0 <= parent < row and events.compilation[parent] == place else None
+        if under is None:
+            label = f"{facts.id(place)} {facts.function(place)}".strip() if place >= 0 else OUTSIDE
+            under = top.child(label) if only is None or only == place else Span("", ())
+        span = under.child(facts.text(events.name[row]))
+        duration = events.duration_us[row]
+        span.seconds += max(duration, 0.0) / 1e6
+        span.count += 1
+        span.unfinished += duration < 0
+        spans.append(span)
+    top.settle()
+    if only is not None and len(top.children) == 1:
+        return next(iter(top.children.values()))
+    return top
+
+
+COLUMNS = {
+    "event": "str",
+    "depth": "int64",
+    "seconds": "float64",
+    "own_seconds": "float64",
+    "share": "float64",
+    "count": "int64",
+    "unfinished": "int64",
+    "path": "object",
+}
+
+
+def frame(facts: Facts, only: int | None = None) -> tables.ExplainedTable:
+    """One row a span, from the top of the tree down, the longest of brothers first."""
+    top = tree(facts, only)
+    rows: list[dict[str, Any]] = []
+    stack = [(top, 0)]
+    while stack:
+        span, depth = stack.pop()
+        rows.append(
+            {
+                "event": span.name,
+                "depth": depth,
+                "seconds": span.seconds,
+                "own_seconds": span.own_seconds,
+                "share": span.seconds / top.seconds if top.seconds else 0.0,
+                "count": span.count,
+                "unfinished": span.unfinished,
+                "path": span.path,
+            }
+        )
+        below = sorted(span.children.values(), key=lambda child: child.seconds)
+        stack.extend((child, depth + 1) for child in below if child.seconds > 0 or child.unfinished)
+    return tables.table(COLUMNS, rows, marked=("seconds",), hidden=("path", "unfinished"))
+
+
+def figure(facts: Facts, only: int | None = None) -> Figure:
+    """The tree as a plotly icicle: widths are seconds; click to zoom."""
+    import plotly.graph_objects as go  # half a second, which only a plot should pay
+
+    rows = frame(facts, only).to_dict("records")
+    ids = ["\x1f".join(row["path"]) for row in rows]
+    known = set(ids)
+    parents = ["\x1f".join(row["path"][:-1]) for row in rows]
+    drawn = go.Icicle(
+        ids=ids,
+        labels=[row["event"] for row in rows],
+        parents=[parent if parent in known else "" for parent in parents],
+        values=[row["seconds"] for row in rows],
+        branchvalues="total",
+        customdata=[[row["own_seconds"], row["count"]] for row in rows],
+        hovertemplate="%{label}<br>%{value:.3f} s, %{customdata[0]:.3f} s of its own<br>%{customdata[1]} times"
+        "<extra></extra>",
+        tiling={"orientation": "v"},
+    )
+    made = go.Figure(drawn)
+    made.update_layout(margin={"t": 30, "l": 5, "r": 5, "b": 5}, title_text="Where the compile time went", height=480)
+    return made
+
+
+def explain_all(facts: Facts, only: int | None = None) -> Explanation:
+    """The total, and the events with the most time of their own."""
+    top = tree(facts, only)
+    if not top.seconds:
+        return Explanation("This recording has no times.", ())
+    own: dict[str, float] = {}
+    for span in _below(top):
+        own[span.name] = own.get(span.name, 0.0) + span.own_seconds
+    longest = sorted(own.items(), key=lambda item: -item[1])[:5]
+    told = ", ".join(f"{name} {seconds(value)} ({value / top.seconds:.0%})" for name, value in longest if value)
+    return Explanation(f"Compiling took {seconds(top.seconds)}", (Point(sentence(f"Most of it in: {told}")),))
+
+
+def _below(top: Span) -> Sequence[Span]:
+    """All spans that are events."""
+    found, stack = [], list(top.children.values())
+    while stack:
+        span = stack.pop()
+        stack.extend(span.children.values())
+        if span.count:
+            found.append(span)
+    return found

@@ -1,0 +1,100 @@
+"""What aotviz refuses to compile about aliases and mutations: one list, which `docs/refusals.md` explains.
+
+A refusal comes before anything ran, names the input or the statement, and says what to do instead. Where
+functionalisation or autograd raise in the middle of a trace, what they say is translated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+REFUSALS = {
+    "aliases without a common base": (
+        "{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
+        "mutate in their stead (they differ in dtype, or some require grad and come from different tensors). Pass "
+        "a clone of one of them."
+    ),
+    "subclasses without a common base": (
+        "{names} overlap in memory and one of them is mutated, and they have no storage that could be written in "
+        "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
+    ),
+    "alias gains a history": (
+        "{names} overlaps another input, does not require grad, and is written with a value that does. Pass a "
+        "clone of it, or write it under torch.no_grad()."
+    ),
+    "alias is given another storage": (
+        "{names} overlap in memory, and one of them is given another storage by set_. Pass a clone of one of them."
+    ),
+    "set_ before a write": (
+        "{names} that requires grad is given another storage by set_, and is written while gradients are recorded. "
+        "Write to a clone of it."
+    ),
+    "alias gets a symbolic shape": (
+        "{names} overlaps another input and gets a shape that is known only at the call. Compile with "
+        "dynamic=False, or pass a clone of it."
+    ),
+    "view moved under autograd": (
+        "{names}: a tensor is given another shape in place ({operator}) while autograd looks, and its memory is "
+        "written or read again. Autograd changes the history of everything that shares the memory, in a way that "
+        "a trace can't repeat. Use {instead}, which returns a new view."
+    ),
+    "as_strided in a chain of views": (
+        "a tensor is written through a view that as_strided gave its place in memory, and that memory, or the "
+        "view, was moved in place before. Write before moving, or write to a clone."
+    ),
+    "stale view": (
+        "autograd refuses what this function does with a view in the order in which it is traced: {names}. Run "
+        "this function in eager, or take the view after the write."
+    ),
+    "requires_grad changes": (
+        "the function turns requires_grad of the input {names} {operator} in place. Do it before the call, on the "
+        "tensor that you pass."
+    ),
+    "a new leaf is returned": (
+        "{names} is made inside the function and made to require grad there. Returned, it would be a leaf that nothing "
+        "ties to the other outputs. Call requires_grad_() on it after the call."
+    ),
+    "inference mode inside": (
+        "{names} is made under torch.inference_mode() inside the function. Enter inference mode around the call, "
+        "or use torch.no_grad() inside."
+    ),
+    "data is assigned": (
+        "the function assigns {names}.data. Use {names}.copy_() under torch.no_grad(), or assign it outside."
+    ),
+    "layout is not strided": (
+        "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
+        "this function to eager."
+    ),
+}
+
+
+class Refused(NotImplementedError):
+    """aotviz can't compile this call. `reason` is the name of the refusal in docs/refusals.md."""
+
+    def __init__(self, reason: str, names: str, operator: str = "", instead: str = "") -> None:
+        super().__init__(REFUSALS[reason].format(names=names, operator=operator, instead=instead))
+        self.reason = reason
+
+
+_SAID = {
+    "encountered a mutation on a view chain of length": "as_strided in a chain of views",
+    "A view was created in no_grad mode": "stale view",
+    "is a view and its base or another view of its base has been modified inplace": "stale view",
+    "is a view of a view which was created in no_grad mode": "stale view",
+    "Cannot set version_counter for inference tensor": "inference mode inside",
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of the trace as refusals, where it is the trace that gives rise to them."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        for said, reason in _SAID.items():
+            if said in text:
+                names = "a view" if reason == "inference mode inside" else text.strip().splitlines()[0]
+                raise Refused(reason, names) from error
+        raise

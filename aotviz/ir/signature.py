@@ -1,0 +1,96 @@
+"""What an exported graph's inputs and outputs are, by node name (SYSTEM.md A7).
+
+An exported graph has no wrapper around it: whoever calls it passes parameters and buffers, writes mutated inputs back
+and picks the gradients out of the results. The signature says which is which:
+
+    inputs   (*parameters, *buffers, *user inputs)
+    outputs  (*mutated inputs, *user outputs, *gradients)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aotviz.ir.descriptors import (
+    BufferInput,
+    GradientOutput,
+    MutatedInputOutput,
+    ParameterInput,
+    PlainInput,
+    PlainOutput,
+)
+
+
+class ExportRefused(RuntimeError):
+    """This program can't be exported as it stands; the message says which input or output, and what to do."""
+
+
+@dataclass(frozen=True)
+class BackwardSignature:
+    """The backward half of an exported joint graph. All names are names of nodes, but for those of parameters."""
+
+    gradients_to_parameters: Mapping[str, str]  # graph output -> dotted name of the parameter
+    gradients_to_user_inputs: Mapping[str, str]  # graph output -> graph input
+    loss_output: str
+
+
+@dataclass(frozen=True)
+class GraphSignature:
+    """Inputs and outputs of an exported graph. Parameters and buffers go by their dotted names."""
+
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    user_inputs: tuple[str, ...]  # graph inputs
+    user_outputs: tuple[str | None, ...]  # graph outputs; None for a constant
+    inputs_to_parameters: Mapping[str, str]
+    inputs_to_buffers: Mapping[str, str]
+    buffers_to_mutate: Mapping[str, str]  # graph output -> buffer
+    parameters_to_mutate: Mapping[str, str]  # graph output -> parameter
+    user_inputs_to_mutate: Mapping[str, str]  # graph output -> graph input
+    in_spec: Any  # of ((*parameters, *buffers, *args), kwargs)
+    out_spec: Any  # of the user outputs
+    backward_signature: BackwardSignature | None
+    input_tokens: tuple[str, ...] = ()
+    output_tokens: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Sequence[tuple[str, PlainInput]],
+        outputs: Sequence[tuple[Any, Any]],
+        in_spec: Any,
+        out_spec: Any,
+        loss: int | None,
+    ) -> GraphSignature:
+        """Read off the descriptors. `inputs` and `outputs` are (node name, descriptor); `loss` counts user outputs."""
+        node_of: dict[Any, str] = {descriptor: name for name, descriptor in inputs}
+        mutated = [(name, d.input) for name, d in outputs if isinstance(d, MutatedInputOutput)]
+        gradients = [(name, d.input) for name, d in outputs if isinstance(d, GradientOutput)]
+        user_outputs = tuple(name for name, d in outputs if isinstance(d, PlainOutput))
+        backward = None
+        if loss is not None:
+            backward = BackwardSignature(
+                {name: d.name for name, d in gradients if isinstance(d, ParameterInput)},
+                {name: node_of[d] for name, d in gradients if not isinstance(d, (ParameterInput, BufferInput))},
+                str(user_outputs[loss]),
+            )
+        parameters = {name: d.name for name, d in inputs if isinstance(d, ParameterInput)}
+        buffers = {name: d.name for name, d in inputs if isinstance(d, BufferInput)}
+        return cls(
+            parameters=tuple(parameters.values()),
+            buffers=tuple(buffers.values()),
+            user_inputs=tuple(name for name, _ in inputs if name not in parameters and name not in buffers),
+            user_outputs=user_outputs,
+            inputs_to_parameters=parameters,
+            inputs_to_buffers=buffers,
+            buffers_to_mutate={name: d.name for name, d in mutated if isinstance(d, BufferInput)},
+            parameters_to_mutate={name: d.name for name, d in mutated if isinstance(d, ParameterInput)},
+            user_inputs_to_mutate={
+                name: node_of[d] for name, d in mutated if not isinstance(d, (ParameterInput, BufferInput))
+            },
+            in_spec=in_spec,
+            out_spec=out_spec,
+            backward_signature=backward,
+        )

@@ -1,0 +1,108 @@
+"""Where a Recording's content is: in a file that was read, or in the stores of a running process.
+
+A third holder is the reading of torch's logs (torch_trace/contents.py).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from aotviz.recorder.compilation import Compilation
+from aotviz.recorder.events import RecordingData
+from aotviz.recorder.merging import merge
+from aotviz.recorder.store import Store
+from aotviz.recorder.strings import clean
+
+MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
+
+
+class Holder(Protocol):
+    """What a Recording asks of its content; the length is the number of compilations."""
+
+    @property
+    def producer(self) -> dict[str, str]:
+        """The versions that made it, by name."""
+
+    @property
+    def dropped(self) -> int:
+        """Compilations that were dropped to keep it within its bounds."""
+
+    @property
+    def data(self) -> RecordingData:
+        """All of it."""
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        """What torch's logs say, and the texts for it; without graphs and stages where those would be dear."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Compilation]: ...
+
+
+class Whole:
+    """A recording that is all there."""
+
+    def __init__(self, data: RecordingData) -> None:
+        self.data = data
+        self._compilations = [Compilation(compilation, data.strings) for compilation in data.compilations]
+
+    @property
+    def producer(self) -> dict[str, str]:
+        return self.data.producer
+
+    @property
+    def dropped(self) -> int:
+        return self.data.dropped
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.data, self.data.strings
+
+    def __len__(self) -> int:
+        return len(self._compilations)
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return iter(self._compilations)
+
+
+class Live:
+    """What a running process has recorded so far: packed, and unpacked when it is looked at."""
+
+    def __init__(self, store: Store, producer: dict[str, str]) -> None:
+        self.producer = {clean(name): clean(version) for name, version in producer.items()}
+        self._store = store
+        self._unpacked: OrderedDict[tuple[str, int], Compilation] = OrderedDict()
+
+    @property
+    def dropped(self) -> int:
+        return self._store.dropped
+
+    @property
+    def data(self) -> RecordingData:
+        parts = [(compilation.data, list(compilation.strings)) for compilation in self]
+        return merge(parts, self.producer, self.dropped)
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return merge([], self.producer, self.dropped), []  # our own pipeline's compilations have none
+
+    def __len__(self) -> int:
+        return len(self._store.logs())
+
+    def __iter__(self) -> Iterator[Compilation]:
+        found = []
+        for number, log in self._store.logs():
+            key = (number, log.revision)
+            compilation = self._unpacked.pop(key, None)
+            if compilation is None:
+                data, strings = log.read()
+                compilation = Compilation(replace(data, id=number), strings)
+            self._unpacked[key] = compilation
+            while len(self._unpacked) > MOST_UNPACKED:
+                self._unpacked.popitem(last=False)
+            found.append(compilation)
+        return iter(found)

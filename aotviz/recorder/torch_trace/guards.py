@@ -1,0 +1,90 @@
+"""Guards and recompile reasons, taken out of the texts in which torch logs them.
+
+A guard's text ends in a comment that names the user's line that made it, where torch knows it:
+`n == 2    # y = x.sin() * n  # model.py:4 in f`, and in newer releases a "User stack trace:" follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+PLACE = re.compile(r"\S.{0,1000}:\d+ in \S.{0,1000}")  # "file:line in function"
+HINT = " (HINT: "
+STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
+EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
+LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
+SOURCE = re.compile(r"source=(?P<source>.*?), (?:accessed_by|type)=")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A check, and the user's line that made it."""
+
+    guard: str
+    code: str
+    place: str
+    stack: str
+    hint: str
+
+
+def made(text: str) -> Made:
+    """A guard's text and its comment, apart.
+
+    >>> made("n == 2        # y = x.sin() * n  # model.py:4 in f")
+    Made(guard='n == 2', code='y = x.sin() * n', place='model.py:4 in f', stack='', hint='')
+    >>> made("tensor 'x' size mismatch at index 0. expected 4, actual 5").place
+    ''
+    """
+    parts = STACK.split(text, maxsplit=1)
+    stack = parts[1].rstrip() if len(parts) > 1 else ""
+    line, hint = parts[0].strip(), ""
+    if line.endswith(")") and (at := line.rfind(HINT)) >= 0:
+        line, hint = line[:at], line[at + 2 : -1]
+    before, hash_sign, place = line.rpartition("  # ")
+    if not hash_sign or not PLACE.fullmatch(place.strip()):
+        return Made(line, "", "", stack, hint)
+    guard, _, code = before.partition("  # ")  # the user's line may have a comment of its own
+    return Made(guard.strip(), code.strip(), place.strip(), stack, hint)
+
+
+def reasons(payload: str) -> list[tuple[str, str]]:
+    """(earlier compile id, the reason as logged) of each reason in the payload of a `recompile_reasons` artifact."""
+    try:
+        found = msgspec.json.decode(payload)
+    except ValueError:
+        found = payload
+    texts = [str(text) for text in found] if isinstance(found, list) else [payload]
+    return [((match["id"], text) if (match := EARLIER.fullmatch(text)) else ("", text)) for text in texts if text]
+
+
+def reason_without_id(text: str) -> str:
+    """
+    >>> reason_without_id("0/0: n == 2")
+    'n == 2'
+    """
+    match = EARLIER.fullmatch(text)
+    return match["rest"] if match else text
+
+
+def tree(payload: str) -> Iterator[tuple[str, str, str]]:
+    """(kind, source, text) of each check in the tree of guards that Dynamo prints.
+
+    A line for a manager says what it is about; the checks that hang on it are one level deeper.
+    """
+    sources: list[tuple[int, str]] = []
+    for line in payload.split("\n"):
+        match = LEAF.match(line)
+        if match is None:
+            continue
+        depth, kind, text = len(match["bars"]), match["kind"], match["text"] or ""
+        while sources and sources[-1][0] >= depth:
+            sources.pop()
+        if kind.endswith("Manager") or "accessed_by=" in text:
+            source = SOURCE.search(text)
+            sources.append((depth, source["source"] if source else ""))
+        elif text:
+            yield kind, sources[-1][1] if sources else "", text

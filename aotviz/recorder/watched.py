@@ -1,0 +1,189 @@
+"""What a process says of its compilations while it is watched: the lines of a log that never becomes a file.
+
+The lines are those that `TORCH_TRACE` would have written, so the reader of logs reads these, and a live recording and
+a file of somebody else's can't differ. They are kept by compilation, in bytes; when there are too many, those of the
+oldest compilation go, and are counted. Names that later lines refer to stay. `Watched` shows them as a recording,
+together with what aotviz's own pipeline recorded meanwhile.
+
+Thread safe: autograd compiles backwards on threads of its own while a notebook reads. Free of torch.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec.structs import replace
+
+from aotviz.recorder.compilation import Compilation
+from aotviz.recorder.events import RecordingData
+from aotviz.recorder.holders import Live
+from aotviz.recorder.merging import renumbered
+from aotviz.recorder.store import Store
+from aotviz.recorder.strings import StringTable, clean
+from aotviz.recorder.torch_trace.contents import Contents
+from aotviz.recorder.torch_trace.reading import read_bytes
+
+GLOBAL = ""  # the key of lines that belong to no compilation
+NAMES = "names"  # the key of lines that others refer to: they are never dropped
+
+
+class WatchedLog:
+    r"""The log of one watch, at most about `max_bytes` bytes; the newest compilation stays whatever its size.
+
+    >>> log = WatchedLog(max_bytes=100)
+    >>> for number in range(3):
+    ...     log.receive(0.0, 7, "a.py:1", {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": number}, "x\ny")
+    >>> log.dropped, [line.split("] ")[-1] for line in log.read()[0].decode().splitlines()]
+    (2, ['{"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 2}', '\tx', '\ty'])
+    """
+
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"a watch keeps at least one byte, not {max_bytes}")
+        self.max_bytes = max_bytes
+        self.dropped = 0  # compilations
+        self.revision = 0  # grows whenever there is more to read
+        self._lock = threading.Lock()
+        self._pieces: list[tuple[str, bytes]] = []
+        self._nbytes: Counter[str] = Counter()  # by key, in the order of their first lines
+        self._total = 0
+        self._read: tuple[int, bytes] = (0, b"")
+        self._second, self._stamp = 0, ""
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory this log holds."""
+        return self._total
+
+    def receive(self, created: float, process: int, place: str, head: dict[str, Any], payload: str | None) -> None:
+        """One record: when it was made (unix time), by which process, at which line of torch; its JSON and its text."""
+        line = json.dumps(head, default=repr, skipkeys=True).encode()  # as torch writes it
+        text = b"" if payload is None else b"\n\t" + clean(payload).replace("\n", "\n\t").encode()
+        key = _key(head)
+        with self._lock:
+            piece = b"V%s %d %s] %s%s\n" % (self._when(created), process, place.encode("utf-8", "replace"), line, text)
+            self._pieces.append((key, piece))
+            self._nbytes[key] += len(piece)
+            self._total += len(piece)
+            self.revision += 1
+            if self._total > self.max_bytes:
+                self._trim(key)
+
+    def read(self) -> tuple[bytes, int]:
+        """The lines as they stand, as one file would hold them; and the revision that they are of."""
+        with self._lock:
+            if self._read[0] != self.revision:
+                self._read = (self.revision, b"".join([piece for _, piece in self._pieces]))
+            return self._read[1], self.revision
+
+    def _when(self, created: float) -> bytes:
+        second = int(created)
+        if second != self._second:
+            self._second, self._stamp = second, time.strftime("%m%d %H:%M:%S", time.localtime(second))
+        return b"%s.%06d" % (self._stamp.encode(), int((created - second) * 1e6))
+
+    def _trim(self, newest: str) -> None:
+        """Drop whole compilations, oldest first, down to three quarters of what is allowed."""
+        leave = self.max_bytes * 3 // 4
+        gone = set()
+        for key in [key for key in self._nbytes if key not in (NAMES, GLOBAL, newest)]:
+            if self._total <= leave:
+                break
+            gone.add(key)
+            self.dropped += 1
+            self._total -= self._nbytes.pop(key)
+        if self._total > leave and newest != GLOBAL and GLOBAL in self._nbytes:
+            gone.add(GLOBAL)
+            self._total -= self._nbytes.pop(GLOBAL)
+        if gone:
+            self._pieces = [(key, piece) for key, piece in self._pieces if key not in gone]
+
+
+def _key(head: dict[str, Any]) -> str:
+    """Which compilation a record belongs to."""
+    if "str" in head or "dump_file" in head:
+        return NAMES
+    found = [head.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")]
+    return GLOBAL if found == [None, None, None] else "/".join(map(str, found))
+
+
+class Watched:
+    """The content of a live recording (see `holders.Holder`): torch's account first, then aotviz's own compilations."""
+
+    def __init__(self, log: WatchedLog, store: Store, producer: dict[str, str]) -> None:
+        self.producer = {name: clean(version) for name, version in producer.items()}
+        self._log = log
+        self._own = Live(store, producer)
+        self._lock = threading.Lock()
+        self._read: tuple[int, Contents] | None = None
+
+    @property
+    def dropped(self) -> int:
+        return self._log.dropped + self._own.dropped
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self._contents().rows
+
+    @property
+    def data(self) -> RecordingData:
+        found = self._contents().data
+        table = StringTable(found.strings)
+        own = [
+            renumbered(compilation.data, [table.add(text) for text in compilation.strings]) for compilation in self._own
+        ]
+        return replace(
+            found,
+            compilations=[*found.compilations, *own],
+            strings=table.texts,
+            producer=self.producer,
+            dropped=self.dropped,
+        )
+
+    def __len__(self) -> int:
+        return len(self._contents()) + len(self._own)
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return chain(self._contents(), self._own)
+
+    def _contents(self) -> Contents:
+        """What the lines say, as they stand now."""
+        with self._lock:
+            lines, revision = self._log.read()
+            if self._read is None or self._read[0] != revision:
+                self._read = (revision, read_lines(lines, self._log.dropped))
+            return self._read[1]
+
+
+def read_lines(lines: bytes, dropped: int = 0) -> Contents:
+    """What lines of a log say that are in memory, and what they can't say."""
+    found = read_bytes([lines], "this process")
+    notes = unseen([compilation.compile_id for compilation in found], dropped)
+    return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
+
+
+def unseen(compile_ids: Sequence[str], dropped: int) -> list[str]:
+    """What a watch can't know: of each frame whose first compilations it did not see, a sentence.
+
+    >>> unseen(["0/2", "1/0"], dropped=0)
+    ['0/0, 0/1 were compiled before the watch began: their graphs and guards are not known']
+    """
+    seen = defaultdict(set)
+    for frame, _, number in (compile_id.rpartition("/") for compile_id in compile_ids):
+        if frame and number.isdecimal():
+            seen[frame].add(int(number))
+    notes = []
+    for frame, numbers in seen.items():
+        missing = [f"{frame}/{number}" for number in range(max(numbers)) if number not in numbers]
+        if missing:
+            shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            was, their = ("was", "its") if len(missing) == 1 else ("were", "their")
+            when = "before the watch began, or dropped since" if dropped else "before the watch began"
+            notes.append(f"{shown} {was} compiled {when}: {their} graphs and guards are not known")
+    return notes

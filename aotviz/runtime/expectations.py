@@ -1,0 +1,82 @@
+"""With `debug=True`: does each call bring what the program was compiled for? (SYSTEM.md E4)
+
+A compiled program trusts its caller: `aotviz.compile` and Dynamo guard their calls, `aot_function` leaves that to
+whoever uses it. A caller who breaks the agreement gets wrong numbers, or an error from deep inside a kernel. In debug
+mode the wrapper first compares every argument with the one that was traced, and says which differs, and how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import GraphCall
+from aotviz.runtime.codegen import Source
+from aotviz.torch_private.fakes import all_concrete
+
+
+def write(source: Source, call: GraphCall, variables: list[str]) -> None:
+    """Write one check a flat input. `variables` are the texts that stand for them, one per flat input."""
+    fact = "debug: the arguments are compared with those that were traced"
+    for variable, descriptor, example in zip(variables, call.descriptors, call.args, strict=True):
+        check = source.bind("expect", expect)
+        expected = source.bind(f"expected_{descriptor.name}", expectation(example))
+        source.line(f"{check}({variable}, {expected}, {descriptor.name!r}, {call.name!r})", fact, descriptor.name)
+
+
+def expectation(example: Any) -> dict[str, Any]:
+    """What is fixed about an input: of a tensor its facts, sizes and strides unless symbolic; of others the type."""
+    if not isinstance(example, torch.Tensor):
+        return {} if isinstance(example, (torch.SymInt, torch.SymFloat, torch.SymBool)) else {"type": type(example)}
+    facts: dict[str, Any] = {
+        "dtype": example.dtype,
+        "device": example.device,
+        "requires_grad": example.requires_grad,
+        "rank": example.dim(),
+    }
+    if example.layout is torch.strided and all_concrete((*example.size(), *example.stride())):
+        facts["size"] = tuple(example.size())
+        facts["stride"] = tuple(example.stride())
+    return facts
+
+
+def expect(value: Any, facts: dict[str, Any], name: str, program: str) -> None:
+    """Raise AssertionError, which names the input, where `value` differs from `facts`."""
+    if not facts:
+        return
+    if "type" in facts:
+        if isinstance(value, torch.Tensor):
+            raise AssertionError(
+                f"{program}: {name} was {facts['type'].__name__} when compiled; this call has a tensor"
+            )
+        return
+    if not isinstance(value, torch.Tensor):
+        raise AssertionError(f"{program}: {name} was a tensor when compiled; this call has {type(value).__name__}")
+    for fact, expected in facts.items():
+        found = _READ[fact](value)
+        if found == expected or (fact == "requires_grad" and not torch.is_grad_enabled()):
+            continue
+        if fact == "stride" and _same_order_of_elements(value, found, expected):
+            continue
+        raise AssertionError(
+            f"{program}: {name} was compiled with {fact} {expected}; this call has {found}. Compile again "
+            "for such calls, or let aotviz.compile guard them"
+        )
+
+
+def _same_order_of_elements(value: torch.Tensor, found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Strides of dimensions with one element say nothing."""
+    pairs = zip(value.size(), found, expected, strict=True)
+    return value.numel() == 0 or all(size == 1 or one == other for size, one, other in pairs)
+
+
+_READ: dict[str, Callable[[torch.Tensor], Any]] = {
+    "dtype": lambda value: value.dtype,
+    "device": lambda value: value.device,
+    "requires_grad": lambda value: value.requires_grad,
+    "rank": lambda value: value.dim(),
+    "size": lambda value: tuple(value.size()),
+    "stride": lambda value: tuple(value.stride()),
+}

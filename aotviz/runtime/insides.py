@@ -1,0 +1,102 @@
+"""The lines of a generated `autograd.Function` that stand between subclasses and their parts.
+
+Autograd sees the whole tensors, the compiled graphs their parts (`stages/subclasses.py`). What the backward keeps are
+parts, below autograd's sight: a write to the whole raises no version counter of a part. So where a kept part belongs
+to an input or to a result, the whole is kept beside it, and a write to it is noticed as in eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import LoweredSplit
+from aotviz.ir.subclasses import RuntimePlan, RuntimeSubclass, Wrapping
+from aotviz.runtime.codegen import Source
+from aotviz.torch_private import functional, runtime
+
+
+class Insides:
+    """Writes them for one program. `call` is told in the graph's terms, `outer` in autograd's."""
+
+    def __init__(self, source: Source, call: LoweredSplit, wrapping: Wrapping, label: str) -> None:
+        self.source, self.call, self.wrapping, self.label = source, call, wrapping, label
+        self.outer: LoweredSplit = wrapping.caller(call)
+        self.names: list[str] = []  # of the inputs, in `forward`
+        self.values: list[str] = []  # of the results there
+
+    def arguments(self) -> str:
+        """What the compiled forward takes."""
+        self.names = [self.source.fresh(f"primal_{descriptor}") for descriptor in self.outer.graph_inputs]
+        self.source.line(f"{', '.join(self.names)}, = inputs")
+        return ", ".join(self.wrapping.unwrap(self.source, self.names))
+
+    def results(self) -> list[str]:
+        """What autograd is given, from what the compiled forward returned."""
+        self.values = self.wrapping.wrap(self.source, "out", self.names)
+        return self.values
+
+    def kept_with_parts(self) -> list[str]:
+        """The whole tensors of which some part is kept for the backward."""
+        kept = {functional.storage(s.value) for s in self.call.saved if isinstance(s.value, torch.Tensor)}
+        forward = self.call.forward_module.graph
+        entering, leaving = graphs.placeholders(forward), graphs.outputs(forward)
+        meta = self.wrapping.meta
+        pairs = [*_spans(self.names, meta.inputs, entering), *_spans(self.values, meta.slots, leaving)]
+        hidden = {value for value, slot in zip(self.values, self.outer.slots, strict=True) if slot.hidden}
+        return [
+            name
+            for name, plan, values in pairs
+            if isinstance(plan, RuntimeSubclass)
+            and name not in hidden
+            and any(isinstance(v, torch.Tensor) and functional.storage(v) in kept for v in values)
+        ]
+
+    def tangents(self, names: list[str]) -> list[str]:
+        """The parts of the gradients that come in, after what can't be done with them is refused."""
+        refuse = self.source.bind("refuse_second", runtime.refuse_second)
+        grad = self.source.bind("is_grad_enabled", torch.is_grad_enabled)
+        self.source.line(f"if {grad}(): {refuse}({self.label!r})", "no history is kept of the parts of a subclass")
+        self._refuse_mixed(names)
+        return self.wrapping.unwrap_tangents(self.source, names)
+
+    def gradients(self) -> str:
+        """What the backward returns, from the parts in `result`."""
+        return ", ".join(self.wrapping.wrap_gradients(self.source, "result"))
+
+    def _refuse_mixed(self, names: list[str]) -> None:
+        """A gradient is a subclass because of the tangents that reach it, and was traced with all of them."""
+        graph = self.call.backward_module.graph
+        nodes = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
+        depends = graphs.dependencies(graph, nodes)
+        meta = self.wrapping.meta
+        of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if not path.endswith(")")]
+        tangent = [of_part[int(node.name.removeprefix("tangents_")) - 1] for node in nodes]
+        results, position = graphs.outputs(graph), 0
+        for gradient, plan in zip(self.outer.gradients, meta.gradients, strict=True):
+            count = 1 if plan is None else plan.count
+            on = sorted({tangent[i] for result in results[position : position + count] for i in depends(result)})
+            position += count
+            wholes = [names[k] for k in on if isinstance(meta.tangents[k], RuntimeSubclass)]
+            plain = [names[k] for k in on if not isinstance(meta.tangents[k], RuntimeSubclass)]
+            if isinstance(plan, RuntimeSubclass) and wholes and plain:
+                none = " and ".join(f"{name} is None" for name in wholes)
+                some = " or ".join(f"{name} is not None" for name in plain)
+                message = (
+                    f"{self.label}: the {gradient.descriptor} was compiled as a {plan.type.__name__}, and would be a "
+                    "plain tensor if only plain outputs are differentiated. Go back from all outputs at once, or "
+                    "compile a function that returns only those."
+                )
+                fact = f"the {gradient.descriptor} is a {plan.type.__name__} because of other outputs"
+                self.source.line(f"if {none} and ({some}): raise RuntimeError({message!r})", fact)
+
+
+def _spans(names: list[str], plans: tuple[RuntimePlan, ...], nodes: list[Any]) -> list[tuple[str, RuntimePlan, Any]]:
+    """(name, plan, fake values of its parts) of each whole."""
+    found, position = [], 0
+    for name, plan in zip(names, plans, strict=True):
+        found.append((name, plan, graphs.values(nodes[position : position + plan.count])))
+        position += plan.count
+    return found

@@ -1,0 +1,125 @@
+"""Gradients that come in as another kind of tensor than the backward was compiled for.
+
+Autograd lets a caller send any gradient of the right shape. A compiled backward takes the parts of a certain class,
+made with a certain context. What arrives otherwise is converted: by its own class, where that knows how
+(`__coerce_same_metadata_as_tangent__`), or, if it is a plain tensor, by the arithmetic of the expected class. What
+can't be converted is refused, with what was expected and what came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.ir.subclasses import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
+from aotviz.torch_private.subclasses import anatomy, is_subclass
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The gradient that a backward was compiled for."""
+
+    name: str  # of the output
+    plan: RuntimeSubclass
+    parts: tuple[tuple[tuple[Any, ...], Any, Any], ...]  # (size, dtype, device) of each plain tensor in it
+
+
+def same_context(value: Any, context: Any) -> bool:
+    """Whether a subclass was made with that context."""
+    return bool(anatomy(value)[1] == context)
+
+
+def fits(value: Any, plan: RuntimePlan) -> bool:
+    """Whether a value is made as a plan says."""
+    if isinstance(plan, PlainTensorMeta):
+        return not is_subclass(value)
+    if isinstance(plan, OpaqueMeta):
+        return bool(value == plan.value)
+    if type(value) is not plan.type:
+        return False
+    names, context = anatomy(value)
+    return (
+        names == tuple(name for name, _ in plan.attrs)
+        and bool(context == plan.context)
+        and all(fits(getattr(value, name), part) for name, part in plan.attrs)
+    )
+
+
+def as_tangent(gradient: Any, expected: Expected) -> Any:
+    """`gradient` as the backward takes it.
+
+    Raises:
+        RuntimeError: it can't be converted.
+    """
+    made = _converted(gradient, expected.plan)
+    if made is None and not is_subclass(gradient):
+        made = _promoted(gradient, expected)
+    plan = expected.plan
+    if made is not None and fits(made, plan):
+        return made
+    raise RuntimeError(
+        f"the gradient of {expected.name} is {_described(gradient)}, and the backward was compiled for "
+        f"{_planned(plan)}. Convert the gradient before backward(), or give {type(gradient).__name__} a method "
+        "__coerce_same_metadata_as_tangent__(context, type) that does."
+    )
+
+
+def _converted(value: Any, plan: RuntimePlan) -> Any:
+    """A value as its class, and then those of its parts, would have it; None where one of them doesn't know how."""
+    if isinstance(plan, OpaqueMeta):
+        return value
+    plain = isinstance(plan, PlainTensorMeta)
+    kind, context = (torch.Tensor, None) if isinstance(plan, PlainTensorMeta) else (plan.type, plan.context)
+    same = not is_subclass(value) if plain else type(value) is kind and anatomy(value)[1] == context
+    if not same:
+        convert = getattr(value, "__coerce_same_metadata_as_tangent__", None)
+        if convert is None:
+            return None
+        value = convert(context) if type(value) is kind else convert(context, kind)
+    if value is None or isinstance(plan, PlainTensorMeta):
+        return value
+    parts = {name: _converted(getattr(value, name, None), part) for name, part in plan.attrs}
+    if any(part is None for part in parts.values()):
+        return None
+    if all(part is getattr(value, name) for name, part in parts.items()):
+        return value
+    return plan.type.__tensor_unflatten__(parts, context, value.size(), value.stride())  # type: ignore[attr-defined]
+
+
+def _promoted(gradient: torch.Tensor, expected: Expected) -> Any:
+    """A plain gradient times ones of the expected class: what it would become at the first operator that it meets."""
+    if not all(isinstance(n, int) for size, _, _ in expected.parts for n in size):
+        return None
+    ones = (torch.ones(size, dtype=dtype, device=device) for size, dtype, device in expected.parts)
+    try:
+        return _made(expected.plan, ones) * gradient
+    except (RuntimeError, TypeError, NotImplementedError, ValueError):
+        return None
+
+
+def _made(plan: RuntimePlan, plain: Any) -> Any:
+    if isinstance(plan, PlainTensorMeta):
+        return next(plain)
+    if isinstance(plan, OpaqueMeta):
+        return plan.value
+    attributes = {name: _made(part, plain) for name, part in plan.attrs}
+    return plan.type.__tensor_unflatten__(attributes, plan.context, plan.outer_size, plan.outer_stride)  # type: ignore[attr-defined]
+
+
+def _described(value: Any) -> str:
+    if not is_subclass(value):
+        return "a plain tensor" if isinstance(value, torch.Tensor) else repr(value)
+    names, context = anatomy(value)
+    parts = ", ".join(f"{name} {_described(getattr(value, name))}" for name in names)
+    return f"a {type(value).__name__} ({parts}; context {context!r})"
+
+
+def _planned(plan: RuntimePlan) -> str:
+    if isinstance(plan, PlainTensorMeta):
+        return "a plain tensor"
+    if isinstance(plan, OpaqueMeta):
+        return repr(plan.value)
+    parts = ", ".join(f"{name} {_planned(part)}" for name, part in plan.attrs)
+    return f"a {plan.type.__name__} ({parts}; context {plan.context!r})"

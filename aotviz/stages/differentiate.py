@@ -1,0 +1,63 @@
+"""The gradients of a program become a call of their own, which can be differentiated (create_graph=True).
+
+What eager does for every backward under `create_graph=True`, a compiled program does when it is asked: its backward
+is traced with a history and goes down the same stages as the program itself, under the name "gradient of ...". The
+result has a backward too, so any order can be had. A program that nobody differentiates twice never comes here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aotviz.ir.descriptors import PlainOutput
+from aotviz.ir.forms import Convention, GradientRequest, Reason, TracedCall
+from aotviz.ir.metadata import ViewAndMutationMeta
+from aotviz.tracing.second_order import GradientTrace, differentiated
+
+
+def run(request: GradientRequest) -> TracedCall:
+    """GradientRequest -> TracedCall."""
+    call = request.call
+    forward = GradientTrace(call, request.tangents)
+    descriptors = tuple(argument.descriptor for argument in forward.arguments)
+    names = [str(call.graph_inputs[i]) for i in differentiated(call)]
+    outputs = tuple(
+        PlainOutput(index, f"gradient of {call.graph_inputs[position]}")
+        for index, position in enumerate(forward.positions)
+    )
+    meta = ViewAndMutationMeta(
+        input_info=forward.input_info,
+        output_info=forward.output_info,
+        intermediate_bases=(),
+        grad_enabled=True,
+        grad_enabled_after=None,
+        static_input_indices=(),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        autocast=False,
+    )
+    evidence = [Reason(call.name, f"its gradient is differentiated again, by {', '.join(names)}")]
+    evidence += [
+        Reason(str(output), "it has a history" if info.requires_grad else "it depends on nothing that requires grad")
+        for output, info in zip(outputs, forward.output_info, strict=True)
+    ]
+    return TracedCall(
+        options=request.options,
+        evidence=tuple(evidence),
+        name=request.name,
+        fn=call.fn,
+        args=tuple(forward.args),
+        descriptors=descriptors,
+        duplicate_of=(None,) * len(descriptors),
+        fake_mode=call.fake_mode,
+        root=None,
+        is_graph=False,
+        convention=Convention("boxed"),
+        static_inputs=(),
+        meta=meta,
+        forward=forward,
+        graph_inputs=descriptors,
+        outputs=outputs,
+        out_spec=None,
+        rewrites=(),
+        user_input_info=meta,
+    )

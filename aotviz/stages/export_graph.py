@@ -1,0 +1,68 @@
+"""Close the trace of an export, and say what its inputs and outputs are (SYSTEM.md B4).
+
+Nothing runs around an exported graph, so every output of the function is an output of the graph, views and inputs
+that are returned included, and the gradients are those of a loss with respect to 1: there are no tangents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotviz.ir import graphs
+from aotviz.ir.descriptors import GradientOutput, MutatedInputOutput, ParameterInput
+from aotviz.ir.forms import ExportCall, Exported, Reason, Slot, TracedCall
+from aotviz.ir.signature import ExportRefused, GraphSignature
+from aotviz.tracing.backward import trace_loss_gradients
+
+
+def run(call: TracedCall) -> ExportCall:
+    """TracedCall -> ExportCall."""
+    forward, export = call.forward.take(), call.options.export
+    slots: list[Slot] = []
+    values: list[Any] = []
+    for index, info in enumerate(call.meta.input_info):
+        if info.mutates_data:
+            slots.append(_slot("mutation", index, MutatedInputOutput(call.graph_inputs[index])))
+            values.append(forward.args[index])
+    for index, output in enumerate(call.outputs):
+        slots.append(_slot("output", index, output))
+        values.append(forward.outputs[index])
+    nodes = forward.nodes_of(values)
+    if export.joint:
+        gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
+        for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):
+            if not call.meta.input_info[index].requires_grad:
+                continue
+            if gradient is None:
+                what = "parameter" if isinstance(descriptor, ParameterInput) else "input"
+                raise ExportRefused(
+                    f"{what} {str(descriptor)!r} requires grad, and the loss does not depend on it, so it has no "
+                    f"gradient to return. Use it, or call requires_grad_(False) on it."
+                )
+            slots.append(_slot("gradient", index, GradientOutput(descriptor)))
+            nodes.append(gradient)
+    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
+    fields["forward"] = forward
+    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots if slot.kind != "output")
+    return ExportCall(**fields, evidence=evidence, graph_module=forward.closed(nodes), slots=tuple(slots))
+
+
+def _slot(kind: str, index: int, descriptor: Any) -> Slot:
+    return Slot(kind, index, descriptor, differentiable=False, hidden=False, version=None)
+
+
+def sign(call: ExportCall) -> Exported:
+    """ExportCall -> Exported."""
+    graph = call.graph_module.graph
+    inputs = [node.name for node in graphs.placeholders(graph)]
+    outputs = [getattr(node, "name", None) for node in graphs.outputs(graph)]
+    signature = GraphSignature.of(
+        list(zip(inputs, call.descriptors, strict=True)),
+        [(name, slot.descriptor) for name, slot in zip(outputs, call.slots, strict=True)],
+        in_spec=call.convention.in_spec,
+        out_spec=call.out_spec,
+        loss=call.options.export.loss if call.options.export.joint else None,
+    )
+    call.graph_module.recompile()
+    fields = {name: getattr(call, name) for name in ExportCall.__dataclass_fields__ if name != "evidence"}
+    return Exported(**fields, signature=signature)

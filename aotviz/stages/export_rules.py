@@ -1,0 +1,120 @@
+"""What an exported graph can't express is refused here, by the name of the input or output (SYSTEM.md B4).
+
+An export has no wrapper at run time that could move an input, check that two inputs are one, or make a view again.
+Data written to an input leaves the graph as an extra output; the rest has nowhere to go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from aotviz.ir.descriptors import SyntheticBaseInput
+from aotviz.ir.forms import Reason, TracedCall
+from aotviz.ir.metadata import OutputType
+from aotviz.ir.signature import ExportRefused
+from aotviz.torch_private import pytree
+from aotviz.torch_private.subclasses import is_subclass, paths
+
+
+def run(call: TracedCall) -> TracedCall:
+    """TracedCall -> TracedCall, unchanged but for its evidence."""
+    export = call.options.export
+    _plain_tensors(call)
+    _inputs(call, joint=export.joint)
+    if export.kind == "simple":
+        _simple(call)
+    elif export.joint:
+        _loss(call, export.loss)
+    return replace(call, evidence=(Reason("export", "every input and output fits the convention of an export"),))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ExportRefused(message)
+
+
+def _plain_tensors(call: TracedCall) -> None:
+    inputs = (("input", d.name, value) for d, value in zip(call.descriptors, call.args, strict=True))
+    outputs = (("output", str(d), value) for d, value in zip(call.outputs, call.forward.outputs, strict=True))
+    for kind, name, value in (*inputs, *outputs):
+        if is_subclass(value):
+            parts = " and ".join(".".join((name, *path)) for path in paths(value))
+            _refuse(
+                f"{kind} {name!r} is a {type(value).__name__}, a tensor made of tensors, and an exported graph has no "
+                f"wrapper that could take it apart or make it. Let the function take and return {parts}."
+            )
+
+
+def _inputs(call: TracedCall, joint: bool) -> None:
+    names = [d.name for d in call.descriptors]
+    infos = call.user_input_info.input_info
+    for index, first in enumerate(call.duplicate_of):
+        if first is not None and (infos[index].mutated or infos[first].mutated):
+            _refuse(
+                f"inputs {names[first]!r} and {names[index]!r} are one tensor, and it is written: an exported graph "
+                f"can't check that they stay the same. Pass {names[first]!r} once, or a copy for one of them."
+            )
+    if call.rewrites:
+        bases = (d.members for d in call.graph_inputs if isinstance(d, SyntheticBaseInput))
+        members = next(bases, tuple(d for d in call.descriptors if d not in call.graph_inputs))
+        together = " and ".join(repr(str(member)) for member in members)
+        _refuse(
+            f"of the inputs that share memory, {together} would be written through another: an exported graph can't "
+            "check where they lie. Pass copies, or the tensor that they are views of."
+        )
+    for name, info in zip(names, infos, strict=True):
+        if info.mutates_metadata or info.resizes_storage:
+            _refuse(
+                f"the call changes the shape, strides or storage of input {name!r}, which an exported graph can't. "
+                "Return the changed view instead of changing the input in place."
+            )
+        if joint and info.requires_grad and info.mutates_data:
+            _refuse(
+                f"the call writes input {name!r}, which requires grad; a joint graph has no gradient of the value "
+                f"before the write. Write to a clone of {name!r}, or export without the backward."
+            )
+
+
+def _loss(call: TracedCall, loss: int | None) -> None:
+    infos, names = call.meta.output_info, [str(output) for output in call.outputs]
+    if loss is None:
+        _refuse("trace_joint=True needs output_loss_index: which output is the loss that gradients are taken of")
+    if not 0 <= loss < len(infos):
+        _refuse(f"output_loss_index={loss}, and the call returns {len(infos)} outputs")
+    for index, info in enumerate(infos):
+        if index != loss and info.requires_grad:
+            _refuse(
+                f"{names[index]} requires grad and is not the loss ({names[loss]}); gradients are taken of the loss "
+                f"alone. Detach {names[index]} before it is returned."
+            )
+    if not infos[loss].requires_grad or not call.forward.with_gradients:
+        _refuse(f"the loss, {names[loss]}, does not require grad: it depends on no parameter or input that does")
+    layout = infos[loss].layout
+    count = 1
+    for size in layout.size if layout is not None else ():
+        count = count * size
+    if count != 1:
+        shape = tuple(layout.size) if layout is not None else ()
+        _refuse(f"the loss, {names[loss]}, must have one element, and has shape {shape}: sum it, or take its mean")
+
+
+def _simple(call: TracedCall) -> None:
+    for descriptor, info in zip(call.descriptors, call.user_input_info.input_info, strict=True):
+        if info.mutated:
+            _refuse(
+                f"the call writes input {descriptor.name!r}; aot_export_joint_simple takes functions that write none"
+            )
+    for output, fact in zip(call.outputs, call.meta.output_info, strict=True):
+        if fact.output_type is not OutputType.non_alias or fact.same_object_as is not None:
+            what = fact.output_type.value if fact.same_object_as is None else "returned twice"
+            _refuse(f"{output} is {what}; aot_export_joint_simple wants outputs that stand alone. Clone {output}.")
+    _flat(call.convention.in_spec, "arguments")
+    _flat(call.out_spec, "result")
+
+
+def _flat(spec: Any, what: str) -> None:
+    """Raise unless a pytree is one tuple or list of leaves."""
+    if what == "arguments":
+        spec = pytree.children(spec)[0]
+    if pytree.kind(spec) not in (tuple, list) or not all(map(pytree.is_leaf_spec, pytree.children(spec))):
+        _refuse(f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}")

@@ -1,0 +1,221 @@
+"""Regions that a program marks as compiled apart, cut apart (SYSTEM.md D4).
+
+`torch.compiler.nested_compile_region` leaves two nodes in a joint graph for each call of a region: one runs the
+region's forward; the other, in the backward, runs the region once more from its inputs and then its gradients. So every
+region would be computed twice. This stage takes the second graph, which is the region's own joint graph, runs the
+compiler's joint passes on it, cuts it, and stitches both halves in: the forward node returns what its backward node
+reads. All calls of a region share the two halves. A region can bring a partitioner of its own.
+
+    before   forward: region(inputs) -> results                   backward: region(inputs, tangents) -> gradients
+    after    forward: region(inputs) -> results, saved values     backward: region(saved values, tangents) -> gradients
+
+Note [A region returns no views]
+Inductor takes each result of a call for memory of its own, and may use the memory of a call's arguments again when
+nothing reads them any more. A forward that returned a view of an argument, for the sake of its backward, would so get
+it overwritten; torch's own gradients are wrong then. So a saved view is made in the backward, from what it is a view
+of: that one the backward gets from where the forward had it.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import JointGraph, Reason
+from aotviz.options import Options
+from aotviz.torch_private import operators
+from aotviz.torch_private.partitioners import partitioning, region_partitioner
+
+_CALL = torch.ops.higher_order.invoke_subgraph
+
+
+@dataclass(frozen=True)
+class Halves:
+    """One region, cut. The forward returns (results, symbols and tensors for the backward alone).
+
+    `sources` says where the backward's inputs but the tangents come from: ("input", i) is the forward's argument,
+    ("output", i) what the forward returns.
+    """
+
+    name: str
+    forward: fx.GraphModule
+    backward: fx.GraphModule
+    inputs: int
+    sources: tuple[tuple[str, int], ...]
+
+
+def run(call: JointGraph) -> JointGraph:
+    """JointGraph -> JointGraph."""
+    if not any(node.target is _CALL for node in call.graph_module.graph.nodes):
+        return replace(call, evidence=())
+    module = graphs.copy(call.graph_module)
+    with partitioning(call.fake_mode):
+        regions = cut_regions(module, call.options)
+    if not regions:
+        return replace(call, evidence=())
+    evidence = tuple(Reason(f"region {r.name}", _why(r)) for r in regions)
+    return replace(call, graph_module=module, evidence=evidence)
+
+
+def _why(region: Halves) -> str:
+    names = [node.name for node in graphs.placeholders(region.backward.graph)][: len(region.sources)]
+    return f"its backward reads {', '.join(names) or 'nothing'} of its forward, and computes the rest again"
+
+
+def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
+    """Cut the regions that `module` calls in both directions, those inside them too. Edits `module`."""
+    forwards, backwards = _calls(module, "fw"), _calls(module, "bw")
+    by_call = {node.meta["custom"]["call_id"]: node for node in forwards if "call_id" in node.meta.get("custom", {})}
+    pairs = [(by_call.get(node.meta.get("custom", {}).get("call_id")), node) for node in backwards]
+    cut: dict[str, Halves] = {}  # by the backward's identifier
+    homes: dict[str, Halves] = {}  # by the forward's
+    for forward, backward in pairs:
+        if forward is None:
+            continue  # a backward whose forward is not in this graph keeps its own
+        identifier = str(backward.args[1])
+        if identifier not in cut:
+            cut[identifier] = _cut(module, forward, backward, options)
+        homes.setdefault(str(forward.args[1]), cut[identifier])
+    paired = [(f, b) for f, b in pairs if f is not None]
+    for forward, backward in reversed(paired):
+        region = cut[str(backward.args[1])]
+        saved = _stitch_forward(module, forward, region)
+        tangents = backward.args[2 + region.inputs :]
+        made = _call(module, backward, f"partitioned_bw_{region.name}", region.backward, (*saved, *tangents))
+        made.meta.pop("eager_input_vals", None)  # they were those of the old inputs
+    if paired:
+        module.graph.eliminate_dead_code()
+        module.graph.lint()
+        module.recompile()
+    return list(cut.values())
+
+
+def _calls(module: fx.GraphModule, direction: str) -> list[fx.Node]:
+    nodes = module.graph.find_nodes(op="call_function", target=_CALL)
+    return [node for node in nodes if str(node.args[1]).startswith(direction)]
+
+
+def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: Options) -> Halves:
+    first = _graph_of(module, forward)
+    inputs, results = len(graphs.placeholders(first.graph)), len(graphs.outputs(first.graph))
+    joint = _joint(_graph_of(module, backward), inputs, results)
+    cut_regions(joint, options)
+    values = graphs.values(graphs.placeholders(joint.graph))
+    joint_inputs = (list(values[:inputs]), list(values[inputs:]))
+    if options.joint_pass is not None:
+        joint = options.joint_pass(joint, joint_inputs)
+    partition = region_partitioner(forward) or options.partition_fn
+    one, other = partition(joint, joint_inputs, num_fwd_outputs=results, static_lifetime_input_indices=[])
+    sources = _save_no_views(one, other, results)
+    return Halves(str(backward.args[1]).removeprefix("bw_"), one, other, inputs, sources)
+
+
+def _graph_of(module: fx.GraphModule, call: fx.Node) -> fx.GraphModule:
+    """The graph that a call of a region runs."""
+    graph: fx.GraphModule = getattr(module, str(call.all_input_nodes[0].target))
+    return graph
+
+
+def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:
+    """A region's own joint graph as partitioners want it: inputs by name, results before gradients."""
+    joint = graphs.copy(module)
+    for position, node in enumerate(graphs.placeholders(joint.graph)):
+        name = f"primals_{position}" if position < inputs else f"tangents_{position - inputs}"
+        node.target = node._rename(name) or name
+    for node in joint.graph.nodes:
+        node.meta.pop("partitioner_tag", None)  # all of it was traced in the backward
+    values = graphs.outputs(joint.graph)
+    gradients = len(values) - results
+    output = graphs.output_node(joint.graph)
+    output.args = ((*values[gradients:], *values[:gradients]),)
+    output.meta.pop("desc", None)
+    return joint
+
+
+def _save_no_views(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> tuple[tuple[str, int], ...]:
+    """See Note [A region returns no views]. Edits both; returns the backward's sources."""
+    outputs, inputs = graphs.outputs(forward.graph), graphs.placeholders(forward.graph)
+    tensors = [node for node in outputs[results:] if isinstance(node.meta["val"], torch.Tensor)]
+    symbols = [node for node in outputs[results:] if not isinstance(node.meta["val"], torch.Tensor)]
+    given = [node for node in graphs.placeholders(backward.graph) if "tangents" not in node.name]
+    first = next(node for node in backward.graph.nodes if node.op != "placeholder")
+    kept = [*outputs[:results], *symbols]
+    sources = [("output", results + i) for i in range(len(symbols))]
+    made: dict[fx.Node, fx.Node] = {}  # node of the forward -> node of the backward
+    for value, old in zip(tensors, given[len(symbols) :], strict=True):
+        chain = _views(value)
+        root = chain[-1]
+        if root not in made:
+            made[root] = old if root is value else _placeholder_before(old, root)
+            if root in inputs:
+                sources.append(("input", inputs.index(root)))
+            else:
+                if root not in kept:
+                    kept.append(root)
+                sources.append(("output", kept.index(root)))
+        with backward.graph.inserting_before(first):
+            for view in reversed(chain[:-1]):
+                if view not in made:
+                    made[view] = backward.graph.node_copy(view, made.__getitem__)
+        if made[value] is not old:
+            old.replace_all_uses_with(made[value])
+            backward.graph.erase_node(old)
+    output = graphs.output_node(forward.graph)
+    output.args = (tuple(kept),)
+    output.meta.pop("desc", None)
+    forward.graph.eliminate_dead_code()
+    forward.recompile()
+    backward.recompile()
+    return tuple(sources)
+
+
+def _placeholder_before(old: fx.Node, root: fx.Node) -> fx.Node:
+    with old.graph.inserting_before(old):
+        made = old.graph.placeholder(root.name)
+    made.meta = {**old.meta, "val": root.meta["val"]}
+    return made
+
+
+def _views(node: fx.Node) -> list[fx.Node]:
+    """A value, what it is a view of, and so on, down to a value that is none."""
+    chain = [node]
+    while operators.may_alias(chain[-1].target) and len(chain[-1].all_input_nodes) == 1:
+        chain.append(chain[-1].all_input_nodes[0])
+    return chain
+
+
+def _stitch_forward(module: fx.GraphModule, old: fx.Node, region: Halves) -> list[Any]:
+    """Call the new forward. Returns what the backward takes of it."""
+    arguments = old.args[2:]
+    new = _call(module, old, f"partitioned_fw_{region.name}", region.forward, arguments)
+    saved: list[Any] = []
+    place = new
+    for kind, position in region.sources:
+        if kind == "input":
+            saved.append(arguments[position])
+            continue
+        with module.graph.inserting_after(place):
+            place = module.graph.call_function(operator.getitem, (new, position))
+        place.meta = {**new.meta, "val": new.meta["val"][position]}
+        saved.append(place)
+    return saved
+
+
+def _call(module: fx.GraphModule, old: fx.Node, name: str, half: fx.GraphModule, args: Any) -> fx.Node:
+    """A call of `half` in place of `old`."""
+    if not hasattr(module, name):
+        module.add_module(name, half)
+    graph = module.graph
+    with graph.inserting_before(old):
+        attribute = graph.get_attr(name)
+        attribute.meta = dict(old.all_input_nodes[0].meta)
+        new = graph.call_function(_CALL, (attribute, name, *args))
+    new.meta = {**old.meta, "val": graphs.values(graphs.outputs(half.graph))}
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+    return new

@@ -1,0 +1,188 @@
+"""Saved-tensor hooks that are graphs become a part of the program's graphs (SYSTEM.md D5).
+
+`torch.autograd.graph.saved_tensors_hooks(pack, unpack)` lets a user store less, or elsewhere, than what autograd
+saves. Where both hooks are `fx.GraphModule`s a compiler can fuse them: `pack` goes to the end of the forward, once
+for each saved tensor, and `unpack` to the beginning of the backward. What `pack` returns is saved in the tensor's
+place: tensors, symbolic numbers, and constants, which are written into the backward. Hooks that are no graphs are
+left to autograd, which calls them at each run as in eager.
+
+Which saved tensors are packed is torch's setting: "donated" (those that nothing else holds on to, so that packing
+frees memory), "no_static" (all but parameters and other static inputs) or "all".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.descriptors import SavedInput, SavedOutput
+from aotviz.ir.forms import Reason, SavedTensor, Split
+from aotviz.torch_private import operators, saved_hooks
+from aotviz.tracing.hooks import HookGraph, SavedHookContext, trace_hook
+from aotviz.tracing.lifetimes import deaths
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def run(call: Split) -> Split:
+    """Split -> Split."""
+    hooks = saved_hooks.inlineable()
+    if hooks is None:
+        return replace(call, evidence=())
+    chosen, evidence = _chosen(call, saved_hooks.filtering_mode())
+    if not any(chosen):
+        return replace(call, evidence=tuple(evidence))
+    return _Inliner(call, *hooks).run(chosen, evidence)
+
+
+def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
+    """Of each saved value, whether the hooks apply to it."""
+    if mode not in ("donated", "no_static", "all"):
+        raise ValueError(
+            f"torch's saved_tensors_hooks_filtering_mode is {mode!r}; it can be 'donated', 'no_static' or 'all'"
+        )
+    inputs = [node.name for node in graphs.placeholders(call.forward_module.graph)]
+    static = {inputs[i] for i in call.meta.static_input_indices}
+    chosen, reasons = [], []
+    for saved, (dies, why) in zip(call.saved, deaths(call), strict=True):
+        apply, reason = True, f"packed by the saved-tensor hooks (mode {mode!r})"
+        if saved.is_symbol:
+            apply, reason = False, "not packed: hooks are for tensors"
+        elif mode == "donated" and not dies:
+            apply, reason = False, f"not packed: {why}, so packing would free nothing"
+        elif mode == "no_static" and saved.name in static:
+            apply, reason = False, "not packed: it is a static input, which stays in memory"
+        chosen.append(apply)
+        reasons.append(Reason(saved.name, reason))
+    return chosen, reasons
+
+
+class _Inliner:
+    """Writes the hooks into copies of both halves."""
+
+    def __init__(self, call: Split, pack: fx.GraphModule, unpack: fx.GraphModule) -> None:
+        self.call, self.pack, self.unpack = call, pack, unpack
+        self.forward = graphs.copy(call.forward_module)
+        self.forward_nodes = {node.name: node for node in self.forward.graph.nodes}
+        self.tensors: list[SavedTensor] = []
+        self.symbols: list[SavedTensor] = []
+        self.results: dict[str, fx.Node] = {}  # what the forward returns, by the name of what is saved
+        self.unpacked: dict[str, tuple[HookGraph, list[str]]] = {}  # by saved name: the hook, the names that it takes
+
+    def run(self, chosen: list[bool], evidence: list[Reason]) -> Split:
+        call = self.call
+        for saved, apply in zip(call.saved, chosen, strict=True):
+            if apply:
+                evidence += self._pack(saved)
+            else:
+                self._keep(saved, self.forward_nodes[saved.name])
+        kept = (*self.tensors, *self.symbols)
+        output = graphs.output_node(self.forward.graph)
+        slots = graphs.outputs(self.forward.graph)[: len(call.slots)]
+        output.args = ((*slots, *(self.results[one.name] for one in kept)),)
+        described = list(output.meta["desc"])[: len(call.slots)]
+        output.meta["desc"] = [*described, *(SavedOutput(one.name) for one in kept)]
+        self.forward.graph.eliminate_dead_code()
+        self.forward.recompile()
+        return replace(
+            call,
+            forward_module=self.forward,
+            backward_module=self._backward(),
+            saved=kept,
+            evidence=tuple(evidence),
+        )
+
+    def _keep(self, saved: SavedTensor, node: fx.Node) -> None:
+        if saved.name not in self.results:
+            (self.symbols if saved.is_symbol else self.tensors).append(saved)
+            self.results[saved.name] = node
+
+    def _pack(self, saved: SavedTensor) -> list[Reason]:
+        """The end of the forward for one saved tensor."""
+        context = SavedHookContext(saved.name, self.call.forward_module.graph, self.call.backward_module.graph)
+        node = self.forward_nodes[saved.name]
+        mode, table = self.call.fake_mode, self.call.options.decompositions
+        packed = trace_hook("pack", self.pack, saved.value, mode, table, context)
+        before = graphs.output_node(self.forward.graph)
+        results = packed.into(self.forward, before, [node], "is_forward")
+        names: list[str] = []
+        what = []
+        for result, value in zip(results, packed.values, strict=True):
+            if not isinstance(result, fx.Node):  # a constant: the unpack hook was traced with it
+                what.append(repr(result))
+                continue
+            symbolic = isinstance(value, (*_SYMBOLIC, int, float, bool))
+            view = result.op == "placeholder" or operators.is_view(result.target)
+            why = f"{saved.why}; packed by a saved-tensor hook"
+            made = replace(
+                saved,
+                name=result.name,
+                is_symbol=symbolic,
+                value=value,
+                producer=str(result.target),
+                why=why,
+                is_view=view,
+                hook=f"packed from {saved.name}",
+            )
+            self._keep(made, result)
+            names.append(result.name)
+            what.append(result.name)
+        unpacked = trace_hook("unpack", self.unpack, packed.packed, mode, table, context)
+        _refuse_another_tensor(saved, unpacked)
+        self.unpacked[saved.name] = (unpacked, names)
+        return [Reason(saved.name, f"saved as {', '.join(what)}")]
+
+    def _backward(self) -> fx.GraphModule:
+        """The backward with other inputs: symbols, then tensors, then tangents, as it had them."""
+        old = self.call.backward_module.graph
+        made = operators.empty_copy(old)
+        module = fx.GraphModule(self.call.backward_module, made)
+        copied: dict[fx.Node, fx.Node] = {}
+        inputs: dict[str, fx.Node] = {}
+        known = {saved.name for saved in self.call.saved}
+
+        def place(saved: SavedTensor) -> None:
+            if saved.name not in inputs:
+                node = inputs[saved.name] = made.placeholder(saved.name)
+                if node.name != saved.name:
+                    raise AssertionError(f"{saved.name} is a name that the backward has already")
+                node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
+
+        placeholders = graphs.placeholders(old)
+        for saved in (*self.symbols, *self.tensors):
+            place(saved)
+        for node in placeholders:
+            if node.name in inputs and node.name in known:
+                inputs[node.name].meta = dict(node.meta)
+                copied[node] = inputs[node.name]
+            elif node.name not in known:
+                copied[node] = made.node_copy(node)
+        output = made.output(())
+        for node in placeholders:
+            if node.name in self.unpacked:
+                hook, names = self.unpacked[node.name]
+                (copied[node],) = hook.into(module, output, [inputs[name] for name in names], "is_backward")
+        with made.inserting_before(output):
+            for node in old.nodes:
+                if node.op not in ("placeholder", "output"):
+                    copied[node] = made.node_copy(node, copied.__getitem__)
+        source = graphs.output_node(old)
+        output.args = fx.map_arg(source.args, copied.__getitem__)
+        output.meta = dict(source.meta)
+        made.eliminate_dead_code()
+        module.recompile()
+        return module
+
+
+def _refuse_another_tensor(saved: SavedTensor, unpacked: HookGraph) -> None:
+    value = unpacked.values[0] if len(unpacked.values) == 1 else None
+    alike = isinstance(value, torch.Tensor) and value.shape == saved.value.shape and value.dtype == saved.value.dtype
+    if not alike:
+        found = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+        raise ValueError(
+            f"the unpack hook must return what the pack hook was given: for the saved tensor {saved.name!r}, "
+            f"{saved.value.dtype} of shape {tuple(saved.value.shape)}; it returned {found}"
+        )

@@ -1,0 +1,417 @@
+"""From the tensors that a caller holds to those that a graph takes (SYSTEM.md C4).
+
+Autograd sees a subclass as one tensor; the compiled graph takes and returns its parts. Up to here a call is told in
+the caller's terms, one entry per tensor; behind this stage in the graph's, one entry per part. The rewrite keeps the
+caller's, and writes the lines that go between the two: inside the `autograd.Function`, so that what has a history is
+the whole. A call without subclasses passes unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aotviz.ir import graphs
+from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
+from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
+from aotviz.ir.metadata import InputAliasInfo, MutationType, ViewAndMutationMeta
+from aotviz.ir.subclasses import (
+    OpaqueMeta,
+    PlainTensorMeta,
+    Plan,
+    RuntimePlan,
+    RuntimeSubclass,
+    SubclassCreationMeta,
+    SubclassMeta,
+    Wrapping,
+)
+from aotviz.runtime import refusals, tangents
+from aotviz.torch_private import functional, runtime
+from aotviz.torch_private.subclasses import parts
+from aotviz.tracing.subclasses import plan
+from aotviz.tracing.views import layout
+
+
+@dataclass(frozen=True)
+class SubclassParts(Wrapping):
+    """Graph inputs, slots, tangents and gradients are the parts of the caller's, in order."""
+
+    meta: SubclassMeta
+    graph_inputs: tuple[InputDescriptor, ...]  # from here on, as the caller sees them
+    facts: ViewAndMutationMeta
+    slots: tuple[Slot, ...]
+    tangents: tuple[Tangent, ...]
+    gradients: tuple[Gradient, ...]
+    shared: Mapping[tuple[int, str], tuple[int, str]]  # (slot, path of a part) -> (input, path of what it is made from)
+
+    def caller(self, call: Any) -> Any:
+        told = {"graph_inputs": self.graph_inputs, "slots": self.slots, "meta": self.facts}
+        if isinstance(call, JointCall):
+            told |= {"tangents": self.tangents, "gradients": self.gradients}
+        return replace(call, **told)
+
+    def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
+        for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
+            if isinstance(one, RuntimeSubclass):
+                refuse = emit.bind("refuse", refusals.refuse)
+                wanted = " or ".join(_types_differ(emit, variable, one))
+                message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
+                fact = f"the graph takes the parts of {descriptor}"
+                emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
+        return variables
+
+    def after(self, emit: Emitter, variables: list[str]) -> None:
+        """Nothing: what was written is in the parts."""
+
+    def unwrap(self, emit: Emitter, variables: list[str]) -> list[str]:
+        """What the graph takes, from the caller's tensors."""
+        return [v + path for v, one in zip(variables, self.meta.inputs, strict=True) for path in one.paths()]
+
+    def wrap(self, emit: Emitter, values: str, inputs: list[str]) -> list[str]:
+        """The caller's results, from what the graph returned as `values`, and the inputs that they share parts with."""
+        made, position = [], 0
+        for number, (one, slot) in enumerate(zip(self.meta.slots, self.slots, strict=True)):
+            results = [f"{values}[{k}]" for k in range(position, position + one.count)]
+            position += one.count
+            for k, path in enumerate(one.paths()):
+                if (number, path) in self.shared:
+                    index, leads = self.shared[number, path]
+                    results[k] = inputs[index] + leads
+            made.append(self._put_together(emit, one, results, str(slot.descriptor)))
+            if slot.version and isinstance(one, RuntimeSubclass):
+                setter = emit.bind("set_versions", runtime.set_versions)
+                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "eager counts so many writes to it")
+        return made
+
+    def _put_together(self, emit: Emitter, one: RuntimePlan, values: list[str], name: str) -> str:
+        if not isinstance(one, RuntimeSubclass):
+            return values[0]
+        variable = emit.fresh(name.replace("output", "out"))
+        emit.line(f"{variable} = {_creation(emit, one, values)}", f"{name} is {_spoken(one)}", name)
+        return variable
+
+    def unwrap_tangents(self, emit: Emitter, names: list[str]) -> list[str]:
+        """The parts of the gradients that come in; None for each part of one that does not."""
+        found: list[str] = []
+        for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
+            if not isinstance(one, RuntimeSubclass):
+                found.append(name)
+                continue
+            subject = str(self.slots[tangent.slot].descriptor)
+            fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
+            expected = tangents.Expected(
+                subject, one, tuple((part.size, part.dtype, part.device) for part in tangent.parts)
+            )
+            coerced, known = emit.bind("as_tangent", tangents.as_tangent), emit.bind("expected", expected)
+            differs = " or ".join([*_types_differ(emit, name, one, torch.Tensor), *_contexts_differ(emit, name, one)])
+            emit.line(f"if {name} is not None and ({differs}): {name} = {coerced}({name}, {known})", fact, subject)
+            paths = [path for path in one.paths() if not path.endswith(")")]
+            inner = [emit.fresh(name + path) for path in paths]
+            nothing = ", ".join(["None"] * len(inner))
+            values = ", ".join(name + path for path in paths)
+            emit.line(f"{', '.join(inner)}, = ({nothing},) if {name} is None else ({values},)", fact, subject)
+            found += inner
+        return found
+
+    def wrap_gradients(self, emit: Emitter, values: str) -> list[str]:
+        """One gradient per input of the caller's, from what the backward graph returned as `values`."""
+        made, position = [], 0
+        for one, gradient in zip(self.meta.gradients, self.gradients, strict=True):
+            count = 1 if one is None else one.count
+            results = [f"{values}[{k}]" for k in range(position, position + count)]
+            position += count
+            if isinstance(one, RuntimeSubclass):
+                name = str(gradient.descriptor)
+                variable = emit.fresh(name)
+                whole = f"None if {results[0]} is None else {_creation(emit, one, results)}"
+                emit.line(f"{variable} = {whole}", f"the {name} is {_spoken(one)}", name)
+                results = [variable]
+            made += results
+        return made
+
+
+def _spoken(one: RuntimePlan) -> str:
+    return f"a {one.type.__name__}" if isinstance(one, RuntimeSubclass) else "a plain tensor"
+
+
+def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | None = None) -> list[str]:
+    """Tests that a value is of another type than planned; of plain tensors in it too, if their type is given."""
+    if isinstance(one, OpaqueMeta) or (isinstance(one, PlainTensorMeta) and plain is None):
+        return []
+    kind = one.type if isinstance(one, RuntimeSubclass) else plain
+    assert kind is not None
+    parts = one.attrs if isinstance(one, RuntimeSubclass) else ()
+    nested = [test for name, part in parts for test in _types_differ(emit, f"{value}.{name}", part, plain)]
+    return [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
+
+
+def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
+    """A class that has no context at compile time has none at run time."""
+    if not isinstance(one, RuntimeSubclass):
+        return []
+    nested = [test for name, part in one.attrs for test in _contexts_differ(emit, f"{value}.{name}", part)]
+    if one.context is None:
+        return nested
+    same, context = emit.bind("same_context", tangents.same_context), emit.bind("context", one.context)
+    return [f"not {same}({value}, {context})", *nested]
+
+
+def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
+    """The expression that makes a value from those that it is laid out in."""
+    if isinstance(one, PlainTensorMeta):
+        return values[0]
+    if isinstance(one, OpaqueMeta):
+        return emit.bind(type(one.value).__name__, one.value)
+    made, position = [], 0
+    for name, part in one.attrs:
+        made.append(f"{name!r}: {_creation(emit, part, values[position : position + part.count])}")
+        position += part.count
+    symbols = dict(zip(one.symbols, values[position:], strict=True))
+    size = _numbers("size", one.outer_size, symbols)
+    stride = _numbers("stride", one.outer_stride, symbols)
+    context = one.context
+    plain = context is None or type(context) in (bool, int, str)
+    known, given = emit.bind(one.type.__name__, one.type), repr(context) if plain else emit.bind("context", context)
+    return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
+
+
+def _numbers(kind: str, numbers: Sequence[int | None], symbols: dict[tuple[str, int], str]) -> str:
+    texts = [symbols.get((kind, i), "-1") if n is None else str(n) for i, n in enumerate(numbers)]  # -1: ragged
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def run(call: GraphCall) -> GraphCall:
+    """JointCall -> JointCall, or GraphCall -> GraphCall."""
+    forward = call.forward
+    slots = tuple(plan(forward.value(slot.kind, slot.index)) for slot in call.slots)
+    incoming = tuple(plan(t.value) for t in call.tangents) if isinstance(call, JointCall) else ()
+    gradients = (
+        tuple(None if g.value is None else plan(g.value) for g in call.gradients) if isinstance(call, JointCall) else ()
+    )
+    plans: list[Plan | None] = [*forward.plans, *slots, *incoming, *gradients]
+    if not any(isinstance(one, SubclassCreationMeta) for one in plans):
+        return call
+    return _Inward(call, slots, incoming, gradients).call()
+
+
+class _Inward:
+    """Retells a call in the graph's terms."""
+
+    def __init__(
+        self, call: GraphCall, slots: tuple[Plan, ...], incoming: tuple[Plan, ...], gradients: tuple[Plan | None, ...]
+    ) -> None:
+        self.outer, self.slots, self.incoming, self.gradients = call, slots, incoming, gradients
+        self.plans: tuple[Plan, ...] = call.forward.plans
+        self.first = [sum(one.count for one in self.plans[:i]) for i in range(len(self.plans))]
+
+    def call(self) -> GraphCall:
+        outer = self.outer
+        inner, kept, places = self._slots()
+        changes: dict[str, Any] = {}
+        tangents: tuple[Tangent, ...] = ()
+        gradients: tuple[Gradient, ...] = ()
+        if isinstance(outer, JointCall):
+            tangents, gradients = outer.tangents, outer.gradients
+            changes["tangents"] = tuple(
+                replace(part, slot=places[t.slot][k]) for t in tangents for k, part in enumerate(t.parts or (t,))
+            )
+            changes["gradients"] = self._gradients(gradients)
+        stay = [i for i, slot in enumerate(outer.slots) if not self._in_graph(slot)]
+        renumbered = {old: new for new, old in enumerate(stay)}
+        rewrite = SubclassParts(
+            SubclassMeta(
+                tuple(one.at_run_time() for one in self.plans),
+                tuple(self.slots[i].at_run_time() for i in stay),
+                tuple(one.at_run_time() for one in self.incoming),
+                tuple(None if one is None else one.at_run_time() for one in self.gradients),
+            ),
+            outer.graph_inputs,
+            self._counted_by_caller(),
+            tuple(outer.slots[i] for i in stay),
+            tuple(replace(t, slot=renumbered[t.slot]) for t in tangents),
+            gradients,
+            self._shared(stay),
+        )
+        return replace(
+            outer,
+            evidence=self._evidence(),
+            graph_inputs=self._graph_inputs(),
+            meta=self._meta(),
+            slots=inner,
+            rewrites=(*outer.rewrites, rewrite),
+            graph_module=self._graph(kept),
+            **changes,
+        )
+
+    def _shared(self, stay: list[int]) -> dict[tuple[int, str], tuple[int, str]]:
+        """Parts of results that are a written input, or a view of one: made from it, since the graph returns a copy."""
+        forward, outer = self.outer.forward, self.outer
+        owners: dict[Any, tuple[int, str, Any]] = {}
+        for i, (info, one, value) in enumerate(zip(outer.meta.input_info, self.plans, forward.args, strict=True)):
+            if info.mutated:
+                paths = (path for path in one.paths() if not path.endswith(")"))
+                owners |= {
+                    functional.storage(part): (i, path, part) for path, part in zip(paths, parts(value), strict=True)
+                }
+        found: dict[tuple[int, str], tuple[int, str]] = {}
+        for number, position in enumerate(stay):
+            slot, one = outer.slots[position], self.slots[position]
+            if slot.kind == "mutation" or isinstance(one, PlainTensorMeta):
+                continue
+            paths = (path for path in one.paths() if not path.endswith(")"))
+            for path, part in zip(paths, parts(forward.value(slot.kind, slot.index)), strict=True):
+                owner = owners.get(functional.storage(part))
+                if owner is not None:
+                    index, leads, source = owner
+                    view = (
+                        ""
+                        if part is source
+                        else _as_strided(part, f"{slot.descriptor}{path}", outer.graph_inputs[index])
+                    )
+                    found[number, path] = (index, leads + view)
+        return found
+
+    def _in_graph(self, slot: Slot) -> bool:
+        """Whether the graph itself writes what a slot would return."""
+        return slot.kind == "mutation" and slot.index in self.outer.meta.in_graph_mutated_indices
+
+    def _graph_inputs(self) -> tuple[InputDescriptor, ...]:
+        pairs = zip(self.outer.graph_inputs, self.plans, strict=True)
+        return tuple(part for descriptor, one in pairs for part in input_parts(descriptor, one.paths()))
+
+    def _slots(self) -> tuple[tuple[Slot, ...], list[int], dict[int, list[int]]]:
+        """The parts of all slots; which of the graph's results they are; where each slot's tensors are among them."""
+        found: list[Slot] = []
+        kept: list[int] = []
+        places: dict[int, list[int]] = {}
+        result = 0
+        for position, (slot, one) in enumerate(zip(self.outer.slots, self.slots, strict=True)):
+            places[position] = []
+            paths = list(one.paths())
+            for path, descriptor in zip(paths, output_parts(slot.descriptor, paths), strict=True):
+                index, wanted = self._place_of(slot, path, len(found))
+                tensor = not path.endswith(")")
+                if wanted:
+                    places[position] += [len(found)] if tensor else []
+                    kept.append(result)
+                    version = None if path else slot.version
+                    found.append(
+                        Slot(slot.kind, index, descriptor, slot.differentiable and tensor, slot.hidden, version)
+                    )
+                result += 1
+        return tuple(found), kept, places
+
+    def _place_of(self, slot: Slot, path: str, number: int) -> tuple[int, bool]:
+        """What a part's slot counts, and whether the graph returns it: it does not return what it writes itself."""
+        if slot.kind != "mutation":
+            return number, True
+        paths = list(self.plans[slot.index].paths())
+        index = self.first[slot.index] + (paths.index(path) if path in paths else 0)
+        return index, not self._in_graph(slot) or (path in paths and self._infos()[index].mutated)
+
+    def _infos(self) -> tuple[InputAliasInfo, ...]:
+        infos: list[InputAliasInfo] = []
+        for info, one, value in zip(self.outer.meta.input_info, self.plans, self.outer.forward.args, strict=True):
+            if isinstance(one, PlainTensorMeta):
+                infos.append(info)
+                continue
+            part = iter(parts(value))
+            for path in one.paths():
+                tensor = None if path.endswith(")") else next(part)
+                infos.append(_part_info(info, tensor))
+        return tuple(infos)
+
+    def _meta(self) -> ViewAndMutationMeta:
+        static = set(self.outer.meta.static_input_indices)
+        spans = (
+            (i, range(start, start + one.count))
+            for i, (start, one) in enumerate(zip(self.first, self.plans, strict=True))
+        )
+        return replace(
+            self.outer.meta,
+            input_info=self._infos(),
+            static_input_indices=tuple(k for i, span in spans if i in static for k in span),
+        )
+
+    def _counted_by_caller(self) -> ViewAndMutationMeta:
+        """A graph that writes a part of a subclass raises the part's version counter, not that of the whole."""
+        extra = 1 if self.outer.options.graph_counts_writes else 0
+        inside = self.outer.meta.in_graph_mutated_indices
+        infos = (
+            replace(info, version_bumps=info.version_bumps + extra)
+            if i in inside and isinstance(self.plans[i], SubclassCreationMeta)
+            else info
+            for i, info in enumerate(self.outer.meta.input_info)
+        )
+        return replace(self.outer.meta, input_info=tuple(infos))
+
+    def _gradients(self, gradients: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
+        found: list[Gradient] = []
+        for gradient, one in zip(gradients, self.gradients, strict=True):
+            if one is None or isinstance(one, PlainTensorMeta) or gradient.descriptor is None:
+                found.append(gradient)
+            else:
+                found += [Gradient(d, None) for d in output_parts(gradient.descriptor, one.paths())]
+        return tuple(found)
+
+    def _graph(self, kept: list[int]) -> torch.fx.GraphModule:
+        """The graph with one result per part, but for those of slots that nobody needs."""
+        module = graphs.copy(self.outer.graph_module)
+        output = graphs.output_node(module.graph)
+        results = graphs.outputs(module.graph)
+        count = len(self.outer.slots)
+        slots = _flat(results[:count])
+        flat = [*(slots[k] for k in kept), *_flat(results[count:])]
+        output.args = (tuple(flat),)
+        described: list[Descriptor | None] = [None] * len(flat)
+        output.meta["desc"] = described
+        return module
+
+    def _evidence(self) -> tuple[Reason, ...]:
+        reasons: list[Reason] = []
+        named: list[tuple[InputDescriptor | OutputDescriptor, Plan]] = [
+            *zip(self.outer.graph_inputs, self.plans, strict=True),
+            *((slot.descriptor, one) for slot, one in zip(self.outer.slots, self.slots, strict=True)),
+        ]
+        for descriptor, one in named:
+            if isinstance(one, SubclassCreationMeta):
+                listed = ", ".join(str(descriptor) + path for path in one.paths())
+                reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))
+        return tuple(reasons)
+
+
+def _as_strided(part: Any, name: str, source: InputDescriptor) -> str:
+    where = layout(part)
+    if not where.concrete:
+        raise NotImplementedError(
+            f"{name} is a view of {source}, which is written, and its place in it is not known before the call. "
+            "Return a clone of it, or compile with static sizes."
+        )
+    return f".as_strided({where.size}, {where.stride}, {where.offset})"
+
+
+def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:
+    """The facts about a part of an input: what is written is a part, what has a history is the whole."""
+    written = part is not None and functional.is_functional(part) and functional.data_mutated(part)
+    return InputAliasInfo(
+        is_tensor=part is not None,
+        is_leaf=True,
+        requires_grad=False,
+        requires_grad_after=False,
+        mutates_data=written,
+        mutates_metadata=False,
+        mutations_hidden_from_autograd=whole.mutations_hidden_from_autograd,
+        mutations_under_no_grad_or_inference_mode=whole.mutations_under_no_grad_or_inference_mode,
+        mutates_storage_metadata=False,
+        resizes_storage=False,
+        keep_input_mutations=whole.mutation_type is MutationType.MUTATED_IN_GRAPH,
+        version_bumps=0,
+        layout_after=None,
+    )
+
+
+def _flat(results: Sequence[Any]) -> list[Any]:
+    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]

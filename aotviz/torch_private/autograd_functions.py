@@ -1,0 +1,108 @@
+"""Custom autograd Functions that Dynamo captured, with their saved tensors still part of autograd's graph.
+
+Dynamo turns a call of a user's `autograd.Function` into one operator with two graphs. Run as torch runs it, what the
+forward saved is held outside of autograd: a first gradient is right, but its own gradient leaves out whatever flows
+through a saved tensor, silently. Here the same two graphs are run by a Function that saves as the user's did.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._functorch.autograd_function import autograd_function_apply
+from torch.autograd.function import once_differentiable
+from torch.fx.experimental.proxy_tensor import _get_proxies
+
+
+def connected(module: fx.GraphModule) -> fx.GraphModule:
+    """`module` with each such operator replaced by `apply`; itself where it has none. Edits no argument."""
+    parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
+    changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
+    if not changed and not _calls(module):
+        return module
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.find_nodes(op="call_function", target=autograd_function_apply):
+        node.target = apply
+    copied = fx.GraphModule(module, graph)
+    for name, part in changed.items():
+        setattr(copied, name, part)
+    copied.meta = dict(module.meta)
+    return copied
+
+
+def _calls(module: fx.GraphModule) -> list[fx.Node]:
+    return list(module.graph.find_nodes(op="call_function", target=autograd_function_apply))
+
+
+def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) -> Any:
+    """Run `fwd`, which returns (outputs, what to save); its gradient is `bwd(*gradients, *what was saved)`.
+
+    `facts` are Dynamo's: `saved_for_backward_idx` are the saved values that the user gave to `save_for_backward`, the
+    others were kept on `ctx` by name; `non_differentiable_idx` and `dirty_idx` are outputs.
+    """
+    once = _once_differentiable(bwd)
+    bwd = _in_any_grad_mode(bwd)
+    guarded = set(facts.get("saved_for_backward_idx", ()))
+    saved: list[Any] = []
+
+    class Connected(torch.autograd.Function):
+        @staticmethod
+        def forward(*inputs: Any) -> Any:
+            output, values = fx.Interpreter(fwd).run(*inputs)
+            saved[:] = values
+            for position, value in enumerate(values):
+                if position not in guarded:
+                    for proxy in _get_proxies(value):
+                        proxy.node.meta["saved_tensor_with_no_vc_check"] = True
+            return output
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            outputs = output if isinstance(output, (tuple, list)) else (output,)
+            dirty = [outputs[i] for i in facts.get("dirty_idx", ())]
+            constant = [outputs[i] for i in facts.get("non_differentiable_idx", ())]
+            if dirty:
+                ctx.mark_dirty(*dirty)
+            if constant:
+                ctx.mark_non_differentiable(*constant)
+            checked = [i for i, value in enumerate(saved) if i in guarded and isinstance(value, torch.Tensor)]
+            ctx.save_for_backward(*(saved[i] for i in checked))
+            ctx.checked = checked
+            ctx.kept = [None if i in checked else value for i, value in enumerate(saved)]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            values = list(ctx.kept)
+            for position, value in zip(ctx.checked, ctx.saved_tensors, strict=True):
+                values[position] = value
+            return fx.Interpreter(bwd).run(*gradients, *values)
+
+    if once:
+        Connected.backward = staticmethod(once_differentiable(Connected.backward))  # type: ignore[method-assign]
+    return Connected.apply(*args)
+
+
+def _once_differentiable(bwd: fx.GraphModule) -> bool:
+    """Whether the user's backward is decorated so. Dynamo inlines the decorator; the lines it came through remain."""
+    frame = re.compile(rf'File "{re.escape(str(once_differentiable.__code__.co_filename))}", line \d+, in wrapper')
+    traces = [
+        node.meta.get("stack_trace") or "" for node in bwd.graph.nodes if node.op in ("call_function", "call_method")
+    ]
+    return any(map(frame.search, traces))
+
+
+def _in_any_grad_mode(bwd: fx.GraphModule) -> fx.GraphModule:
+    """`bwd` without the no_grad around the whole that Dynamo traced it under: autograd sets the mode, as in eager."""
+    modes = [node for node in bwd.graph.nodes if node.target is torch._C._set_grad_enabled]
+    if not modes or modes[0].args != (False,) or modes[-1].args != (True,):
+        return bwd
+    graph = fx.Graph()
+    mapping: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(bwd.graph, mapping))
+    for mode in (modes[0], modes[-1]):
+        graph.erase_node(mapping[mode])
+    return fx.GraphModule(bwd, graph)

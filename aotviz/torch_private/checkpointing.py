@@ -1,0 +1,86 @@
+"""`torch.utils.checkpoint` inside a trace (SYSTEM.md D4).
+
+In eager, a checkpointed region saves its inputs alone and runs again in the backward, under the random state of the
+first run. Traced as it is, the second run would be traced too, as other nodes, with other random numbers. What a
+region means to a graph is which of its nodes to compute again; a partitioner sees to that. So in a trace the first
+run tags each node, by the user's policy if there is one, and the second takes what the first one made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._higher_order_ops.wrap import uid
+from torch.utils import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
+
+_generator = checkpoint._checkpoint_without_reentrant_generator
+_reentrant = checkpoint.CheckpointFunction
+
+
+@contextlib.contextmanager
+def tagging_checkpoints() -> Iterator[None]:
+    """Let checkpointed regions tag what is traced inside. Other threads, which don't trace, checkpoint as ever."""
+    ours = {"_checkpoint_without_reentrant_generator": _tagging_generator, "CheckpointFunction": _TaggingFunction}
+    before = {name: getattr(checkpoint, name) for name in ours}
+    vars(checkpoint).update(ours)
+    try:
+        yield
+    finally:
+        vars(checkpoint).update(before)
+
+
+def _traces() -> bool:
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
+
+
+def _tagging_generator(
+    fn: Callable[..., Any],
+    preserve_rng_state: bool = True,
+    context_fn: Callable[[], Any] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if not _traces():
+        return _generator(fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs)
+    contexts = functools.partial(_tagging_contexts, context_fn)
+    return _generator(fn, False, contexts, determinism_check, False, False, *args, **kwargs)
+
+
+def _tagging_contexts(context_fn: Callable[[], Any]) -> Any:
+    if context_fn is noop_context_fn:
+        first, again = create_selective_checkpoint_contexts(_recompute_everything)
+    else:
+        first, again = context_fn()
+    if getattr(first, "ac_graph_id", 0) is None:
+        first.ac_graph_id = next(uid)  # partitioners ask which region a node is of
+    return first, again
+
+
+def _recompute_everything(*_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class _TaggingFunction:
+    """Stands in for the reentrant variant, which differentiates inside its backward and so can't be traced itself."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        if not _traces():
+            return _reentrant.apply(function, preserve, *args)
+        if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
+                return function(*args)
+        region = _tagging_generator(function, preserve, noop_context_fn, "default", False, False, *args)
+        next(region)
+        result = function(*args)
+        with contextlib.suppress(StopIteration):
+            next(region)
+        return result

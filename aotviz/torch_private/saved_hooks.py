@@ -1,0 +1,56 @@
+"""The saved-tensor hooks that are active in this thread (`torch.autograd.graph.saved_tensors_hooks`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._functorch import config
+
+_top = torch._C._autograd._top_saved_tensors_default_hooks
+_push = torch._C._autograd._push_saved_tensors_default_hooks
+_pop = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def inlineable() -> tuple[fx.GraphModule, fx.GraphModule] | None:
+    """The innermost pair (pack, unpack) if both are graphs, which can become a part of other graphs."""
+    pair = _top(True)
+    if pair and all(isinstance(hook, fx.GraphModule) for hook in pair):
+        return (pair[0], pair[1])
+    return None
+
+
+def filtering_mode() -> str:
+    """Which saved tensors graphs are applied to: torch's `functorch.config.saved_tensors_hooks_filtering_mode`."""
+    return str(config.saved_tensors_hooks_filtering_mode)
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """While a function is traced, what it saves is no tensor of the user's: the hooks around the call don't see it."""
+    taken: list[Any] = []
+    while (pair := _top(True)) is not None:
+        taken.append(pair)
+        _pop()
+    try:
+        yield
+    finally:
+        for pair in reversed(taken):
+            _push(*pair)
+
+
+class Off:
+    """While a program runs that has the hooks in its graphs, autograd must not apply them once more."""
+
+    def __enter__(self) -> None:
+        self._before = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+        torch._C._autograd._saved_tensors_hooks_disable("these hooks are in the compiled graphs already", False)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            torch._C._autograd._saved_tensors_hooks_enable()
+        else:
+            torch._C._autograd._saved_tensors_hooks_disable(self._before, False)

@@ -1,0 +1,58 @@
+"""Objects that are neither tensors nor plain values, and that operators take: torchbind classes, opaque types.
+
+Calling a method of one may change it, so a trace must not call the real one. Each gets a stand-in made from its
+contents, whose methods are traced as `call_torchbind(object, "method", ...)`, an effect like a print; the real object
+is an input of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._library.fake_class_registry import FakeScriptObject, has_fake_class, maybe_to_fake_obj
+from torch._library.opaque_object import is_opaque_reference_type
+
+from aotviz.torch_private import pytree
+
+
+def is_object(value: Any) -> bool:
+    """Whether `value` must be an input of the graph, though it is no tensor."""
+    return isinstance(value, torch.ScriptObject) or is_opaque_reference_type(type(value))
+
+
+def is_stand_in(value: Any) -> bool:
+    return isinstance(value, FakeScriptObject)
+
+
+def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
+    """What the trace gets in place of `value`, which the user calls `name`.
+
+    Raises:
+        NotImplementedError: a torchbind class without a registered fake class.
+    """
+    if isinstance(value, torch.ScriptObject) and not has_fake_class(value._type().qualified_name()):
+        kind = value._type().qualified_name().removeprefix("__torch__.torch.classes.").replace(".", "::")
+        raise NotImplementedError(
+            f"input {name!r} is a script object of class {kind}, of which a trace knows no stand-in; register one with "
+            f'torch._library.register_fake_class("{kind}"), or leave this function to eager'
+        )
+    return maybe_to_fake_obj(fake_mode, value)
+
+
+def contents(value: Any) -> Any:
+    """What a trace may have read of an object: all but the values of tensors in it."""
+    if not isinstance(value, torch.ScriptObject) or not has_fake_class(value._type().qualified_name()):
+        return (type(value), id(value))
+    leaves, spec = pytree.tree_flatten(value.__obj_flatten__())
+    facts = tuple((t.dtype, t.shape, t.stride()) if isinstance(t, torch.Tensor) else repr(t) for t in leaves)
+    return (value._type().qualified_name(), spec, facts)
+
+
+def attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """(dotted name, object) of the objects that modules hold as attributes."""
+    for path, module in root.named_modules():
+        for name, value in vars(module).items():
+            if is_object(value):
+                yield f"{path}.{name}" if path else name, value

@@ -1,0 +1,126 @@
+"""A hook that is a graph, traced for one tensor so that it can be put into another graph."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.torch_private import functional, pytree
+from aotviz.torch_private.open_trace import OpenTrace
+from aotviz.torch_private.subclasses import is_subclass
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True)
+class SavedHookContext:
+    """What a saved-tensor hook may want to know while it is traced: which tensor, and both graphs around it."""
+
+    name: str  # of the saved tensor's node, in the forward graph
+    forward: fx.Graph
+    backward: fx.Graph
+
+
+_context: contextvars.ContextVar[SavedHookContext | None] = contextvars.ContextVar("saved_hook", default=None)
+
+
+def saved_hook_context() -> SavedHookContext | None:
+    """Called by a saved-tensor hook while it is compiled into a program: for which tensor; None elsewhere.
+
+    >>> saved_hook_context() is None
+    True
+    """
+    return _context.get()
+
+
+@contextlib.contextmanager
+def _within(context: SavedHookContext) -> Iterator[None]:
+    token = _context.set(context)
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+@dataclass(frozen=True)
+class HookGraph:
+    """A traced hook. `packed` is what it returned, with fake tensors; `values` are the leaves of that."""
+
+    trace: OpenTrace
+    inputs: tuple[fx.Node, ...]
+    results: tuple[Any, ...]  # per leaf: a node, or a constant
+    values: tuple[Any, ...]
+    packed: Any
+
+    def into(self, module: fx.GraphModule, before: fx.Node, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
+        """Copy the hook into `module` in front of the node `before`; returns what its results are there."""
+        copied = dict(zip(self.inputs, arguments, strict=True))
+        with module.graph.inserting_before(before):
+            for node in self.trace.graph.nodes:
+                if node in copied:
+                    continue
+                made = copied[node] = module.graph.node_copy(node, copied.__getitem__)
+                made.meta["partitioner_tag"] = tag
+                if node.op == "get_attr":
+                    made.target = _constant(module, getattr(self.trace.tracer.root, node.target))
+        return [copied[result] if isinstance(result, fx.Node) else result for result in self.results]
+
+
+def trace_hook(
+    kind: str,
+    hook: fx.GraphModule,
+    argument: Any,
+    fake_mode: Any,
+    decompositions: Mapping[Any, Any] | None,
+    context: SavedHookContext,
+) -> HookGraph:
+    """Trace `hook(argument)`; `argument` is any pytree, its tensors fake.
+
+    Raises:
+        NotImplementedError: the hook takes or returns a tensor subclass, or writes what it is given.
+    """
+    about = f"the {kind} hook of the saved tensor {context.name!r}"
+    trace = OpenTrace(fake_mode, decompositions, keeps_stacks=False)
+    leaves, spec = pytree.tree_flatten(argument)
+    _refuse_subclasses(about, leaves)
+    with torch.no_grad(), trace.active("is_forward"), _within(context):
+        inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in enumerate(leaves) if _traced(leaf)]
+        given = [trace.functional(leaf) for leaf in leaves]
+        result = hook(pytree.tree_unflatten(given, spec))
+        for value in filter(functional.is_functional, given):
+            if functional.data_mutated(value) or functional.metadata_mutated(value):
+                raise NotImplementedError(f"{about} writes the tensor that it is given; let it work on a copy")
+        found, found_spec = pytree.tree_flatten(result)
+        _refuse_subclasses(about, found)
+        values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
+        results = [trace.node_of(value) for value in values]
+        values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
+    packed = pytree.tree_unflatten(values, found_spec)
+    return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
+
+
+def _traced(leaf: Any) -> bool:
+    return isinstance(leaf, (torch.Tensor, *_SYMBOLIC))
+
+
+def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if is_subclass(leaf):
+            raise NotImplementedError(
+                f"{about} has to do with a {type(leaf).__name__}; a hook that is a graph may pack into plain tensors "
+                "only. Return its inner tensors, and put the subclass together again in the unpack hook."
+            )
+
+
+def _constant(module: fx.GraphModule, value: Any) -> str:
+    number = 0
+    while hasattr(module, f"_hook_constant_{number}"):
+        number += 1
+    setattr(module, f"_hook_constant_{number}", value)
+    return f"_hook_constant_{number}"

@@ -1,0 +1,211 @@
+"""What a program does with aliases, statement by statement: views it takes, tensors it moves in place, writes.
+
+A functional graph shows the values of views, not the tensors that the user holds: after a write, functionalisation
+computes each view anew from the written base, in whatever mode is on at that moment. So the ledger looks at the
+operators as they arrive, before they are functionalised, and notes which tensor object came from which. From this
+the wrapper can repeat the user's own statements on real tensors, in the user's order (`replay.py`), with the
+history, the base and the permissions that eager would give them.
+
+Note [Moved views]
+When a view is transposed in place, autograd gives the tensor behind it a new history, in which the gradient of the part
+that the view covers is laid out as the view is now. On real tensors it finds that part by its strides. In a trace it
+repeats the operators that made the view, and these know nothing of the move. Where that view, or one taken from it, is
+written afterwards, the gradients of the trace are not eager's, or have a shape that fits nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.ir.metadata import Layout
+from aotviz.torch_private import functional, operators
+from aotviz.torch_private.fakes import geometry
+from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing.views import layout
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What was on when a statement ran."""
+
+    grad: bool
+    inference: bool
+
+    @classmethod
+    def now(cls) -> Mode:
+        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+
+
+@dataclass(frozen=True, eq=False)
+class Viewed:
+    """`results = operator(source, *args, **kwargs)`, each a view or a detached alias of `source`."""
+
+    results: tuple[Any, ...]
+    layouts: tuple[Layout, ...]  # one per result, when it was made
+    source: Any
+    operator: Any
+    args: tuple[Any, ...]  # after the source
+    kwargs: Mapping[str, Any]
+    several: bool  # the operator returns a list
+    mode: Mode
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """`operator(tensor, *args, **kwargs)` changed where `tensor` lies, in place."""
+
+    tensor: Any
+    operator: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    mode: Mode
+
+
+@dataclass(frozen=True, eq=False)
+class Wrote:
+    """The data of `tensor` was written in place."""
+
+    tensor: Any
+    mode: Mode
+
+
+Event = Viewed | Moved | Wrote
+
+
+class Ledger:
+    """The events of one run, in order. Its tensors are the functional ones that the user's code held."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.open = False
+        self._origin: dict[int, Viewed] = {}
+        self._kinds: dict[Any, str] = {}
+        self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
+        self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
+        self._moved_views: list[Moved] = []  # while autograd looked
+        self._after_move: set[int] = set()  # ids of those views, and of what was taken from them afterwards
+        self.unrepeatable: Moved | None = None  # see Note [Moved views]
+
+    def note(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> bool:
+        """Called with each operator after it ran. Returns whether it had to do with aliases."""
+        kind = self._kinds.get(operator)
+        if kind is None:
+            kind = self._kinds[operator] = _kind(operator)
+        if kind == "plain" or not args:
+            return False
+        first, rest = args[0], args[1:]
+        if kind == "view":
+            several = isinstance(result, (list, tuple))
+            results = tuple(result) if several else (result,)
+            fresh = functional.is_functional(first) and all(
+                functional.is_functional(r) and r is not first and id(r) not in self._origin for r in results
+            )
+            if not fresh or not results:
+                return False
+            layouts = tuple(map(layout, results))
+            if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
+                self._placed.update(map(id, results))
+            if id(first) in self._after_move:
+                self._after_move.update(map(id, results))
+            event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now())
+            self.events.append(event)
+            self._origin.update((id(r), event) for r in results)
+        elif kind == "move":
+            if functional.is_functional(first):
+                moved = Moved(first, operator, rest, dict(kwargs), Mode.now())
+                self.events.append(moved)
+                if moved.mode.grad and first._base is None and first.requires_grad:  # views of it stay where they were
+                    events = set(self._origin.values())
+                    stale = (r for event in events for r in event.results if self.root(r) is first)
+                    self._after_move.update(map(id, stale))
+                if moved.mode.grad and first._base is not None and first.requires_grad:
+                    self._moved_views.append(moved)
+                    self._after_move.add(id(first))
+        else:
+            mode = Mode.now()
+            for tensor in operators.written(operator, args, kwargs):
+                if functional.is_functional(tensor):
+                    self.events.append(Wrote(tensor, mode))
+                    self._writes[id(tensor)] += 1
+                    if mode.grad and id(tensor) in self._after_move:
+                        self.unrepeatable = self.moved_view()
+        return True
+
+    def in_storage(
+        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, list[tuple[Any, ...]], bool] | None:
+        """How to take a view of a tensor whose place in memory was given by `as_strided`, or one that gives it.
+
+        Functionalisation writes through `as_strided` only where that is the first view of a tensor and the last. It
+        says where in memory a view lies, whatever it is a view of, so a chain of views with one in it is the same as
+        one `as_strided` of the tensor that owns the memory: returned are that tensor, the place of each result, and
+        whether the operator returns a list. None for any other operator.
+        """
+        tensor = args[0] if args else None
+        event = self._origin.get(id(tensor))
+        if event is None or not operators.is_view(operator) or not functional.is_functional(tensor):
+            return None
+        strided = torch.ops.aten.as_strided.default
+        if (operator is not strided and id(tensor) not in self._placed) or is_subclass(tensor):
+            return None
+        root = self.root(tensor)
+        if any(isinstance(e, Moved) and (e.tensor is root or e.tensor is tensor) for e in self.events):
+            return None
+        results = geometry(operator, tensor, args[1:], kwargs)
+        if results is None:
+            return None
+        several = isinstance(results, list)
+        return root, results if isinstance(results, list) else [results], several
+
+    def origin(self, tensor: Any) -> Viewed | None:
+        """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
+        return self._origin.get(id(tensor))
+
+    def path(self, tensor: Any, stop: Any = lambda _: False) -> tuple[Any, list[tuple[Viewed, int]]]:
+        """From `tensor` up to the first ancestor where `stop` holds, or the one that is no alias: that ancestor,
+        and the statements from there down, each with which of its results is on the way."""
+        steps: list[tuple[Viewed, int]] = []
+        while not stop(tensor):
+            event = self.origin(tensor)
+            if event is None:
+                break
+            steps.append((event, next(k for k, r in enumerate(event.results) if r is tensor)))
+            tensor = event.source
+        return tensor, steps[::-1]
+
+    def root(self, tensor: Any) -> Any:
+        """The tensor whose memory it is."""
+        return self.path(tensor)[0]
+
+    def writes_of(self, tensor: Any) -> int:
+        """How many operators wrote this very tensor, not a view of it.
+
+        Under inference mode those that wrote or moved its views count too: the functional tensors have no version
+        counter there that says so, and a caller's tensor has one.
+        """
+        if not torch.is_inference_mode_enabled():
+            return self._writes[id(tensor)]
+        return sum(
+            not isinstance(event, Viewed) and self.path(event.tensor, lambda one: one is tensor)[0] is tensor
+            for event in self.events
+        )
+
+    def moved_view(self) -> Moved | None:
+        """The last move of a view that autograd saw, or else of any tensor, if there is one; see Note [Moved views]."""
+        return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)
+
+
+def _kind(operator: Any) -> str:
+    if not operators.is_operator(operator):
+        return "plain"
+    if torch.Tag.inplace_view in operator.tags:
+        return "move"
+    kind = "write" if operators.writes(operator) else "view" if operators.is_view(operator) else "plain"
+    if kind != "plain" and operators.is_composite(operator):
+        return "plain"  # inference mode shows composite operators, and then those that they are made of
+    return kind

@@ -1,0 +1,196 @@
+"""From the ledger of a run to the statements that the wrapper repeats (SYSTEM.md A2, E2).
+
+What needs repeating is little: the views that leave the function, with those they were taken from, and what moved
+these or an input in place. The writes of an input are one write of its final data, at the place of the user's last
+one. A tensor that the graph returns comes as it was in the end; a view that was taken before that tensor moved is
+made by `as_strided`, as autograd itself would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.ir.metadata import Layout, Ref, ReplayStep
+from aotviz.ir.refusals import Refused
+from aotviz.torch_private.functional import shares_counter
+from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
+from aotviz.tracing.views import frozen, plain
+
+
+@dataclass
+class Wanted:
+    """What the wrapper must have variables for, and what it has them from."""
+
+    named: Mapping[int, Ref]  # id of a tensor -> the caller's own variable: inputs, and members of a synthetic base
+    slots: Mapping[int, Ref]  # id of a tensor -> the result of the graph that holds it
+    views: Sequence[Any]  # tensors to be made again
+    histories: Mapping[int, Ref]  # id of a view with a history of its own -> the result of the graph that has it
+    moved: Iterable[int]  # ids of named tensors that lie elsewhere after the call
+    written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
+
+
+def replayable(ledger: Ledger, path: Sequence[tuple[Viewed, int]]) -> bool:
+    """Whether all statements of a path can be written down before the call: no symbolic size among the arguments."""
+    return all(_written_down(event) or event.layouts[k].concrete for event, k in path)
+
+
+def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
+    """The steps, and for the id of each tensor that then has a variable, which it is."""
+    return _Builder(ledger, wanted).build()
+
+
+class _Builder:
+    def __init__(self, ledger: Ledger, wanted: Wanted) -> None:
+        self.ledger, self.wanted = ledger, wanted
+        self.refs: dict[int, Ref] = {**wanted.slots, **wanted.named}
+        self.steps: list[ReplayStep] = []
+        self.needed: set[int] = set()
+        self.variables = 0
+        self.last_move: dict[int, int] = {}
+        self.rigid: set[int] = set()  # moved in a way that can't be written down
+        for position, event in enumerate(ledger.events):
+            if isinstance(event, Moved):
+                self.last_move[id(event.tensor)] = position
+                if not _written_down(event):
+                    self.rigid.add(id(event.tensor))
+                    if wanted.named.get(id(event.tensor), Ref("", 0)).kind == "member":
+                        raise Refused("alias gets a symbolic shape", "an input")
+
+    def build(self) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
+        for tensor in (*self.wanted.views, *self._moved_with_history()):
+            self._need(tensor)
+        replayed = self._moves_to_replay()
+        writes = self._write_positions()
+        self._write_at(writes, -1)
+        for position, event in enumerate(self.ledger.events):
+            if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
+                self._view(position, event)
+            elif isinstance(event, Moved) and id(event.tensor) in replayed:
+                self._move(event)
+            self._write_at(writes, position)
+        return tuple(self.steps), self.refs
+
+    def _need(self, tensor: Any) -> None:
+        while id(tensor) not in self.refs and id(tensor) not in self.needed:
+            event = self.ledger.origin(tensor)
+            if event is None:
+                return
+            self.needed.add(id(tensor))
+            tensor = event.source
+
+    def _moved_with_history(self) -> list[Any]:
+        """Views of inputs that were moved while autograd looked: it then gives the input another history."""
+        found = []
+        for event in self.ledger.events:
+            if isinstance(event, Moved) and event.mode.grad and id(event.tensor) not in self.refs:
+                tensor = event.tensor
+                if tensor._base is not None and tensor.requires_grad and id(self.ledger.root(tensor)) in self.refs:
+                    found.append(tensor)
+        return found
+
+    def _moves_to_replay(self) -> set[int]:
+        sources = {
+            id(event.source)
+            for event in self.ledger.events
+            if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results)
+        }
+        named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
+        return (self.needed | named) - self.rigid
+
+    def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:
+        """After which event each write happens: (what is written, the result of the graph that it gets)."""
+        last = {key: self.last_move.get(key, -1) for key in self.wanted.written}
+        for position, event in enumerate(self.ledger.events):
+            if isinstance(event, Wrote):
+                for key in {id(self.ledger.root(event.tensor)), self._autograd_root(event.tensor)} & set(last):
+                    last[key] = max(last[key], position)
+        positions: dict[int, list[tuple[int, Ref]]] = {}
+        for key, value in self.wanted.written.items():
+            positions.setdefault(last[key], []).append((key, value))
+        return positions
+
+    def _autograd_root(self, tensor: Any) -> int:
+        """The id of the tensor that autograd takes it for a view of."""
+        while tensor._base is not None:
+            event = self.ledger.origin(tensor)
+            if event is None:
+                break
+            tensor = event.source
+        return id(tensor)
+
+    def _write_at(self, writes: Mapping[int, list[tuple[int, Ref]]], position: int) -> None:
+        for key, value in writes.get(position, ()):
+            self.steps.append(ReplayStep("write", self.refs[key], value=value))
+
+    def _view(self, position: int, event: Viewed) -> None:
+        source = self.refs[id(event.source)]
+        too_late = source.kind in ("output", "base") or id(event.source) in self.rigid
+        moved = self.last_move.get(id(event.source), -1) > position and too_late
+        if _written_down(event) and not moved:
+            targets = tuple(self._fresh(result) for result in event.results)
+            kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
+            value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
+            arguments = tuple(map(frozen, event.args))
+            operator = event.operator
+            if operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
+                operator = "data"
+            self._step(event, source, targets, operator, arguments, kwargs, event.several, value)
+            return
+        for result, where in zip(event.results, event.layouts, strict=True):
+            if id(result) in self.needed:
+                self._strided(event, source, result, where)
+
+    def _counts_with_source(self, event: Viewed) -> bool:
+        """Whether it was `.detach()`; `.data` has a version counter of its own."""
+        sources = (event.source, self.ledger.root(event.source))
+        return any(shares_counter(event.results[0], source) for source in sources)
+
+    def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
+        if result._base is None:  # a detached alias
+            target = self._variable()
+            self._step(event, source, (target,), torch.ops.aten.detach.default, (), (), False)
+            source = target
+        arguments = (where.size, where.stride, where.offset)
+        operator = torch.ops.aten.as_strided.default
+        self._step(event, source, (self._fresh(result),), operator, arguments, (), False)
+
+    def _fresh(self, tensor: Any) -> Ref:
+        known = self.refs.get(id(tensor))
+        if known is None:
+            known = self.refs[id(tensor)] = self._variable()
+        return known
+
+    def _variable(self) -> Ref:
+        self.variables += 1
+        return Ref("view", self.variables)
+
+    def _move(self, event: Moved) -> None:
+        kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
+        source, arguments, mode = self.refs[id(event.tensor)], tuple(map(frozen, event.args)), event.mode
+        self.steps.append(
+            ReplayStep("move", source, (), event.operator, arguments, kwargs, False, mode.grad, mode.inference)
+        )
+
+    def _step(
+        self,
+        event: Viewed,
+        source: Ref,
+        targets: Any,
+        operator: Any,
+        args: Any,
+        kwargs: Any,
+        several: bool,
+        value: Ref | None = None,
+    ) -> None:
+        mode = event.mode
+        self.steps.append(
+            ReplayStep("view", source, targets, operator, args, kwargs, several, mode.grad, mode.inference, value)
+        )
+
+
+def _written_down(event: Viewed | Moved) -> bool:
+    return all(map(plain, event.args)) and all(map(plain, event.kwargs.values()))

@@ -1,0 +1,339 @@
+"""The gradients of a trace, traced once more with a history, so that they can be differentiated themselves.
+
+The trace of a program still holds the autograd graph of its forward. Here its outputs are differentiated again, this
+time with `create_graph`, and the gradients are the outputs of a new call. None of the user's forward runs again: what
+a custom `autograd.Function` does in its backward happens as it does in eager, and so do its errors.
+
+Note [What the new call takes]
+Its values are those that the first backward has at hand: what was saved, what was kept besides, and the tangents.
+A node of the forward that was saved is an input here and not computed again; so the outcome of a random operator
+is what it was. Gradients go to other inputs, one for each differentiable input of the first call: stand-ins, which
+have that input's place in autograd's graph and its shape, and whose contents are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.descriptors import PlainInput
+from aotviz.ir.forms import JointGraph, Split
+from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
+from aotviz.torch_private import fakes, functional, operators
+from aotviz.torch_private.open_trace import mark_backward
+from aotviz.tracing import facts, views
+from aotviz.tracing.subclasses import plan
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class NotDifferentiableAgain(RuntimeError):
+    """The gradients of a program can't be differentiated; says why, by name."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One graph input of the new call. `node` is what it holds the value of, None for a stand-in."""
+
+    descriptor: PlainInput
+    node: fx.Node | None
+    value: Any  # fake tensor or symbolic number
+    edge: Any  # where its gradient goes, or None
+    is_leaf: bool
+
+
+class GradientTrace:
+    """Has what the stages after "differentiate" ask of a ForwardTrace."""
+
+    with_gradients = True
+    grad_enabled_after = None
+    part_edges: Sequence[Any] = ()  # of subclasses, which never come here
+
+    def __init__(self, call: Split, present: tuple[bool | None, ...]) -> None:
+        self.call, self.present = call, present
+        self.trace = call.forward.trace
+        self.bases: list[Any] = []
+        self._taken = False
+        self.trace.reopen()
+        with fakes.rng_preserved(), self.trace.active("is_forward"):
+            self._differentiate()
+            self.arguments = self._arguments()
+            self.output_info = self._output_info()
+        self._before = frozenset(graphs.placeholders(self.trace.graph))
+        self._extraction = Extraction(call, self.arguments, ())
+        self._shown = self._extraction.graph(self.nodes_of(self.outputs))
+        self.plans = tuple(plan(argument.value) for argument in self.arguments)
+        self.edges = [argument.edge for argument in self.arguments]
+        self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
+        self.input_info = tuple(map(_input_info, self.arguments))
+
+    def refusing_moved_views(self) -> AbstractContextManager[None]:
+        """Nothing to refuse: the forward was looked at when it was differentiated first."""
+        return nullcontext()
+
+    def _differentiate(self) -> None:
+        call, forward = self.call, self.call.forward
+        outputs, incoming = [], []
+        self.tangents: list[Any] = []  # one per tangent of the call, None where none came in
+        for tangent, present in zip(call.tangents, self.present, strict=True):
+            if present is None:
+                self.tangents.append(None)
+                continue
+            value = self.trace.functional(tangent.value)
+            value.requires_grad_(present)
+            self.tangents.append(value)
+            slot = call.slots[tangent.slot]
+            outputs.append(forward.value(slot.kind, slot.index))
+            incoming.append(value)
+        mark_backward([output.grad_fn for output in outputs])
+        known = graphs.outputs(call.backward_module.graph)
+        wanted = [None if gradient is None else edge for gradient, edge in zip(known, forward.edges, strict=True)]
+        edges = [edge for edge in wanted if edge is not None]
+        found = iter(
+            torch.autograd.grad(outputs, edges, incoming, allow_unused=True, create_graph=True) if outputs else ()
+        )
+        self.trace.close_effects()
+        gradients = [next(found, None) if edge is not None else None for edge in wanted]
+        self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
+        self.outputs = [gradient for gradient in gradients if gradient is not None]
+
+    def _arguments(self) -> list[Argument]:
+        """See Note [What the new call takes]; `runtime.double_backward` brings them in the same order."""
+        call, forward = self.call, self.call.forward
+        made: list[Argument] = []
+
+        def add(name: str, node: Any, value: Any, edge: Any, is_leaf: bool = True) -> None:
+            made.append(Argument(PlainInput(len(made), name), node, value, edge, is_leaf))
+
+        for saved, node in zip(call.saved, _origins(call), strict=True):
+            add(f"saved {saved.name}", node, saved.value, None)
+        for index in call.kept:
+            add(str(call.graph_inputs[index]), forward.input_node(index), forward.input_value(index), None)
+        for tangent, value in zip(call.tangents, self.tangents, strict=True):
+            if value is not None:
+                name = f"tangent of {call.slots[tangent.slot].descriptor}"
+                add(name, self.trace.node_of(tangent.value), tangent.value, facts.edge(value), False)
+        for index in differentiated(call):
+            is_leaf = call.meta.input_info[index].is_leaf
+            value = forward.input_value(index)
+            if not is_leaf:
+                value = fakes.shell(self.trace.fake_mode, value)
+            add(str(call.graph_inputs[index]), None, value, forward.edges[index], is_leaf)
+        return made
+
+    def _output_info(self) -> tuple[OutputAliasInfo, ...]:
+        first: dict[int, int] = {}
+        infos = []
+        for index, output in enumerate(self.outputs):
+            same = first.setdefault(id(output), index)
+            infos.append(
+                OutputAliasInfo(
+                    OutputType.non_alias,
+                    type(output),
+                    base_index=None,
+                    dynamic_dims=frozenset(),
+                    requires_grad=output.requires_grad,
+                    has_tangent=output.requires_grad and same == index,
+                    view_chain=None,
+                    layout=views.layout(functional.inner(output)),
+                    same_object_as=None if same == index else same,
+                )
+            )
+        return tuple(infos)
+
+    def input_node(self, index: int) -> fx.Node | None:
+        return self.arguments[index].node
+
+    def input_value(self, index: int) -> Any:
+        return self.arguments[index].value
+
+    def origin(self, name: str) -> fx.Node | None:
+        """The trace's node behind the node of that name in the graph that was closed last."""
+        return self._extraction.origins.get(name)
+
+    def value(self, kind: str, index: int) -> Any:
+        return self.outputs[index]
+
+    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
+        with self.trace.active("is_forward"):
+            return [self.trace.node_of(functional.inner(value)) for value in values]
+
+    def graph(self) -> fx.Graph:
+        """The gradients' graph, without what a later stage traced behind it."""
+        return self._shown
+
+    def closed(self, results: Sequence[Any]) -> fx.GraphModule:
+        """The graph module that computes `results` from the arguments, then the tangents of this call."""
+        tangents = [node for node in graphs.placeholders(self.trace.graph) if node not in self._before]
+        self._extraction = Extraction(self.call, self.arguments, tangents)
+        return self.trace.graph_module(self._extraction.graph(results))
+
+    def take(self) -> GradientTrace:
+        """This trace, to be continued; a fresh one for whoever comes second."""
+        if self._taken:
+            return GradientTrace(self.call, self.present).take()
+        self._taken = True
+        return self
+
+
+class Extraction:
+    """Copies what `results` depend on out of a trace, up to the arguments."""
+
+    def __init__(self, call: Split, arguments: Sequence[Argument], tangents: Sequence[fx.Node]) -> None:
+        self.call, self.arguments, self.tangents = call, arguments, tangents
+        self.origins: dict[str, fx.Node] = {}
+        self._copied: dict[fx.Node, fx.Node] = {}
+        self._sizes: dict[Any, tuple[fx.Node, int | None]] = {}  # symbolic size -> (input, dimension)
+
+    def graph(self, results: Sequence[Any]) -> fx.Graph:
+        trace: fx.Graph = self.call.forward.trace.graph
+        made = operators.empty_copy(trace)
+        for number, argument in enumerate(self.arguments, 1):
+            self._placeholder(made, f"primals_{number}", argument.value, argument.descriptor, argument.node)
+        for number, node in enumerate(self.tangents, 1):
+            self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
+        needed = self._needed([node for node in results if isinstance(node, fx.Node)])
+        for node in trace.nodes:
+            if node in needed:
+                self._copy(made, node)
+        if len(needed.difference(self._copied)):
+            raise self._refusal("an operator with side effects takes part in it")
+        output = made.output(tuple(self._copied[r] if isinstance(r, fx.Node) else r for r in results))
+        output.meta["desc"] = [None] * len(results)
+        return made
+
+    def _placeholder(self, made: fx.Graph, name: str, value: Any, descriptor: Any, node: fx.Node | None) -> None:
+        new = made.placeholder(name)
+        new.meta["val"] = value
+        new.meta["desc"] = descriptor
+        if node is not None:
+            self._copied.setdefault(node, new)
+            self.origins[new.name] = node
+        if isinstance(value, _SYMBOLIC):
+            self._sizes.setdefault(fakes.expression(value), (new, None))
+        elif isinstance(value, torch.Tensor):
+            for dimension, size in enumerate(value.shape):
+                if not fakes.is_concrete(size):
+                    self._sizes.setdefault(fakes.expression(size), (new, dimension))
+
+    def _needed(self, roots: list[fx.Node]) -> set[fx.Node]:
+        """The nodes to be copied: what `roots` depend on and no argument has the value of."""
+        needed: set[fx.Node] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node in needed or node in self._copied:
+                continue
+            needed.add(node)
+            if self._size_of(node) is not None:
+                continue
+            if node.op == "placeholder":
+                name = node.meta.get("desc") or node.name
+                raise self._refusal(f"it depends on {str(name)!r} as it was before the call, which was not kept")
+            if operators.is_random(node.target):
+                raise self._refusal(f"it depends on the outcome of {node.target}, which was not kept")
+            stack.extend(node.all_input_nodes)
+        return needed
+
+    def _refusal(self, why: str) -> NotDifferentiableAgain:
+        if any(saved.hook for saved in self.call.saved):
+            why += " (saved-tensor hooks that are graphs keep what they pack, and nothing else)"
+        return NotDifferentiableAgain(
+            f"the gradients of {self.call.name} can't be differentiated here: {why}. Run this part in eager."
+        )
+
+    def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:
+        value = node.meta.get("val")
+        return self._sizes.get(fakes.expression(value)) if isinstance(value, _SYMBOLIC) else None
+
+    def _copy(self, made: fx.Graph, node: fx.Node) -> None:
+        known = self._size_of(node)
+        if known is None:
+            new = made.node_copy(node, self._copied.__getitem__)
+            if node.meta.get("partitioner_tag") != "is_backward":
+                new.meta.pop("autograd_backward", None)
+        elif known[1] is None:
+            self._copied[node] = known[0]
+            return
+        else:
+            new = made.call_function(torch.ops.aten.sym_size.int, known)
+            new.meta = {"val": node.meta["val"], "partitioner_tag": node.meta.get("partitioner_tag", "is_forward")}
+        self._copied[node] = new
+        self.origins[new.name] = node
+
+
+def differentiated(call: Split) -> list[int]:
+    """The graph inputs that receive a gradient."""
+    return [i for i, gradient in enumerate(graphs.outputs(call.backward_module.graph)) if gradient is not None]
+
+
+def _origins(call: Split) -> list[fx.Node | None]:
+    """For each saved value, the node of the trace that it is the value of; None where that is not sure."""
+    traced = {node.name for node in call.graph_module.graph.nodes}
+    forward = {node.name: node for node in call.forward_module.graph.nodes}
+    found = []
+    for saved in call.saved:
+        node = forward[saved.name]
+        if saved.name not in traced and node.target is torch.ops.aten.clone.default:
+            node = node.args[0]  # the old value of an input that the call overwrites
+        origin = call.forward.origin(node.name) if node.name in traced else None
+        same = True
+        if origin is not None and node.op == "call_function":  # a pass may have made another node of it
+            same = origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val"))
+        found.append(origin if same else None)
+    return found
+
+
+def _alike(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return tuple(first.shape) == tuple(second.shape) and first.dtype == second.dtype
+    return type(first) is type(second)
+
+
+def _input_info(argument: Argument) -> InputAliasInfo:
+    return InputAliasInfo(
+        is_tensor=isinstance(argument.value, torch.Tensor),
+        is_leaf=argument.is_leaf,
+        requires_grad=argument.edge is not None,
+        requires_grad_after=argument.edge is not None,
+        mutates_data=False,
+        mutates_metadata=False,
+        mutations_hidden_from_autograd=False,
+        mutations_under_no_grad_or_inference_mode=False,
+        mutates_storage_metadata=False,
+        resizes_storage=False,
+        keep_input_mutations=False,
+        version_bumps=0,
+        layout_after=None,
+    )
+
+
+def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:
+    """Inputs that nothing saves, and that a second differentiation may read, or compute something from.
+
+    What autograd keeps of a function, it keeps for all orders: the forward values that the backward was traced with.
+    A partitioner may have saved something else from which the first backward can be computed, and no other.
+    """
+    joint = call.graph_module.graph
+    backward = {node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"}
+    stack = [n for node in backward for n in node.all_input_nodes if n not in backward]
+    seen: set[fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen or node.name in saved:
+            continue
+        seen.add(node)
+        stack.extend(node.all_input_nodes)
+    inputs = graphs.placeholders(joint)[: len(call.graph_inputs)]
+    infos = call.meta.input_info
+    return tuple(
+        i
+        for i, (node, info) in enumerate(zip(inputs, infos, strict=True))
+        if node in seen and not info.mutated and info.is_tensor
+    )

@@ -1,0 +1,42 @@
+"""How a traced value is laid out in a graph, if it is a tensor made of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotviz.ir.subclasses import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta
+from aotviz.torch_private import subclasses
+
+
+def plan(
+    value: Any, place: Callable[[Any], Any] = lambda value: None, knows: Callable[[Any], bool] = subclasses.ragged
+) -> Plan:
+    """The plan of one value. `place` is called with each value that it is laid out in, in order.
+
+    Symbolic sizes that somebody else `knows` need no place of their own: of an input the graph, of a result its class.
+    """
+    if not subclasses.is_subclass(value):
+        place(value)
+        return PlainTensorMeta()
+    names, context = subclasses.anatomy(value)
+    attrs = tuple((name, _attribute(subclasses.attribute(value, name), place, knows)) for name in names)
+    symbols = []
+    for kind, dimension, symbol in subclasses.symbols(value):
+        if not knows(symbol):
+            place(symbol)
+            symbols.append((kind, dimension))
+    return SubclassCreationMeta(
+        type=type(value),
+        attrs=attrs,
+        context=context,
+        outer_size=tuple(value.size()),
+        outer_stride=tuple(value.stride()),
+        symbols=tuple(symbols),
+    )
+
+
+def _attribute(value: Any, place: Callable[[Any], Any], knows: Callable[[Any], bool]) -> Plan:
+    return plan(value, place, knows) if isinstance(value, torch.Tensor) else OpaqueMeta(value)

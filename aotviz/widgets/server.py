@@ -1,0 +1,72 @@
+"""The viewer in a browser of this machine: `python -m aotviz open FILE`.
+
+One page is served, on the loopback interface, under a path that holds a random token; everything else is refused. The
+page is the one that `to_html` writes, so it asks nothing of the server once it is there. A request must also name this
+machine as its host: a site that points a name of its own at 127.0.0.1 gets nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from aotviz.widgets.html import to_html
+from aotviz.widgets.workbench import HasRecording
+
+LOOPBACK = "127.0.0.1"
+
+
+class Viewer:
+    """A server for one recording. `url` opens it; `serve` answers until `close` is called, from another thread.
+
+    Raises FrontEndMissing, and OSError where the port is taken. Port 0 takes any that is free.
+    """
+
+    def __init__(self, recording: HasRecording, port: int = 0) -> None:
+        page = to_html(recording.data, recording.to_bytes()).encode()
+        token = secrets.token_urlsafe(24)
+
+        class Answer(_Answer):
+            def do_GET(self) -> None:
+                self.answer(page, f"/{token}/")
+
+        self._server = ThreadingHTTPServer((LOOPBACK, port), Answer)
+        self._server.daemon_threads = True
+        self.url = f"http://{LOOPBACK}:{self._server.server_port}/{token}/"
+
+    def serve(self) -> None:
+        self._server.serve_forever(poll_interval=0.2)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: ThreadingHTTPServer
+    server_version = "aotviz"
+    sys_version = ""
+
+    def answer(self, page: bytes, path: str) -> None:
+        host = self.headers.get("Host", "")
+        port = self.server.server_port
+        if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+            self.send_error(HTTPStatus.FORBIDDEN, "this server answers to its own machine only")
+            return
+        if not hmac.compare_digest(self.path.encode(), path.encode()):
+            self.send_error(HTTPStatus.NOT_FOUND, "nothing here: open the address that `aotviz open` printed")
+            return
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_args: object) -> None:
+        """The terminal is for the address."""

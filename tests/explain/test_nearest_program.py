@@ -1,0 +1,50 @@
+"""Of several earlier programs, the reason told is that of the one that came nearest to fitting."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def causes(function, *calls):
+    compiled = torch.compile(function, backend="eager")
+    with aotviz.watch() as recording:
+        for call in calls:
+            call(compiled)
+    assert set(recording.recompiles().place) <= {"", *(f"{__file__}:{line}" for line in range(1, 99))}
+    return list(recording.recompiles()[["subject", "before", "after"]].itertuples(index=False, name=None))
+
+
+def test_a_program_whose_size_is_symbolic_came_nearer_than_one_of_another_size() -> None:
+    found = causes(
+        lambda x, n: x.sin() * n,
+        lambda f: f(torch.ones(3), 2),
+        lambda f: f(torch.ones(4), 2),
+        lambda f: f(torch.ones(5), 3),
+    )
+    assert found[0] == ("x.shape[0]", "3", "4")
+    assert found[1] == ("n", "2", "3"), "the second program takes any size"
+
+
+def test_a_program_made_in_the_same_mode_came_nearer_than_one_made_in_another() -> None:
+    def without_gradients(f):
+        with torch.no_grad():
+            f(torch.ones(3))
+
+    found = causes(
+        lambda x: x.sin(),
+        lambda f: f(torch.ones(3)),
+        without_gradients,
+        lambda f: f(torch.ones(3, dtype=torch.float64)),
+    )
+    assert found[0] == ("grad_mode", "on", "off")
+    assert found[1] == ("x.dtype", "float32", "float64"), "the first program differs in the dtype alone"

@@ -1,0 +1,74 @@
+"""aotviz.compile's own recompiles are explained like those of torch.compile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+
+X = torch.ones(3)
+
+
+def recompiles_of(*calls):
+    @aotviz.compile(backend="eager")
+    def scaled(x, n):
+        return x * n
+
+    for call in calls:
+        scaled(*call)
+    return scaled.recording
+
+
+@pytest.mark.parametrize(
+    ("second", "subject", "before", "after"),
+    [
+        ((X.double(), 2), "x.dtype", "float32", "float64"),
+        ((torch.ones(4), 2), "x.shape", "(3,)", "(4,)"),
+        ((X[None], 2), "x.ndim", "1", "2"),
+        ((torch.ones(3, requires_grad=True), 2), "x.requires_grad", "False", "True"),
+        ((torch.ones(6)[::2], 2), "x.stride", "(1,)", "(2,)"),
+        ((X, 3), "n", "2", "3"),
+        ((X, X), "n", "int", "a tensor"),
+    ],
+)
+def test_what_changed_is_named_as_the_user_knows_it(second, subject, before, after) -> None:
+    table = recompiles_of((X, 2), second).recompiles()
+    assert len(table) == 1
+    found = table.iloc[0]
+    assert (found.subject, found.before, found.after) == (subject, before, after)
+    assert (found.compilation, found.earlier) == ("1", "0")
+    assert f"`{subject}` was {before} and is now {after}" in found.why
+    assert found.fix
+
+
+def test_the_program_that_came_nearest_is_the_one_compared_with() -> None:
+    table = recompiles_of((X, 2), (X.double(), 2), (torch.ones(4), 2)).recompiles()
+    assert table.iloc[1].subject == "x.shape", "the first program differs in the size alone"
+    assert table.iloc[1].earlier == "0"
+
+
+def test_a_changed_mode_of_a_module_and_of_autograd_is_told() -> None:
+    module = torch.nn.Dropout()
+    compiled = aotviz.compile(module, backend="eager")
+    compiled(X)
+    module.eval()
+    compiled(X)
+    with torch.no_grad():
+        compiled(X)
+    first, second = compiled.recording.recompiles().why
+    assert "`train()` and `eval()`" in first
+    assert "gradient mode" in second
+
+
+def test_a_saved_recording_explains_itself_as_well(tmp_path) -> None:
+    recording = recompiles_of((X, 2), (X.double(), 2))
+    recording.save(tmp_path / "kept.aotviz")
+    assert str(aotviz.load(tmp_path / "kept.aotviz").explain()) == str(recording.explain())
+    assert "float64[3]" in aotviz.load(tmp_path / "kept.aotviz").explain("1").sentences[1]
+
+
+def test_calls_that_fit_are_no_recompiles() -> None:
+    recording = recompiles_of((X, 2), (X + 1, 2))
+    assert len(recording.recompiles()) == 0
+    assert recording.explain("0").sentences[0].startswith("This is the first compilation of `scaled`")

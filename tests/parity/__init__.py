@@ -1,0 +1,1 @@
+"""`make parity` writes docs/parity.md: where aotviz, torch's own AOTAutograd and eager differ, case by case."""

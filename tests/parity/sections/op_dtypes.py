@@ -1,0 +1,37 @@
+"""Every operator of torch's `op_db` with every dtype that it takes on a CPU: the first sample of each.
+
+`make sweep-ops` has every sample of the float32 ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.oracle.sweep_ops import LEFT_OUT, name_of
+
+from ..cases import Case, sample_case, skipped
+
+TITLE = "Operators, by dtype"
+ABOUT = """The first sample of each operator of torch's `op_db`, with each dtype that the operator takes on a CPU;
+forward, and backward where the dtype has one; through `aot_function`. `make sweep-ops` runs every float32 sample."""
+
+_OPS = {name_of(op): op for op in op_db}
+
+
+def groups() -> list[str]:
+    return list(_OPS)
+
+
+def cases(group: str) -> Iterator[Case]:
+    op = _OPS[group]
+    differentiable = op.supported_backward_dtypes("cpu") if op.supports_autograd else set()
+    for dtype in sorted(op.supported_dtypes("cpu"), key=str):
+        key = f"{group}#{str(dtype).removeprefix('torch.')}"
+        if op.name in LEFT_OUT:
+            yield skipped(key, LEFT_OUT[op.name])
+            continue
+        for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=dtype in differentiable), 1):
+            yield sample_case(key, op.op, sample)

@@ -1,0 +1,117 @@
+"""Custom autograd Functions under torch.compile: Dynamo's operator for them, differentiated any number of times."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd.function import once_differentiable
+
+import aotviz.backend  # noqa: F401  the backends have names from here on
+
+
+class Exp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.exp()
+
+
+class Mixed(torch.autograd.Function):
+    """Saves an input, an output and an output without gradient; keeps a tensor and a number by name."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        y = x.tanh()
+        z = y * 2
+        ctx.save_for_backward(x, y, z)
+        ctx.factor, ctx.kept = factor, x
+        ctx.mark_non_differentiable(z)
+        return y, z
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        x, y, z = ctx.saved_tensors
+        return gradient * (1 - y * y) * ctx.factor + ctx.kept * 0.1 + x * z * 0.01, None
+
+
+class Once(Exp):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.exp()
+
+
+def exponential(x):
+    return Exp.apply(x) * x
+
+
+def mixed(x):
+    y, z = Mixed.apply(x, 3.0)
+    return y * x + z
+
+
+def inside_a_branch(x):
+    return torch.cond(x.sum() > 0, lambda x: Exp.apply(x) * x, lambda x: x * x, (x,))
+
+
+def once(x):
+    return Once.apply(x) + x * x
+
+
+def derivatives(f, order):
+    x = torch.linspace(0.1, 1, 4, requires_grad=True)
+    found = [f(x)]
+    for _ in range(order):
+        (gradient,) = torch.autograd.grad(found[-1].sum(), x, create_graph=True)
+        found.append(gradient)
+    return found
+
+
+def both(f, order, backend):
+    torch._dynamo.reset()
+    return derivatives(f, order), derivatives(torch.compile(f, backend=backend), order)
+
+
+@pytest.mark.parametrize("f", [exponential, mixed], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
+def test_what_flows_through_saved_tensors_is_in_every_derivative(f, backend):
+    expected, found = both(f, 3, backend)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_function_inside_a_branch_is_differentiated_as_in_eager():
+    try:
+        expected, found = both(inside_a_branch, 1, "aotviz_eager")
+    except torch._dynamo.exc.Unsupported:
+        pytest.skip("this torch does not capture a custom Function inside cond")
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_gradient_that_is_differentiable_once_has_eagers_further_derivatives():
+    expected, found = both(once, 2, "aotviz_eager")
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_graph_that_dynamo_made_is_left_as_it_was():
+    torch._dynamo.reset()
+    seen = []
+
+    def backend(module, inputs):
+        before = module.code
+        from aotviz.torch_private.autograd_functions import connected
+
+        changed = connected(module)
+        assert changed is not module
+        assert module.code == before
+        assert connected(changed) is changed, "nothing is left to connect"
+        seen.append(changed)
+        return changed
+
+    torch.compile(exponential, backend=backend)(torch.ones(3, requires_grad=True))
+    assert len(seen) == 1

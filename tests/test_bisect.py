@@ -1,0 +1,188 @@
+"""`aotviz.bisect` on real faults: each kind of thing that a user can bring is broken once, and must be found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.lowerings import run_graph
+from aotviz.torch_private.partitioners import default_partition
+
+aten = torch.ops.aten
+
+
+def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    hidden = x @ w
+    hidden = torch.nn.functional.gelu(hidden)
+    return (hidden.sin() * 3).sum()
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(4, 3), torch.randn(3, 2, requires_grad=True)
+
+
+def tanh_gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    return 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.045 * x**3)))
+
+
+def half_gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    return aten.mul.Tensor(x, 0.5).half()
+
+
+def nan_gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    return aten.log.default(aten.minimum.default(x, aten.neg.default(x)))
+
+
+def line_of(text: str) -> str:
+    lines = Path(__file__).read_text().splitlines()
+    return f"{__file__}:{next(n for n, line in enumerate(lines, 1) if text in line)}"
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    found = aotviz.bisect(step, *inputs(), repro=None)
+    assert not found
+    assert "nothing differs" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("decomposition", "what"),
+    [(tanh_gelu, "values differ by up to"), (half_gelu, "dtype float32 expected, float16"), (nan_gelu, "8 NaN where")],
+)
+def test_a_wrong_decomposition_is_found(decomposition: Any, what: str) -> None:
+    options = {"decompositions": {aten.gelu.default: decomposition, aten.t.default: aten.t.default}}
+    found = aotviz.bisect(step, *inputs(), options=options, repro=None)
+    assert (found.stage, found.node, found.operator) == ("trace", "gelu", "aten.gelu.default")
+    assert found.place == line_of("functional.gelu(hidden)")
+    assert "gelu(hidden)" in found.code
+    assert what in found.what
+
+
+def turns_a_product(joint: Any, inputs: Any, **options: Any) -> Any:
+    """A partitioner that has a bug: in the backward, one product becomes a sum."""
+    forward, backward = default_partition(joint, inputs, **options)
+    node = next(n for n in backward.graph.nodes if n.target is aten.mul.Tensor and isinstance(n.args[1], torch.fx.Node))
+    node.target = aten.add.Tensor
+    backward.recompile()
+    return forward, backward
+
+
+def saves_the_wrong_value(joint: Any, inputs: Any, **options: Any) -> Any:
+    """Another: it saves the sine in the place of what the sine was taken of."""
+    forward, backward = default_partition(joint, inputs, **options)
+    output = next(reversed(forward.graph.nodes))
+    nodes = {n.name: n for n in forward.graph.nodes}
+    output.args = (tuple(nodes["sin"] if r is nodes["gelu"] else r for r in output.args[0]),)
+    forward.recompile()
+    renamed = next(n for n in backward.graph.nodes if n.name == "gelu")
+    renamed._rename("sin")
+    backward.recompile()
+    return forward, backward
+
+
+def test_a_partitioner_that_changes_the_backward_is_found() -> None:
+    found = aotviz.bisect(step, *inputs(), options={"partition_fn": turns_a_product}, repro=None)
+    assert found.stage == "partition"
+    assert found.operator == "aten.add.Tensor"
+    assert "it was aten.mul.Tensor" in found.what
+
+
+def test_a_partitioner_that_saves_the_wrong_value_is_found() -> None:
+    found = aotviz.bisect(step, *inputs(), options={"partition_fn": saves_the_wrong_value}, repro=None)
+    assert found.stage == "partition"
+    assert found.node == "cos"
+
+
+def cosine_for_sine(graph: Any, example_inputs: Any) -> Any:
+    """A backend that has a bug: it takes the cosine where the graph asks for the sine."""
+    for node in graph.graph.nodes:
+        if node.target is aten.sin.default:
+            node.target = aten.cos.default
+    graph.recompile()
+    return run_graph(graph, example_inputs)
+
+
+def forgets_a_gradient(graph: Any, example_inputs: Any) -> Any:
+    """Another: its last result is zero."""
+    run = run_graph(graph, example_inputs)
+
+    def call(args: list[Any]) -> Any:
+        *first, last = run(args)
+        return [*first, last * 0 if isinstance(last, torch.Tensor) else last]
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def test_a_backend_that_computes_something_else_is_found() -> None:
+    found = aotviz.bisect(step, *inputs(), options={"backend": cosine_for_sine}, repro=None)
+    assert (found.stage, found.node, found.operator) == ("lower", "sin", "aten.sin.default")
+    assert found.place == line_of("hidden.sin() * 3")
+    assert [rung for rung, verdict in found.tried if verdict == "right"] == ["traced"]
+
+
+def test_a_backend_that_spoils_a_result_is_found() -> None:
+    found = aotviz.bisect(step, *inputs(), options={"backend": forgets_a_gradient}, repro=None)
+    assert found.stage == "lower"
+    assert found.what.startswith(("forward graph", "backward graph"))
+
+
+@torch.library.custom_op("aotviz_test_bisect::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, x])
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def uses_twice(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    return twice(y) * 2
+
+
+def test_a_fake_implementation_that_disagrees_with_the_real_one_is_found() -> None:
+    found = aotviz.bisect(uses_twice, torch.ones(3), repro=None)
+    assert found.stage == "trace"
+    assert found.operator == "aotviz_test_bisect.twice.default"
+    assert "shape (3,), and the operator gives (6,)" in found.what
+    assert found.place == line_of("return twice(y) * 2")
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (step, {"decompositions": {aten.gelu.default: tanh_gelu}}),
+        (nn.Sequential(nn.Linear(3, 2), nn.GELU()), {"backend": cosine_for_sine, "decompositions": None}),
+    ],
+    ids=["function", "module"],
+)
+def test_the_repro_runs_alone_and_finds_the_fault_again(fn: Any, options: Any, tmp_path: Path) -> None:
+    script = tmp_path / "fault.py"
+    if isinstance(fn, nn.Module):
+        fn = nn.Sequential(fn, Sine())
+        found = aotviz.bisect(fn, inputs()[0], options=options, repro=script)
+    else:
+        found = aotviz.bisect(fn, *inputs(), options=options, repro=script)
+    assert found.repro == script
+    again = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert again.returncode == 0, again.stderr
+    assert f"stage {found.stage!r}, node {found.node!r}" in again.stdout
+
+
+class Sine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+def test_what_fails_in_eager_is_said_to() -> None:
+    with pytest.raises(RuntimeError, match="fails in eager"):
+        aotviz.bisect(step, torch.ones(2), torch.ones(3), repro=None)

@@ -1,0 +1,137 @@
+"""Modes that a call runs in or changes: autocast, grad mode, inference mode, deterministic algorithms."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import aotviz
+
+
+def autocast(enabled: bool = True):
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+
+
+def plain(x, w):
+    return (x @ w).sin()
+
+
+def casts_inside(x, w):
+    with autocast():
+        y = x @ w
+    return y.float() * 2, y
+
+
+def casts_off_inside(x, w):
+    with autocast(enabled=False):
+        y = x @ w
+    return y + (x @ w).float()
+
+
+def partly_without_gradients(x, w):
+    y = x @ w
+    with torch.no_grad():
+        z = (y * 2).sin()
+    return y * z
+
+
+def gradients_on_inside(x, w):
+    with torch.enable_grad():
+        return (x * w).sum()
+
+
+def leaves_gradients_off(x, w):
+    torch.set_grad_enabled(False)
+    return x @ w
+
+
+FUNCTIONS = [plain, casts_inside, casts_off_inside, partly_without_gradients, gradients_on_inside, leaves_gradients_off]
+MODES = {
+    "none": contextlib.nullcontext,
+    "autocast": autocast,
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+}
+
+
+def run(fn, mode):
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.rand(4, 4, generator=generator).requires_grad_() for _ in range(2))
+    try:
+        with MODES[mode]():
+            result = fn(x, w)
+            left = torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    outputs = result if isinstance(result, tuple) else (result,)
+    differentiable = [value for value in outputs if value.requires_grad]
+    if differentiable:
+        sum(value.float().sum() for value in differentiable).backward()
+    facts = [(value.dtype, value.requires_grad, value.is_inference()) for value in outputs]
+    return facts, left, [value.detach() for value in outputs], x.grad, w.grad
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_one_compiled_function_gives_in_every_mode_what_eager_gives(fn):
+    compiled = aotviz.compile(fn, backend="eager", debug=True)
+    for mode in (*MODES, *MODES):
+        expected, got = run(fn, mode), run(compiled, mode)
+        assert got[:2] == expected[:2], mode
+        for mine, eagers in zip((*got[2], *got[3:]), (*expected[2], *expected[3:]), strict=True):
+            assert (mine is None) == (eagers is None), mode
+            assert mine is None or torch.equal(mine, eagers), mode
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_a_backward_gives_eagers_gradients_wherever_autocast_is_when_it_is_called(where):
+    gradients = []
+    for fn in (plain, aotviz.compile(plain, backend="eager")):
+        generator = torch.Generator().manual_seed(0)
+        x, w = (torch.rand(4, 4, generator=generator).requires_grad_() for _ in range(2))
+        with autocast():
+            loss = fn(x, w).float().sum()
+        with autocast(enabled=where == "inside"):
+            loss.backward()
+        gradients.append((x.grad, w.grad))
+    for mine, eagers in zip(*gradients, strict=True):
+        assert torch.equal(mine, eagers)
+
+
+@pytest.fixture
+def deterministic():
+    yield torch.use_deterministic_algorithms
+    torch.use_deterministic_algorithms(False)
+
+
+def test_deterministic_algorithms_ask_for_a_program_of_their_own(deterministic):
+    compiled = aotviz.compile(plain, backend="eager")
+    x = torch.rand(2, 2)
+    compiled(x, x)
+    deterministic(True)
+    compiled(x, x)
+    assert len(compiled.recording) == 2
+
+
+def test_a_backward_compiled_for_any_algorithm_is_refused_where_they_must_be_deterministic(deterministic):
+    x = torch.rand(2, 2, requires_grad=True)
+    loss = aotviz.compile(plain, backend=lambda module, inputs: module)(x, torch.ones(2, 2)).sum()
+    deterministic(True)
+    with pytest.raises(RuntimeError, match=r"plain was compiled while torch\.use_deterministic_algorithms was off"):
+        loss.backward()
+
+
+def test_a_users_decomposition_takes_the_place_of_an_operator_in_forward_and_backward():
+    def tanh(x):
+        return 2 * torch.sigmoid(2 * x) - 1
+
+    table = {torch.ops.aten.tanh.default: tanh}
+    compiled = aotviz.compile(lambda x: x.tanh().sum(), backend="eager", decompositions=table)
+    x, y = (torch.linspace(-1, 1, 5).requires_grad_() for _ in range(2))
+    compiled(x).backward()
+    y.tanh().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    targets = [str(node.target) for node in compiled.program.lowered.graph_module.graph.nodes]
+    assert "aten.sigmoid.default" in targets
+    assert "aten.tanh.default" not in targets

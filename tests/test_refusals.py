@@ -1,0 +1,126 @@
+"""What is refused is refused by name, and the page that explains the refusals knows them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.ir.refusals import REFUSALS
+from tests.oracle.strategy import from_seed
+
+PAGE = Path(__file__).parents[1] / "docs" / "refusals.md"
+
+
+def leaf(*shape):
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).requires_grad_()
+
+
+def grown(*shape):
+    return leaf(*shape) * 1.5
+
+
+def detached_alias_is_written_with_a_history():
+    whole = grown(4)
+    return (lambda a, b, w: b.mul_(w)), whole, whole.detach(), leaf(4)
+
+
+def two_dtypes():
+    whole = torch.ones(4)
+    return (lambda a, b: a.add_(1)), whole, whole.view(torch.int32)
+
+
+def set_of_one_of_two():
+    whole = torch.ones(4)
+
+    def f(a, b, c):
+        b.add_(1)
+        with torch.no_grad():
+            a.set_(c)
+        return b
+
+    return f, whole[:3], whole[1:], torch.ones(3)
+
+
+def moved_view_is_written():
+    def f(x):
+        view = x.transpose(1, 1)
+        view.transpose_(0, 1)
+        view.t().copy_(view.clone())
+        return view * 1
+
+    return f, grown(3, 3)
+
+
+def written_through_as_strided_of_what_moved():
+    def f(x):
+        y = x * 2
+        y.t_()
+        y[0].as_strided((2,), (1,), 0).add_(1)
+        return y
+
+    return f, torch.ones(2, 3)
+
+
+def assigned_data(x):
+    x.data = x * 2
+    return x + 1
+
+
+def inside_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y
+
+
+CASES = {
+    "alias gains a history": detached_alias_is_written_with_a_history,
+    "aliases without a common base": two_dtypes,
+    "alias is given another storage": set_of_one_of_two,
+    "view moved under autograd": moved_view_is_written,
+    "as_strided in a chain of views": written_through_as_strided_of_what_moved,
+    "requires_grad changes": lambda: ((lambda x: x.requires_grad_().sum()), torch.ones(2)),
+    "a new leaf is returned": lambda: ((lambda x: (x * 2).requires_grad_()), torch.ones(2)),
+    "inference mode inside": lambda: (inside_inference_mode, torch.ones(2)),
+    "data is assigned": lambda: (assigned_data, torch.ones(2)),
+    "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
+}
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_it_is_refused_by_name_and_nothing_has_run(reason):
+    fn, *args = CASES[reason]()
+    dense = [a for a in args if a.layout is torch.strided]
+    before = [(a.detach().clone(), a._version) for a in dense]
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(fn, backend="eager")(*args)
+    assert caught.value.reason == reason
+    for argument, (value, version) in zip(dense, before, strict=True):
+        assert torch.equal(argument.detach(), value)
+        assert argument._version == version
+
+
+def test_an_input_is_named_as_the_user_knows_it():
+    with pytest.raises(aotviz.Refused, match="'weights'"):
+        aotviz.compile(lambda weights: weights.detach_() * 2, backend="eager")(leaf(2))
+
+
+def test_the_page_explains_each_refusal_and_no_other():
+    named = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.M)
+    assert sorted(named[1:]) == sorted(REFUSALS)
+
+
+def test_what_random_programs_are_refused_for_is_on_the_list():
+    refused = set()
+    for index in range(40):
+        drawn = from_seed(3, index)
+        setup = drawn.program.builds[0]()
+        try:
+            with setup.context():
+                aotviz.compile(setup.fn, backend="eager", record=False)(*setup.args)
+        except aotviz.Refused as error:
+            refused.add(error.reason)
+    assert refused <= set(REFUSALS)

@@ -1,0 +1,148 @@
+"""Random numbers: the same seed gives what eager gives, or on Inductor what torch's own pipeline gives on Inductor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import aotviz
+from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+
+
+def dropout_twice(x, w):
+    y = F.dropout(x @ w, 0.3)
+    return F.dropout(y.sin(), 0.5) * x
+
+
+def noise(x, w):
+    return x + torch.randn_like(x) * w + torch.rand(4, 4) + torch.randint(5, (4, 4)) + torch.randperm(4)
+
+
+def in_place(x, w):
+    y = x * w
+    mask = torch.empty_like(x).bernoulli_(0.5)
+    return y * mask + torch.empty(4, 4).normal_().uniform_()
+
+
+def recomputed(x, w):
+    def block(a):
+        return F.dropout(F.gelu(a @ w), 0.5).sin()
+
+    return checkpoint(block, checkpoint(block, x, use_reentrant=False), use_reentrant=False)
+
+
+def recomputed_attention(x, w):
+    def block(a):
+        q = (a @ w).reshape(1, 1, 4, 4)
+        return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5).reshape(4, 4)
+
+    return checkpoint(block, x, use_reentrant=True)
+
+
+def random_in_the_backward(x, w):
+    return Noisy.apply(x * w) * x
+
+
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + torch.rand_like(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        torch.rand(3)  # nobody reads it, and yet it moves the random state
+        return gradient * torch.rand_like(gradient) + torch.rand(4, 4)
+
+
+FUNCTIONS = [dropout_twice, noise, in_place, recomputed, recomputed_attention, random_in_the_backward]
+
+
+def run(fn, calls=2, seed=3):
+    """What some calls give, and the random state after the forward and after the backward of each."""
+    torch.manual_seed(seed)
+    seen = []
+    for call in range(calls):
+        generator = torch.Generator().manual_seed(call)
+        x, w = (torch.rand(4, 4, generator=generator).requires_grad_() for _ in range(2))
+        result = fn(x, w)
+        seen += [result.detach(), torch.get_rng_state()]
+        result.sum().backward()
+        seen += [x.grad, w.grad, torch.get_rng_state()]
+    return seen
+
+
+def assert_same(mine, others, exact=True):
+    for one, other in zip(mine, others, strict=True):
+        torch.testing.assert_close(one, other, **({"rtol": 0, "atol": 0} if exact else {}))
+
+
+@pytest.mark.parametrize("partition_fn", [default_partition, min_cut_rematerialization_partition])
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_operator_by_operator_the_numbers_and_the_state_left_behind_are_eagers(fn, partition_fn):
+    compiled = aotviz.compile(fn, backend="eager", partition_fn=partition_fn, debug=True)
+    assert_same(run(compiled), run(fn))
+
+
+def test_dynamos_graph_draws_eagers_numbers_too():
+    torch._dynamo.reset()
+    assert_same(run(torch.compile(recomputed, backend="aotviz_eager")), run(recomputed))
+
+
+def test_without_gradients_the_numbers_are_eagers():
+    x = torch.rand(4, 4)
+    outputs = []
+    for fn in (noise, aotviz.compile(noise, backend="eager")):
+        torch.manual_seed(0)
+        outputs.append((fn(x, x), torch.get_rng_state()))
+    assert_same(*outputs)
+
+
+def test_on_inductor_the_numbers_are_those_of_torchs_own_pipeline():
+    torch._dynamo.reset()
+    theirs = run(torch.compile(recomputed, backend="inductor"))
+    torch._dynamo.reset()
+    assert_same(run(torch.compile(recomputed, backend="aotviz")), theirs)
+
+
+def test_on_inductor_forward_and_backward_drop_the_same_elements():
+    def linear(x):  # at ones, its gradient is its own value
+        return checkpoint(lambda a: F.dropout(a, 0.5), x, use_reentrant=False)
+
+    x = torch.ones(50, 2, requires_grad=True)
+    out = aotviz.compile(linear)(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+    assert 0 < out.count_nonzero() < out.numel()
+
+
+def test_inductors_fallback_random_gives_eagers_numbers():
+    compiled = aotviz.compile(dropout_twice, options={"fallback_random": True})
+    assert_same(run(compiled), run(dropout_twice), exact=False)
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@cuda
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_on_a_gpu_a_recomputed_dropout_drops_the_same_elements(backend):
+    def f(x):
+        return checkpoint(lambda a: F.dropout(a, 0.5) * 2, x, use_reentrant=False)
+
+    compiled = aotviz.compile(f, backend=backend)
+    for _ in range(2):
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        out = compiled(x)
+        out.sum().backward()
+        assert torch.equal(x.grad, out.detach())
+
+
+@cuda
+def test_on_a_gpu_operator_by_operator_the_numbers_are_eagers():
+    def on_gpu(fn):
+        return lambda x, w: fn(x.cuda(), w.cuda()).cpu()
+
+    mine = run(on_gpu(aotviz.compile(recomputed, backend="eager")))
+    assert_same(mine, run(on_gpu(recomputed)), exact=False)

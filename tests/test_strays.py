@@ -1,0 +1,236 @@
+"""What a compiled function reaches without taking it, what its module holds besides tensors, and copies of it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.lowerings import run_graph
+
+WEIGHTS = {"first": [torch.ones(2)]}
+LAYERS = [nn.Linear(2, 2)]
+SCALE = aotviz.compile(lambda x: x.sin(), backend="eager")
+
+
+def by_default(x: torch.Tensor, w: torch.Tensor = WEIGHTS["first"][0]) -> torch.Tensor:
+    return x * w
+
+
+def through_a_helper(x: torch.Tensor) -> torch.Tensor:
+    return by_default(x)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.weight = torch.ones(2)
+        self.layer = nn.Linear(2, 2)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+    def through_the_layer(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+class PlainAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.weight = torch.ones(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.inner.weight
+
+
+REACHED: dict[str, tuple[Any, str, str]] = {
+    "a container": (lambda x: x * WEIGHTS["first"][0], r"\"WEIGHTS\['first'\]\[0\]\"", "pass it as an argument"),
+    "a default argument": (by_default, "'w'", "pass it as an argument"),
+    "a function that it calls": (through_a_helper, "'by_default.w'", "pass it as an argument"),
+    "an object that is called": (Holder(), "'self.weight'", "pass it as an argument"),
+    "a bound object's module": (Holder().through_the_layer, "'self.layer.weight'", "has the module holding it as a"),
+    "a list of modules": (lambda x: LAYERS[0](x), r"'LAYERS\[0\].weight'", "has the module holding it as a"),
+    "an attribute that is no buffer": (PlainAttribute(), "'self.inner.weight'", "register_buffer"),
+}
+
+
+@pytest.mark.parametrize("how", sorted(REACHED))
+def test_a_tensor_that_is_no_input_is_named(how: str) -> None:
+    fn, name, advice = REACHED[how]
+    with pytest.raises(NotImplementedError, match=f"uses the tensor {name}.*{advice}"):
+        aotviz.compile(fn, backend="eager")(torch.ones(2))
+
+
+def test_a_choice_by_value_says_where_and_what_to_do() -> None:
+    def chooses(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x * 2
+        return x
+
+    with pytest.raises(Exception, match="data-dependent") as caught:
+        aotviz.compile(chooses, backend="eager")(torch.ones(2))
+    (note,) = [note for note in caught.value.__notes__ if "asks for the value" in note]
+    assert "`if x.sum() > 0:`" in note
+    assert "torch.where" in note
+
+
+def test_a_compiler_must_return_a_sequence() -> None:
+    def careless(graph: Any, inputs: Any) -> Any:
+        return lambda *args: graph(*args)[0]
+
+    with pytest.raises(TypeError, match="returned Tensor; it must return a tuple or list"):
+        aotviz.compile(lambda x: x.sin(), backend=careless)(torch.ones(2))
+
+
+# --- attributes of modules ------------------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: dict[str, Any] = {}
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state["h"] = x * 2
+        return self.state["h"]
+
+
+class Counting(Recurrent):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + 1
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scale
+
+
+@pytest.mark.parametrize("door", [aotviz.compile, lambda m, **_: aotviz.aot_function(m, run_graph)])
+def test_a_tensor_assigned_to_an_attribute_is_refused_and_taken_back(door: Any) -> None:
+    module = Recurrent()
+    with pytest.raises(NotImplementedError, match=r"assigns a tensor to self\.state\['h'\]"):
+        door(module, backend="eager")(torch.ones(2))
+    assert module.state == {}
+
+
+def test_a_counter_is_warned_about() -> None:
+    module = Counting()
+    compiled = aotviz.compile(module, backend="eager")
+    with pytest.warns(UserWarning, match=r"changes self\.calls from 0 to 1"):
+        compiled(torch.ones(2))
+
+
+def test_a_plain_value_that_is_set_once_is_no_change() -> None:
+    class Settles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen = True
+            return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        aotviz.compile(Settles(), backend="eager")(torch.ones(2))
+
+
+def test_weight_norm_assigns_what_the_call_then_reads() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.nn.utils.weight_norm(nn.Linear(2, 2))
+    x = torch.ones(1, 2)
+    torch.testing.assert_close(aotviz.compile(module, backend="eager")(x), module(x))
+
+
+def _rescale(module: Any) -> None:
+    module.scale = 3.0
+
+
+def _hook(module: Any) -> None:
+    module.layer.register_forward_hook(lambda _module, _args, result: result + 1)
+
+
+def _replace(module: Any) -> None:
+    module.layer = nn.Sequential(module.layer, nn.Tanh())
+
+
+def _drop_the_bias(module: Any) -> None:
+    module.layer.bias = None
+
+
+def _new_weight(module: Any) -> None:
+    module.layer.weight = nn.Parameter(torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("change", [_rescale, _hook, _replace, _drop_the_bias, _new_weight])
+def test_a_module_that_was_changed_is_compiled_anew(change: Any) -> None:
+    module = Scaled()
+    compiled = aotviz.compile(module, backend="eager")
+    x = torch.ones(1, 2)
+    compiled(x)
+    change(module)
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_what_changed_in_a_module_is_said() -> None:
+    module = Scaled()
+    compiled = aotviz.compile(module, backend="eager")
+    compiled(torch.ones(1, 2))
+    module.scale = 3.0
+    compiled(torch.ones(1, 2))
+    (row,) = compiled.recording.recompiles().to_dict("records")
+    assert "a plain attribute" in str(row)
+
+
+# --- one compiled function in another, and copies --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_compiled_function_in_another_is_traced_through(requires_grad: bool) -> None:
+    x = torch.ones(2, requires_grad=requires_grad)
+    compiled = aotviz.compile(lambda x: SCALE(x) + 1, backend="eager")
+    torch.testing.assert_close(compiled(x), x.sin() + 1)
+    assert "aten.sin" in str(compiled.recording[0].graph("joint" if requires_grad else "inference").code)
+
+
+def test_a_compiled_function_in_torch_compile_is_compiled_with_its_caller() -> None:
+    torch._dynamo.reset()
+    module = aotviz.compile(Scaled(), backend="eager")
+    x = torch.ones(1, 2)
+    found = torch.compile(lambda x: SCALE(module(x)), backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(found, module(x).sin())
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_a_compiled_module_can_be_copied(how: Any) -> None:
+    compiled = aotviz.compile(Scaled(), backend="eager", debug=True)
+    x = torch.ones(1, 2)
+    expected = compiled(x)
+    made = how(compiled)
+    torch.testing.assert_close(made(x), expected)
+    assert made.original is not compiled.original
+    assert len(made.recording) == 1
+
+
+def test_what_cannot_be_made_again_says_so() -> None:
+    made = aotviz.aot_function(lambda x: x, run_graph)
+    with pytest.raises(TypeError, match="compile it again where it is needed"):
+        pickle.dumps(made)
+
+
+def test_an_attribute_that_follows_the_parameters_is_put_back() -> None:
+    module = nn.GRU(3, 2)
+    x = torch.randn(4, 1, 3)
+    compiled = aotviz.compile(module, backend="eager")
+    torch.testing.assert_close(compiled(x), module(x))
+    assert [id(weight) for weight in module._flat_weights] == [id(p) for p in module.parameters()]

@@ -1,0 +1,138 @@
+"""`aotviz.verify`: right is called right, wrong is called wrong, and nothing that the user holds is touched."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.comparing.copies import copies, fresh
+from aotviz.comparing.facts import same, values
+from aotviz.comparing.graphs import difference
+from tests.oracle.programs import PROGRAMS
+from tests.test_bisect import cosine_for_sine, inputs, step
+
+LAYER = nn.Linear(3, 2)
+
+
+def uses_a_global_module(x: torch.Tensor) -> torch.Tensor:
+    return LAYER(x).tanh()
+
+
+def test_a_right_call_is_right_and_has_torchs_graphs() -> None:
+    found = aotviz.verify(step, *inputs())
+    assert found
+    assert found.same_graphs
+    assert [check.role for check in found.graphs] == ["joint", "forward", "backward"]
+    assert found.first_difference == ""
+
+
+@pytest.mark.parametrize(
+    "fn", [nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)), uses_a_global_module]
+)
+def test_modules_are_copied_and_left_alone(fn: Any) -> None:
+    module = fn if isinstance(fn, nn.Module) else LAYER
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    found = aotviz.verify(fn, torch.randn(4, 3))
+    assert found, str(found)
+    assert found.same_graphs, str(found)
+    assert found.torchs.status in ("equal", "details"), str(found)
+    assert all(parameter.grad is None for parameter in module.parameters())
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_a_wrong_call_names_stage_and_node() -> None:
+    found = aotviz.verify(step, *inputs(), options={"backend": cosine_for_sine})
+    assert not found
+    assert found.ours.status == "wrong"
+    assert found.torchs.status == "equal"
+    assert "stage 'lower', node 'sin'" in found.first_difference
+    assert "step: wrong" in str(found)
+
+
+def test_a_refusal_is_told_from_a_wrong_result() -> None:
+    w = torch.ones(2)
+    found = aotviz.verify(lambda x: x * w, torch.ones(2))
+    assert not found
+    assert found.verdict == "raises"
+    assert "uses the tensor 'w'" in str(found)
+
+
+def test_a_notebook_shows_escaped_text() -> None:
+    def sneaky(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    sneaky.__name__ = "<script>alert(1)</script>"
+    shown = aotviz.verify(sneaky, torch.ones(2))._repr_html_()
+    assert "<script>" not in shown
+    assert html.escape("<script>") in shown
+
+
+def test_keyword_arguments_belong_to_the_function() -> None:
+    def scaled(x: torch.Tensor, *, by: dict[str, torch.Tensor]) -> torch.Tensor:
+        return x * by["amount"]
+
+    assert aotviz.verify(scaled, torch.ones(2), by={"amount": torch.ones(2, requires_grad=True)})
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PROGRAMS if "storage" in name or "input" in name))
+def test_copies_lie_in_memory_as_the_originals_do(name: str) -> None:
+    setup = PROGRAMS[name].builds[0]()
+    _, args, _, _ = fresh(setup.fn, setup.args, setup.kwargs)
+    originals = [a for a in setup.args if isinstance(a, torch.Tensor)]
+    made = [a for a in args if isinstance(a, torch.Tensor)]
+    pairs = [(i, j) for i in range(len(made)) for j in range(i)]
+    sharing = [
+        [group[i].untyped_storage()._cdata == group[j].untyped_storage()._cdata for i, j in pairs]
+        for group in (made, originals)
+    ]
+    assert sharing[0] == sharing[1]
+    for one, other in zip(originals, made, strict=True):
+        assert other.untyped_storage()._cdata != one.untyped_storage()._cdata
+        assert (one.stride(), one.storage_offset(), one.is_leaf, one.requires_grad) == (
+            other.stride(),
+            other.storage_offset(),
+            other.is_leaf,
+            other.requires_grad,
+        )
+        assert (one._base is None) == (other._base is None)
+        agree = same(values(one), values(other))  # a failure must not print what may have no memory
+        assert agree
+
+
+def test_one_tensor_twice_is_one_copy() -> None:
+    x = torch.ones(2)
+    assert len(copies([x, x])) == 1
+
+
+def test_graphs_in_another_order_are_told_from_different_ones() -> None:
+    def graph(names: str) -> torch.fx.GraphModule:
+        made = torch.fx.Graph()
+        x = made.placeholder("x")
+        found = {name: made.call_function(getattr(torch, name), (x,)) for name in names.split()}
+        made.output((found["sin"], found["cos"]))
+        return torch.fx.GraphModule(nn.Module(), made)
+
+    assert difference(graph("sin cos"), graph("sin cos")) is None
+    reordered, longer = (
+        difference(graph("sin cos"), graph("cos sin")),
+        difference(graph("sin cos"), graph("sin cos tan")),
+    )
+    assert reordered is not None
+    assert reordered.kind == "order"
+    assert longer is not None
+    assert longer.kind == "extra"
+
+
+def test_what_cannot_be_copied_is_said_to() -> None:
+    class Held:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise ValueError("a handle")
+
+    with pytest.raises(TypeError, match="can't be copied: a handle"):
+        aotviz.verify(lambda x, held: x * 2, torch.ones(2), Held())
