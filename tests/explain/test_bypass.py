@@ -8,10 +8,9 @@ import torch._inductor.config as inductor
 import aotviz
 
 
-def test_both_caches_say_why_they_were_passed_by(monkeypatch):
-    monkeypatch.setattr(inductor, "post_grad_custom_post_pass", lambda graph: None)
+def test_both_caches_say_why_they_were_passed_by():
     torch._dynamo.reset()
-    with aotviz.watch() as recording:
+    with inductor.patch(post_grad_custom_post_pass=lambda graph: None), aotviz.watch() as recording:
         torch.compile(lambda x: x.sin() + 1)(torch.randn(4))
     lookups = recording.cache_lookups
     assert set(zip(lookups.cache, lookups.outcome, strict=True)) == {("aotautograd", "bypass"), ("fx", "bypass")}
