@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._decomp import decompositions
 from torch._prims.rng_prims import run_and_save_rng_state
+
+
+# Under the Python dispatcher these run in place of an operator's C++ code, and take a view of their result where that
+# code says `_unsafe_view` or `squeeze_`: what eager returns is a view of nothing.
+UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
 
 
 def is_operator(target: Any) -> bool:

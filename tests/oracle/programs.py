@@ -380,6 +380,14 @@ def linear_over_three_dimensions():
 
 
 @program("unsafe_view_alias")
+def products_of_batches():
+    def f(x, y):
+        return x @ y, (x @ y).transpose(0, 1)
+
+    return call(f, leaf(2, 3, 4), leaf(2, 4, 5, k=1))
+
+
+@program("unsafe_view_alias")
 def reshape_that_copies():
     def f(x):
         return (x * 2).t().reshape(-1)
