@@ -12,7 +12,6 @@ import torch.fx as fx
 from torch._decomp import decompositions
 from torch._prims.rng_prims import run_and_save_rng_state
 
-
 # Under the Python dispatcher these run in place of an operator's C++ code, and take a view of their result where that
 # code says `_unsafe_view` or `squeeze_`: what eager returns is a view of nothing.
 UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
