@@ -36,6 +36,8 @@ class Options:
     dynamic: bool = False
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
     donate_buffers: bool = True
+    functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset
+    graphsafe_rng: bool = False  # on a GPU, forward and backward share generators that CUDA graphs can replay
     graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
     export: Export = Export()  # read by the stages of an export alone
     debug: bool = False  # verify every form at every boundary, and every call's arguments

@@ -27,6 +27,7 @@ from aotviz.stages import (
     lower,
     metadata,
     partition,
+    random_state,
     regions,
     saved_hooks,
     subclasses,
@@ -47,6 +48,7 @@ PREPARE = (
     Stage("dedupe", dedupe.run),  # TracedCall -> TracedCall
     Stage("synthetic bases", synthetic_bases.run),  # TracedCall -> TracedCall
 )
+RANDOM_STATE = Stage("random state", random_state.run)  # TracedCall -> TracedCall, with functionalize_rng_ops
 TRAINING = (
     *PREPARE,
     Stage("joint", joint.run),  # TracedCall -> JointCall
@@ -165,7 +167,8 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
 
 def tail_for(call: TracedCall) -> tuple[Stage, ...]:
     """The stages after PREPARE: with gradients where the call needs them, without where it doesn't."""
-    return (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
+    tail = (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
+    return (RANDOM_STATE, *tail) if call.options.functionalize_rng_ops else tail
 
 
 def compile_request(request: Form, observer: Observer) -> Program:

@@ -58,6 +58,16 @@ class SyntheticBaseInput(InputDescriptor):
 
 
 @dataclass(frozen=True)
+class RandomStateInput(InputDescriptor):
+    """A part of a random generator's state, "seed" or "offset", or a generator that two graphs share."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"random {self.name}"
+
+
+@dataclass(frozen=True)
 class SubclassPartInput(InputDescriptor):
     """A part of an input that is a tensor made of tensors, or one of its sizes: `weight.a`, `x.size(1)`."""
 

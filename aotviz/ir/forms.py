@@ -48,11 +48,12 @@ class Rewrite(Protocol):
     """Both halves of a change of the calling convention: the traced call's, and the run time's.
 
     `inputs` writes the lines that turn the caller's variables into the rewritten ones and returns those;
-    `after` writes the lines that must follow once the graph has run and its mutations are written back.
+    `after`, which is told of both, writes the lines that must follow once the graph has run and its mutations are
+    written back.
     """
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]: ...
-    def after(self, emit: Emitter, variables: list[str]) -> None: ...
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -318,6 +319,7 @@ class LoweredSplit(Split):
     compiled_forward: Callable[[list[Any]], Any]
     backward: BackwardSource
     with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
+    generators: Any  # runtime.generators.Generators that both halves draw from; None where there are none
     backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
 
 

@@ -14,6 +14,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, Form, GraphCall, JointCall, JointGraph, Program, Split, TracedCall
 
 RANDOM_STATE = "rng_state_output_"  # torch's name in the backward for the state that a random node is run again with
+GENERATOR = "bwd_rng_state_"  # and for a generator that the wrapper keeps in step with the forward's
 
 
 class MalformedForm(AssertionError):
@@ -78,7 +79,8 @@ def _split(form: Split, demand: Any) -> None:
     gradients = len(graphs.outputs(backward))
     demand(gradients == len(form.gradients), "one gradient (or None) per graph input, or per part of one")
     known = {value.name for value in form.saved}
-    kept = [node for node in graphs.placeholders(backward) if not node.name.startswith("tangents_")]
+    others = ("tangents_", GENERATOR)
+    kept = [node for node in graphs.placeholders(backward) if not node.name.startswith(others)]
     for node in kept:
         holds = node.name in known or node.name.startswith(RANDOM_STATE)
         demand(holds, f"{node.name} is saved or a tangent")

@@ -18,6 +18,7 @@ from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
+from aotviz.torch_private.philox import is_generator
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -69,6 +70,11 @@ class _Writer:
         compiled, arguments = source.bind("compiled_forward", call.compiled_forward), "*inputs"
         if self.insides is not None:
             arguments = self.insides.arguments()
+        if call.generators is not None:
+            generators = source.bind("generators", call.generators)
+            fact = "the backward runs random nodes again, with generators that move as these do"
+            source.line(f"ctx.random, random = {generators}.forward()", fact)
+            arguments += ", *random"
         source.line(f"out = {compiled}([{arguments}])")
         aliases.versions(source, call)
         whole = [f"out[{i}]" for i in range(self.count)] if self.insides is None else self.insides.results()
@@ -155,6 +161,13 @@ class _Writer:
         absent = self._absent(names)
         self._lay_out(names)
         arguments = self._arguments(names)
+        if call.generators is not None:
+            generators, keeps = (
+                source.bind("generators", call.generators),
+                source.bind("keeps_graph", runtime.keeps_graph),
+            )
+            source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "as they were in the forward")
+            arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]")
         held = [*dict.fromkeys([*whole, *names]), *(["saved"] if self.tensors else [])]
         if held:
@@ -262,7 +275,7 @@ class _Writer:
         place = {saved.name: i for i, saved in enumerate(self.call.saved)}
         arguments: list[str] = []
         wanted: list[Any] = []
-        nodes = graphs.placeholders(self.call.backward_module.graph)
+        nodes = [node for node in graphs.placeholders(self.call.backward_module.graph) if not is_generator(node)]
         taken = {node.name for node in nodes}
         renamed = iter([i for i, saved in enumerate(self.call.saved) if saved.name not in taken])
         for node in nodes:

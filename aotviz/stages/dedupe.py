@@ -44,7 +44,7 @@ class MergeDuplicates:
             )
         return [variables[i] for i in self.kept]
 
-    def after(self, emit: Emitter, variables: list[str]) -> None:
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         """Nothing: the kept variable is the same object as its duplicate."""
 
 

@@ -62,15 +62,15 @@ class _Wrapper:
         epilogue = Epilogue(source, call, [], {})
         needed = epilogue.inputs_needed()
         detached = self._detached()
-        stages: list[list[str]] = []
+        stages: list[tuple[list[str], list[str]]] = []
         if variables is None and not call.rewrites and not detached:
             inputs = self._pick(needed)
             arguments = "args"
         else:
             variables = variables if variables is not None else self._unpack()
             for rewrite in call.rewrites:
-                stages.append(variables)
-                variables = rewrite.inputs(source, variables)
+                before, variables = variables, rewrite.inputs(source, variables)
+                stages.append((before, variables))
             inputs = self.variables = variables
             passed = [f"{v}.detach()" if i in detached else v for i, v in enumerate(inputs)]
             if self.wrapping is not None and not self.apply:
@@ -81,8 +81,8 @@ class _Wrapper:
         epilogue.results = self._run(arguments, epilogue)
         if not self.written:
             epilogue.replay()
-        for rewrite, before in zip(reversed(call.rewrites), reversed(stages), strict=True):
-            rewrite.after(source, before)
+        for rewrite, both in zip(reversed(call.rewrites), reversed(stages), strict=True):
+            rewrite.after(source, *both)
         expressions = epilogue.outputs()
         if call.meta.grad_enabled_after is not None:
             setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
@@ -155,6 +155,10 @@ class _Wrapper:
 
     def _without_gradients(self, arguments: str) -> str:
         compiled = self.source.bind("compiled_forward", self.call.compiled_forward)
+        drawn_from = self.call.generators if isinstance(self.call, LoweredSplit) else None
+        if drawn_from is not None:
+            generators = self.source.bind("generators", drawn_from)
+            arguments = f"[*{arguments}, *{generators}.forward()[1]]"
         return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:

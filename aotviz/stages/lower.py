@@ -26,7 +26,9 @@ from aotviz.ir.forms import (
     Split,
 )
 from aotviz.runtime.double_backward import Gradients
+from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.torch_private import philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
 from aotviz.tracing.strides import order_of, strides_in
@@ -76,6 +78,7 @@ def _split(call: Split) -> LoweredSplit:
     known = dict(zip(names, values, strict=True))
     reported_call = replace(call, saved=tuple(replace(s, value=known.get(s.name, s.value)) for s in call.saved))
     with_history = Gradients(call, lambda tangents: GradientRequest(call.options, reported_call, tangents))
+    makers = philox.generators_of(call.forward_module.graph)
     fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
     return LoweredSplit(
         **fields,
@@ -83,6 +86,7 @@ def _split(call: Split) -> LoweredSplit:
         compiled_forward=compiled,
         backward=backward,
         with_history=with_history,
+        generators=Generators(makers) if makers else None,
         backward_values=values,
     )
 

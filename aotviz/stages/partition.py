@@ -17,10 +17,10 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import SavedInput, SavedOutput, TangentInput
+from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.metadata import Ref
-from aotviz.torch_private import effects, functional, operators, random_halves
+from aotviz.torch_private import effects, functional, operators, philox, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
 from aotviz.tracing.second_order import kept_inputs
 
@@ -34,7 +34,7 @@ def run(call: JointGraph) -> Split:
     count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))
     tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
     joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
-    with partitioning(call.fake_mode):
+    with partitioning(call.fake_mode, call.options.graphsafe_rng):
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
         untouched = graphs.copy(module) if _overwritten(call) else module
@@ -170,12 +170,14 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
 def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, known: dict[str, Any]) -> None:
     """Descriptors on both halves; partitioners keep those of the placeholders only."""
     for node in graphs.placeholders(forward.graph):
-        node.meta["desc"] = known.get(node.name) or node.meta.get("desc")
+        generator = RandomStateInput("generator") if philox.is_generator(node) else None
+        node.meta["desc"] = known.get(node.name) or generator or node.meta.get("desc")
     kept = graphs.outputs(forward.graph)[len(call.slots) :]
     saved_names = [SavedOutput(node.name) for node in kept]
     graphs.output_node(forward.graph).meta["desc"] = [*(slot.descriptor for slot in call.slots), *saved_names]
     for node in graphs.placeholders(backward.graph):
         desc = known.get(node.name)
-        node.meta["desc"] = desc if isinstance(desc, TangentInput) else SavedInput(node.name)
+        saved = RandomStateInput("generator") if philox.is_generator(node) else SavedInput(node.name)
+        node.meta["desc"] = desc if isinstance(desc, TangentInput) else saved
     joint = graphs.output_node(call.graph_module.graph).meta["desc"]
     graphs.output_node(backward.graph).meta["desc"] = list(joint[len(call.slots) :])

@@ -63,7 +63,7 @@ class SubclassParts(Wrapping):
                 emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
         return variables
 
-    def after(self, emit: Emitter, variables: list[str]) -> None:
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         """Nothing: what was written is in the parts."""
 
     def unwrap(self, emit: Emitter, variables: list[str]) -> list[str]:

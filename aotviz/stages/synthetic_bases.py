@@ -114,7 +114,7 @@ class SyntheticBases:
         fact = f"{names} lie in their base as they did at compile time"
         emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
 
-    def after(self, emit: Emitter, variables: list[str]) -> None:
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for group in self.groups:
             for position in group.members:
                 name, variable = self.names[position], variables[position]

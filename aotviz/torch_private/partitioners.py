@@ -2,9 +2,9 @@
 
 Note [Random states by value]
 For a random node that the backward runs again, a partitioner can save the random state as a tensor, or on a GPU let
-forward and backward share generators of their own, which the caller would have to make and keep in step. Only the first
-draws the numbers that eager draws, on every device. The second is what CUDA graphs can replay: a program that needs a
-random state runs without them.
+forward and backward share generators of their own, which the wrapper makes and keeps in step (`runtime/generators.py`).
+Only the first draws the numbers that eager draws, on every device. The second is what CUDA graphs can replay, and is
+taken where they are asked for.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def must_save(node: fx.Node) -> None:
 
 
 @contextlib.contextmanager
-def partitioning(fake_mode: Any) -> Iterator[None]:
+def partitioning(fake_mode: Any, graphsafe_rng: bool = False) -> Iterator[None]:
     """The ambient state that partitioners and joint passes run in. What they make writes no Python before it runs."""
     with (
         torch.no_grad(),
         torch._C._DisableAutocast(),
         fake_mode,
         _use_lazy_graph_module(True),
-        config.patch(graphsafe_rng_functionalization=False),  # see Note [Random states by value]
+        config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]
     ):
         yield

@@ -1,0 +1,73 @@
+"""Random numbers as a function of the generator's state, which comes in and goes out (SYSTEM.md C6).
+
+Where torch's setting `functionalize_rng_ops` asks for it and the call draws on a GPU: two more graph inputs, the seed
+and the offset of the GPU's generator, and one more result, the offset behind all that was drawn. It is an input that
+the call mutates, so the rest of the pipeline needs no word about it; the wrapper moves the generator there. What the
+backward draws itself, it draws when it runs, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aotviz.ir.descriptors import RandomStateInput
+from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.torch_private import philox
+from aotviz.tracing.forward import WithMembers
+
+
+@dataclass(frozen=True)
+class PhiloxState:
+    """The last two graph inputs are the generator's seed and offset."""
+
+    def traced(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        def with_state(*inputs: Any) -> Any:
+            *users, seed, offset = inputs
+            with philox.counting(seed, offset) as drawn:
+                result = fn(*users)
+                after = drawn()
+            with torch.no_grad():
+                offset.copy_(after)
+            return result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
+
+        return with_state
+
+    def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
+        seed, offset = emit.fresh("seed"), emit.fresh("offset")
+        state = emit.bind("philox_state", philox.state)
+        emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from these")
+        return [*variables, seed, offset]
+
+    def after(self, emit: Emitter, _variables: list[str], rewritten: list[str]) -> None:
+        move = emit.bind("set_offset", philox.set_offset)
+        emit.line(f"{move}({rewritten[-1]})", "the generator goes on behind what the graph has drawn")
+
+
+def run(call: TracedCall) -> TracedCall:
+    """TracedCall -> TracedCall."""
+    devices = philox.devices(call.forward.graph())
+    if not devices:
+        return replace(call, evidence=(Reason("random numbers", "none are drawn on a GPU: nothing to do"),))
+    if len(devices) > 1:
+        listed = " and ".join(sorted(map(str, devices)))
+        raise NotImplementedError(
+            f"functionalize_rng_ops: the call draws random numbers on {listed}, and each has a generator of its own. "
+            "Draw on one device, or switch torch._functorch.config.functionalize_rng_ops off."
+        )
+    rewrite, program = PhiloxState(), call.forward.program
+    forward = call.forward.rerun(
+        fn=rewrite.traced(program.fn),
+        args=[*program.args, *philox.fake_state(call.fake_mode)],
+        decompositions=philox.decompositions(call.options.decompositions or {}),
+    )
+    return call.retraced(
+        forward,
+        graph_inputs=(*call.graph_inputs, RandomStateInput("seed"), RandomStateInput("offset")),
+        static_inputs=call.meta.static_input_indices,
+        rewrite=rewrite,
+        evidence=(Reason("random numbers", f"a function of the seed and the offset of {devices.pop()}'s generator"),),
+    )
