@@ -1,8 +1,9 @@
 """A recording as a notebook widget.
 
 What is synced, and so saved in the notebook, is almost nothing: a 1.5 kB entry. The page asks for the rest by comm
-message when it needs it: the viewer's bundles once per page, the recording when the widget is displayed, the editor
-and graphviz when a view first needs them. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets the
+message when it needs it: the viewer's bundles once per page, an index of the recording when the widget is displayed,
+and each part of it (parts.py) when it is first looked at. What is selected is synced too, so that the same place is
+open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets the
 summary of `summary.py` from the same output.
 """
 
@@ -14,13 +15,13 @@ import anywidget
 import traitlets
 
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import static_files, summary
+from aotviz.widgets import parts, static_files, summary
 
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 
 class HasRecording(Protocol):
-    """What the views need of `aotviz.recorder.recording.Recording`."""
+    """What a page needs of `aotviz.recorder.recording.Recording`."""
 
     @property
     def data(self) -> RecordingData: ...
@@ -30,6 +31,10 @@ class HasRecording(Protocol):
         ...
 
 
+class ShowsRecording(HasRecording, parts.HasCompilations, Protocol):
+    """What a widget needs of it."""
+
+
 class Workbench(anywidget.AnyWidget):
     """Shows a recording: its stages, and for each its code, diff, graph, aliasing, saved tensors and wrapper.
 
@@ -37,28 +42,41 @@ class Workbench(anywidget.AnyWidget):
     """
 
     _esm = traitlets.Unicode().tag(sync=True)
+    bookmark = traitlets.Dict(traitlets.Unicode(), help="what is selected: names of compilation, stage, view, node")
+    bookmark.tag(sync=True)
 
-    def __init__(self, recording: HasRecording, **traits: Any) -> None:
+    def __init__(self, recording: ShowsRecording, **traits: Any) -> None:
         self._recording = recording
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
-        """Sends the bytes that the page asks for: {"ask": name, "question": id} -> {"answer": id} and one buffer."""
+        """Sends the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
+
+        `what` is the name of a bundle, or a part of the recording: ["index"], ["compilation", id],
+        ["graph", id, number], ["code", id, stage number].
+        """
         if not isinstance(message, dict) or "ask" not in message:
             return
         reply = {"answer": message.get("question")}
         try:
             self.send(reply, buffers=[self._bytes_of(message["ask"])])
         except Exception as error:  # the page shows it; raised here it would end in a log that nobody reads
-            self.send({**reply, "error": f"{type(error).__name__}: {error}"})
+            self.send({**reply, "error": str(error) or type(error).__name__})
 
-    def _bytes_of(self, name: object) -> bytes:
-        if name == "recording":
-            return self._recording.to_bytes()
-        if name in BUNDLES:
-            return static_files.read(f"{name}.gz")
-        raise ValueError(f"the page asked for {name!r}, which is not one of recording, {', '.join(BUNDLES)}")
+    def _bytes_of(self, what: object) -> bytes:
+        match what:
+            case str() if what in BUNDLES:
+                return static_files.read(f"{what}.gz")
+            case ["index"]:
+                return parts.pack(parts.index(self._recording))
+            case ["compilation", str(compilation)]:
+                return parts.pack(parts.compilation(self._recording, compilation))
+            case ["graph", str(compilation), int(number)]:
+                return parts.pack(parts.graph(self._recording, compilation, number))
+            case ["code", str(compilation), int(stage)]:
+                return parts.pack(parts.code(self._recording, compilation, stage))
+        raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget, and a summary for frontends that show no widgets."""

@@ -1,4 +1,4 @@
-"""Writes src/wire.ts from aotviz/recorder/events.py, so that the wire format is written by hand only once.
+"""Writes src/wire.ts from aotviz/recorder/events.py and aotviz/widgets/parts.py: one wire format, written once.
 
 Each record becomes a TypeScript interface (with the field comments of the Python source) and one row of `SCHEMA`,
 the table by which `decode.ts` checks a recording before any view sees it. A type that TypeScript can't express
@@ -11,6 +11,7 @@ with the forms below is refused here rather than guessed.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = HERE / "src" / "wire.ts"
-SOURCE = ROOT / "aotviz" / "recorder" / "events.py"
+MODULES = ("aotviz.recorder.events", "aotviz.widgets.parts")
 
 LEAVES: dict[Any, tuple[str, str]] = {  # Python type -> (TypeScript type, schema code)
     msgspec.inspect.StrType: ("string", "str"),
@@ -78,13 +79,18 @@ def comments(source: str) -> dict[tuple[str, str], str]:
 def generate() -> str:
     """The text of wire.ts."""
     sys.path.insert(0, str(ROOT))
-    from aotviz.recorder import events
-
-    source = SOURCE.read_text(encoding="utf-8")
-    notes = comments(source)
-    names = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    modules = [importlib.import_module(name) for name in MODULES]
+    sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules]
+    notes = {key: note for source in sources for key, note in comments(source).items()}
+    events = modules[0]
+    records = [
+        getattr(module, node.name)
+        for module, source in zip(modules, sources, strict=True)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and issubclass(getattr(module, node.name), msgspec.Struct)
+    ]
     out = [
-        "// Generated from aotviz/recorder/events.py by generate_types.py; don't edit.",
+        f"// Generated from {' and '.join(MODULES)} by generate_types.py; don't edit.",
         "",
         f'export const FORMAT = "{events.FORMAT}";',
         f"export const VERSION = {events.VERSION};",
@@ -109,8 +115,8 @@ def generate() -> str:
         "",
     ]
     table: list[str] = []
-    for name in names:
-        record = getattr(events, name)
+    for record in records:
+        name = record.__name__
         info = msgspec.inspect.type_info(record)
         if not isinstance(info, msgspec.inspect.StructType) or not info.fields:
             continue

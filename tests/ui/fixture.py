@@ -2,12 +2,14 @@
 
 It has what the views must cope with: a training compilation with forward and backward, modules and saved tensors; an
 inference one with symbolic sizes and shared memory; a failed one; and names that contain markup. `python
-tests/ui/fixture.py` writes it for the TypeScript tests to `extensions/core/test/fixture.aotviz`.
+tests/ui/fixture.py` writes it for the TypeScript tests to `extensions/core/test/`, whole and in parts.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,11 +19,14 @@ from typing import Any
 import msgspec
 
 from aotviz.recorder import events
+from aotviz.recorder.compilation import Compilation
+from aotviz.widgets import parts
 
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 MARKUP = "<img src=x onerror=alert(1)>"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
+PARTS = TARGET.with_name("fixture.parts.json")
 
 
 class FixtureRecording:
@@ -29,6 +34,22 @@ class FixtureRecording:
 
     def __init__(self, data: events.RecordingData) -> None:
         self.data = data
+
+    @property
+    def compilations(self) -> list[Compilation]:
+        return [Compilation(compilation, self.data.strings) for compilation in self.data.compilations]
+
+    @property
+    def data_producer(self) -> dict[str, str]:
+        return self.data.producer
+
+    @property
+    def dropped(self) -> int:
+        return self.data.dropped
+
+    @property
+    def notes(self) -> list[str]:
+        return self.data.notes
 
     def to_bytes(self) -> bytes:
         return gzip.compress(msgspec.msgpack.encode(self.data), mtime=0)
@@ -443,6 +464,21 @@ def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
     return FixtureRecording(data)
 
 
+def packed_parts() -> dict[str, bytes]:
+    """Every part of it as a kernel sends it, by the question that asks for it, as JSON."""
+    made = recording()
+    answers: dict[tuple[object, ...], bytes] = {("index",): parts.pack(parts.index(made))}
+    for compilation in made.data.compilations:
+        answers["compilation", compilation.id] = parts.pack(parts.compilation(made, compilation.id))
+        for number in range(len(compilation.graphs)):
+            answers["graph", compilation.id, number] = parts.pack(parts.graph(made, compilation.id, number))
+        for number, stage in enumerate(compilation.stages):
+            if stage.code:
+                answers["code", compilation.id, number] = parts.pack(parts.code(made, compilation.id, number))
+    return {json.dumps(question, separators=(",", ":")): answer for question, answer in answers.items()}
+
+
 if __name__ == "__main__":
     TARGET.write_bytes(recording().to_bytes())
+    PARTS.write_text(json.dumps({k: base64.b64encode(v).decode() for k, v in packed_parts().items()}, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}", file=sys.stderr)

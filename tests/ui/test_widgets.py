@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -12,10 +14,10 @@ import msgspec
 import pytest
 
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import summary
+from aotviz.widgets import parts, summary
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
-from tests.ui.fixture import MARKUP, ROOT, TARGET, recording
+from tests.ui.fixture import MARKUP, PARTS, ROOT, TARGET, packed_parts, recording
 
 
 def test_the_typescript_types_are_those_of_events_py() -> None:
@@ -27,6 +29,15 @@ def test_the_typescript_types_are_those_of_events_py() -> None:
 def test_the_fixture_of_the_typescript_tests_is_current() -> None:
     kept = msgspec.msgpack.decode(gzip.decompress(TARGET.read_bytes()), type=RecordingData)
     assert kept == recording().data, "run python -m tests.ui.fixture"
+
+
+def test_the_parts_of_the_typescript_tests_are_current() -> None:
+    kept = {
+        question: gzip.decompress(base64.b64decode(part)) for question, part in json.loads(PARTS.read_text()).items()
+    }
+    assert kept == {question: gzip.decompress(part) for question, part in packed_parts().items()}, (
+        "run python -m tests.ui.fixture"
+    )
 
 
 def test_the_widgets_import_no_torch() -> None:
@@ -44,24 +55,71 @@ class Sent:
         )
 
 
-def test_the_kernel_answers_with_the_bytes_that_the_page_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def asked(monkeypatch: pytest.MonkeyPatch, what: object) -> tuple[dict[str, Any], list[bytes]]:
     sent = Sent(monkeypatch)
     widget = Workbench(recording())
-    for name in ("recording", "core.js", "editor.js", "graphviz.js"):
-        widget._answer(widget, {"ask": name, "question": f"q {name}"}, [])
-        content, buffers = sent.messages[-1]
-        assert content == {"answer": f"q {name}"}
-        assert buffers[0][:2] == b"\x1f\x8b"
-    assert sent.messages[0][1][0] == recording().to_bytes()
+    widget._answer(widget, {"ask": what, "question": "q"}, [])
+    return sent.messages[-1]
 
 
-@pytest.mark.parametrize("ask", ["../html.py", "page.js", 7, None])
-def test_the_kernel_gives_nothing_else(ask: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = Sent(monkeypatch)
-    widget = Workbench(recording())
-    widget._answer(widget, {"ask": ask, "question": "q"}, [])
-    content, buffers = sent.messages[-1]
-    assert "which is not one of recording, core.js" in content["error"]
+@pytest.mark.parametrize("name", ["core.js", "editor.js", "graphviz.js"])
+def test_the_kernel_answers_with_the_bundle_that_the_page_asks_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, buffers = asked(monkeypatch, name)
+    assert content == {"answer": "q"}
+    assert buffers[0][:2] == b"\x1f\x8b"
+
+
+def part(monkeypatch: pytest.MonkeyPatch, kind: type[Any], *what: object) -> Any:
+    _, buffers = asked(monkeypatch, list(what))
+    return msgspec.msgpack.decode(gzip.decompress(buffers[0]), type=kind)
+
+
+def test_the_parts_of_a_recording_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = recording().data
+    index = part(monkeypatch, parts.RecordingIndex, "index")
+    assert [head.id for head in index.compilations] == ["0", "1", "2"]
+    assert [head.stages for head in index.compilations] == [15, 3, 1]
+    whole = data.compilations[0]
+    opened = part(monkeypatch, parts.CompilationPart, "compilation", "0")
+    assert opened.compilation.saved_tensors == whole.saved_tensors
+    assert opened.compilation.graphs == opened.compilation.values == []
+    assert opened.graph_values == [graph.value for graph in whole.graphs]
+    assert {name for stage in opened.compilation.stages for name in stage.code} == {"wrapper"}
+    for number, graph in enumerate(whole.graphs):
+        got = part(monkeypatch, parts.GraphPart, "graph", "0", number)
+        assert got.graph == graph
+        assert dict(zip(got.value_numbers, got.values, strict=True)) == {
+            number: whole.values[number] for number in set(graph.value) if number >= 0
+        }
+        texts = dict(zip(got.text_table.numbers, got.text_table.texts, strict=True))
+        assert all(texts[i] == data.strings[i] for i in (*graph.name, *graph.target))
+    stage = next(i for i, stage in enumerate(whole.stages) if stage.code)
+    assert part(monkeypatch, parts.CodePart, "code", "0", stage).code == whole.stages[stage].code
+
+
+def test_a_part_brings_the_texts_of_its_arguments_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    got = part(monkeypatch, parts.GraphPart, "graph", "1", 0)
+    assert len(got.text_table.texts) < len(recording().data.strings) / 2
+    listed = set(got.text_table.numbers)
+    assert {arg["r"] for args in got.graph.args for arg in args if isinstance(arg, dict) and "r" in arg} <= listed
+
+
+@pytest.mark.parametrize(
+    ("ask", "problem"),
+    [
+        ("../html.py", "neither a part of the recording nor a bundle"),
+        ("page.js", "neither a part of the recording nor a bundle"),
+        (7, "neither a part of the recording nor a bundle"),
+        (None, "neither a part of the recording nor a bundle"),
+        (["graph", "0", "1"], "neither a part of the recording nor a bundle"),
+        (["compilation", "9"], "compilation 9 is not in the recording any more"),
+        (["graph", "0", 99], "there is no graph 99"),
+        (["code", "0", -1], "there is no stage -1"),
+    ],
+)
+def test_the_kernel_gives_nothing_else(ask: object, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, buffers = asked(monkeypatch, ask)
+    assert problem in content["error"]
     assert buffers == []
 
 

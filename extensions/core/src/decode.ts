@@ -13,14 +13,21 @@ const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 export class RecordingError extends Error {}
 
 export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
-  let tree: Wire;
+  return checked(await unpacked(file));
+}
+
+/** One record of a recording that comes in parts. The numbers in it are the source's to check. */
+export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
+  return convert(await unpacked(bytes), ["record", record], record);
+}
+
+async function unpacked(file: Uint8Array): Promise<Wire> {
   try {
-    tree = decodeMsgpack(await gunzip(file));
+    return decodeMsgpack(await gunzip(file));
   } catch (error) {
     if (error instanceof MsgpackError) throw new RecordingError(`This recording is damaged: ${error.message}.`);
     throw error;
   }
-  return checked(tree);
 }
 
 /** The recording in an already decoded tree, checked. */
@@ -153,7 +160,7 @@ function checkIndices(data: RecordingData): void {
   }
 }
 
-function checkGraph(graph: GraphSnapshot, strings: number, values: number, where: string): void {
+export function checkGraph(graph: GraphSnapshot, strings: number, values: number, where: string): void {
   const nodes = graph.op.length;
   for (const name of ["name", "target", "args", "value", "stack", "module", "sequence", "backward"] as const) {
     if (graph[name].length !== nodes) {

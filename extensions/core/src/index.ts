@@ -3,5 +3,7 @@
 export { decodeRecording, gunzip, RecordingError } from "./decode";
 export type { Editor } from "./editor/types";
 export type { Host } from "./host";
-export { mountWorkbench, openRecording, type Workbench } from "./workbench";
+export type { Ask, Question } from "./source";
+export type { Bookmark } from "./state";
+export { mountWorkbench, openKernel, openRecording, type Options, type Workbench } from "./workbench";
 export type { RecordingData } from "./wire";

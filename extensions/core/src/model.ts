@@ -1,8 +1,10 @@
 // Reading a recording: graphs as lists of nodes with their strings, users and sources looked up. Computed once per
 // graph and kept; the views share it.
 
+import { type Source, WholeSource } from "./source";
 import {
-  type CompilationData, Float, type GraphSnapshot, type RecordingData, type StageRecord, type ValueRecord, type Wire,
+  type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
+  type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type ValueRecord, type Wire,
 } from "./wire";
 
 export interface SourceLine {
@@ -43,16 +45,55 @@ export interface Graph {
   readonly outputDescriptors: readonly string[];
 }
 
-/** A recording with its lookups. */
+/** A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph. */
+export type Need =
+  | { readonly what: "compilation"; readonly compilation: number }
+  | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
+  | { readonly what: "code"; readonly compilation: number; readonly stage: number };
+
+/** What has come of a compilation: the record's lists fill up. */
+interface Held {
+  readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
+  graphValues: readonly (readonly number[])[];
+  readonly code: Set<number>; // stages whose texts are there
+  opened: boolean; // whether its stages and facts are there
+}
+
+/** A recording with its lookups. What has not been looked at is absent until `load` has brought it. */
 export class Recording {
   private readonly graphs = new Map<GraphSnapshot, Graph>();
+  private readonly held: readonly Held[];
+  private readonly coming = new Map<string, Promise<void>>();
 
-  constructor(readonly data: RecordingData) {}
-
-  text(index: number): string {
-    return this.data.strings[index] ?? "";
+  constructor(private readonly source: Source, readonly index: RecordingIndex) {
+    this.held = index.compilations.map((head) => ({ data: outline(head), graphValues: [], code: new Set(), opened: false }));
   }
 
+  /** A recording that is all there. */
+  static whole(data: RecordingData): Recording {
+    const source = new WholeSource(data);
+    return new Recording(source, source.index());
+  }
+
+  static async open(source: Source): Promise<Recording> {
+    return new Recording(source, await source.index());
+  }
+
+  text(index: number): string {
+    return this.source.strings[index] ?? "";
+  }
+
+  /** The compilation as far as it is loaded: of one that was never opened, what the index says. */
+  compilation(position: number): CompilationData {
+    return this.held[position]!.data;
+  }
+
+  /** The value numbers of a graph's nodes, one a node, once its compilation is loaded. */
+  graphValues(compilation: CompilationData, graph: number): readonly number[] {
+    return this.held.find(({ data }) => data === compilation)?.graphValues[graph] ?? [];
+  }
+
+  /** Null for a stage without such a graph, and for one that is not loaded. */
   graph(compilation: CompilationData, stage: StageRecord, role: string): Graph | null {
     const index = stage.graphs.get(role);
     const snapshot = index === undefined ? undefined : compilation.graphs[index];
@@ -60,6 +101,40 @@ export class Recording {
     let graph = this.graphs.get(snapshot);
     if (!graph) this.graphs.set(snapshot, (graph = this.read(compilation, snapshot, role)));
     return graph;
+  }
+
+  /** What a view must ask for to have a stage's graph; nothing where the stage has none. */
+  graphNeed(compilation: number, stage: number, role: string): Need[] {
+    const graph = this.compilation(compilation).stages[stage]?.graphs.get(role);
+    return graph === undefined ? [] : [{ what: "graph", compilation, graph }];
+  }
+
+  has(need: Need): boolean {
+    const held = this.held[need.compilation];
+    if (!held) return true; // and nothing will come of asking
+    if (need.what === "compilation") return held.opened;
+    return need.what === "graph" ? held.data.graphs[need.graph] !== undefined : held.code.has(need.stage);
+  }
+
+  /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */
+  load(needs: readonly Need[]): Promise<void> | null {
+    const waits = needs.flatMap((need) => (this.has(need) ? [] : this.bring(need) ?? []));
+    return waits.length ? Promise.all(waits).then(() => undefined) : null;
+  }
+
+  private bring(need: Need): Promise<void> | null {
+    const key = JSON.stringify(need);
+    const under = this.coming.get(key);
+    if (under) return under;
+    const held = this.held[need.compilation]!;
+    const { id } = held.data;
+    const coming = need.what === "compilation" ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
+      : need.what === "graph" ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
+        : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
+    if (!coming) return null;
+    const done = coming.finally(() => this.coming.delete(key)); // whether it came or failed: a failure may be tried again
+    this.coming.set(key, done);
+    return done;
   }
 
   private read(compilation: CompilationData, snapshot: GraphSnapshot, role: string): Graph {
@@ -91,6 +166,39 @@ export class Recording {
     for (const node of nodes) for (const input of node.inputs) nodes[input]!.users.push(node.index);
     return { snapshot, role, nodes, outputDescriptors: snapshot.output_descriptors.map((i) => this.text(i)) };
   }
+}
+
+function outline(head: CompilationHead): CompilationData {
+  const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = head;
+  return {
+    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, log: NONE, stack: NONE,
+    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [],
+  };
+}
+
+function soon<T>(part: T | Promise<T>, take: (part: T) => void): Promise<void> | null {
+  if (part instanceof Promise) return part.then(take);
+  take(part);
+  return null;
+}
+
+function takeCompilation(held: Held, part: CompilationPart): void {
+  const { values, graphs } = held.data;
+  Object.assign(held.data, part.compilation);
+  if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
+  held.data.graphs = graphs;
+  held.graphValues = part.graph_values;
+  held.opened = true;
+}
+
+function takeGraph({ data }: Held, number: number, part: GraphPart): void {
+  part.value_numbers.forEach((value, i) => (data.values[value] = part.values[i]!));
+  data.graphs[number] = part.graph;
+}
+
+function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
+  (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
+  code.add(stage);
 }
 
 /** The node that `[distance]` in an argument of node `index` stands for, or -1. */

@@ -1,7 +1,8 @@
 // The one shared selection: which compilation, stage, graph, view and node the reader is looking at. Views read it
-// and change it here, never each other.
+// and change it here, never each other. What is selected may still be on its way from a kernel; the stage and node
+// that are meant are kept, and selected when it arrives.
 
-import type { Graph, Node, Recording } from "./model";
+import type { Graph, Need, Node, Recording } from "./model";
 import type { CompilationData, StageRecord } from "./wire";
 
 export interface Selection {
@@ -12,26 +13,57 @@ export interface Selection {
   readonly node: number; // index in the graph, or -1
 }
 
+/** A selection that outlives the page: by names, which stay true when numbers do not. */
+export interface Bookmark {
+  readonly compilation?: string; // id
+  readonly stage?: string; // name
+  readonly role?: string;
+  readonly view?: string;
+  readonly node?: string; // name
+}
+
+/** A node by what is known of it in another graph. */
+interface Meant {
+  readonly name: string;
+  readonly target?: string;
+  readonly valueIndex?: number;
+}
+
 export class State {
   private readonly listeners = new Set<(now: Selection, before: Selection) => void>();
   private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1 };
+  private opened = false; // whether the stage is chosen: it can't be before the compilation is loaded
+  private meantStage: { name: string; role: string | undefined } | null = null;
+  private meantNode: Meant | null = null;
 
-  constructor(readonly recording: Recording) {
-    this.current = { ...this.current, ...this.opening(0) };
+  constructor(readonly recording: Recording, bookmark: Bookmark = {}) {
+    const compilation = Math.max(0, recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation));
+    this.current = { ...this.current, compilation, view: bookmark.view ?? this.current.view };
+    if (bookmark.stage !== undefined) this.meantStage = { name: bookmark.stage, role: bookmark.role };
+    if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
+    this.current = { ...this.current, ...this.settled() };
   }
 
   get selection(): Selection {
     return this.current;
   }
 
+  get bookmark(): Bookmark {
+    return {
+      compilation: this.compilation.id, view: this.current.view,
+      ...(this.stage && { stage: this.stage.name, role: this.current.role }), ...(this.node && { node: this.node.name }),
+    };
+  }
+
   get compilation(): CompilationData {
-    return this.recording.data.compilations[this.current.compilation]!;
+    return this.recording.compilation(this.current.compilation);
   }
 
   get stage(): StageRecord | undefined {
     return this.compilation.stages[this.current.stage];
   }
 
+  /** Null for a stage without a graph, and while the graph is loading. */
   get graph(): Graph | null {
     return this.stage ? this.recording.graph(this.compilation, this.stage, this.current.role) : null;
   }
@@ -40,23 +72,29 @@ export class State {
     return this.graph?.nodes[this.current.node] ?? null;
   }
 
+  /** What must be loaded for `graph`; for other graphs of the compilation with their stage and role. */
+  graphNeed(stage = this.current.stage, role = this.current.role): Need[] {
+    return this.recording.graphNeed(this.current.compilation, stage, role);
+  }
+
   subscribe(listener: (now: Selection, before: Selection) => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 
   openCompilation(compilation: number): void {
-    this.set({ compilation, node: -1, ...this.opening(compilation) });
+    if (!this.recording.index.compilations[compilation]) return;
+    this.opened = false;
+    this.meantStage = this.meantNode = null;
+    this.set({ compilation, stage: 0, role: "", node: -1 });
   }
 
   /** Goes to a stage; the selected node goes along where the new graph has the same value. */
   openStage(stage: number, role?: string): void {
     const record = this.compilation.stages[stage];
     if (!record) return;
-    const roles = [...record.graphs.keys()];
-    const kept = role ?? this.current.role;
-    const next = roles.includes(kept) ? kept : roles[0] ?? "";
-    this.set({ stage, role: next, node: this.follow(record, next) });
+    this.meantNode = this.node ?? this.meantNode;
+    this.set({ stage, role: roleOf(record, role ?? this.current.role), node: -1 });
   }
 
   openRole(role: string): void {
@@ -68,29 +106,67 @@ export class State {
   }
 
   openNode(node: number): void {
+    this.meantNode = null;
     this.set({ node });
+  }
+
+  /** Goes to the node of this name in a graph that may not be loaded yet. */
+  openNamed(stage: number, role: string, name: string): void {
+    const record = this.compilation.stages[stage];
+    if (!record) return;
+    this.meantNode = { name };
+    this.set({ stage, role: roleOf(record, role), node: -1 });
+  }
+
+  /** Called when a part of the recording has come: selects what was meant. */
+  arrived(): void {
+    this.set({});
   }
 
   private set(change: Partial<Selection>): void {
     const before = this.current;
     this.current = { ...before, ...change };
+    this.current = { ...this.current, ...this.settled() };
     for (const listener of [...this.listeners]) listener(this.current, before);
   }
 
-  /** The first stage that has a graph, else the first. */
-  private opening(compilation: number): Pick<Selection, "stage" | "role"> {
-    const stages = this.recording.data.compilations[compilation]?.stages ?? [];
-    const stage = Math.max(0, stages.findIndex((record) => record.graphs.size > 0));
-    return { stage, role: [...(stages[stage]?.graphs.keys() ?? [])][0] ?? "" };
+  /** Brings parts; what fails is the panel's to tell. */
+  private fetch(needs: readonly Need[]): void {
+    this.recording.load(needs)?.then(() => this.arrived(), () => undefined);
   }
 
-  private follow(stage: StageRecord, role: string): number {
-    const node = this.node;
-    const graph = this.recording.graph(this.compilation, stage, role);
-    if (!node || !graph) return -1;
-    const same = graph.nodes.filter((other) => node.valueIndex >= 0 && other.valueIndex === node.valueIndex);
-    const found = same.find((other) => other.name === node.name) ?? same[0]
-      ?? graph.nodes.find((other) => other.name === node.name && other.target === node.target);
-    return found?.index ?? -1;
+  /** The stage and node that are meant, as far as they are there to be selected. */
+  private settled(): Partial<Selection> {
+    const { compilation, recording } = this;
+    let { stage, role, node } = this.current;
+    this.fetch([{ what: "compilation", compilation: this.current.compilation }]);
+    if (!this.opened && compilation.stages.length) {
+      const meant = compilation.stages.findIndex(({ name }) => name === this.meantStage?.name);
+      const drawn = compilation.stages.findIndex((record) => record.graphs.size > 0);
+      stage = Math.max(0, meant >= 0 ? meant : drawn);
+      role = roleOf(compilation.stages[stage]!, this.meantStage?.role ?? "");
+      this.opened = true;
+      this.meantStage = null;
+    }
+    this.fetch(this.graphNeed(stage, role)); // the facts, the search and most views are about it
+    const record = compilation.stages[stage];
+    const graph = record && recording.graph(compilation, record, role);
+    if (this.meantNode && graph && node < 0) {
+      node = follow(this.meantNode, graph);
+      this.meantNode = null;
+    }
+    return { stage, role, node };
   }
+}
+
+function roleOf(stage: StageRecord, wanted: string): string {
+  const roles = [...stage.graphs.keys()];
+  return roles.includes(wanted) ? wanted : roles[0] ?? "";
+}
+
+function follow({ name, target, valueIndex = -1 }: Meant, graph: Graph): number {
+  const same = graph.nodes.filter((other) => valueIndex >= 0 && other.valueIndex === valueIndex);
+  const found = same.find((other) => other.name === name) ?? same[0]
+    ?? graph.nodes.find((other) => other.name === name && (target === undefined || other.target === target));
+  return found?.index ?? -1;
 }

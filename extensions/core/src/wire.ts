@@ -1,4 +1,4 @@
-// Generated from aotviz/recorder/events.py by generate_types.py; don't edit.
+// Generated from aotviz.recorder.events and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
 export const VERSION = 2;
@@ -358,6 +358,59 @@ export interface RecordingData {
   readonly tensors: TensorDescription[];
   readonly collectives: CollectiveSchedule[];
   readonly artifacts: ArtifactRecord[];
+}
+
+/** What a list of compilations shows of one. */
+export interface CompilationHead {
+  readonly id: string; // unique within the recording
+  readonly name: string; // the function's or module's name
+  readonly kind: string; // "training" | "inference"; "" where a log doesn't say
+  readonly started_unix_ns: number; // 0 where a log doesn't say
+  readonly elapsed_ns: number; // of all stages; 0 where that is not known yet
+  readonly stages: number; // how many; 0 where that is not known yet
+  readonly nodes: number; // of the largest graph; 0 where that is not known yet
+  readonly compile_id: string; // Dynamo's, "" for our own
+  readonly attempts: number;
+  readonly rank: number; // -1 where there is one process
+  readonly because: string[]; // why each program there was did not do
+  readonly options: ReadonlyMap<string, string>;
+  readonly error: ErrorRecord | null;
+}
+
+/** What a page must know before its reader has looked at anything. */
+export interface RecordingIndex {
+  readonly format: string;
+  readonly version: number;
+  readonly producer: ReadonlyMap<string, string>;
+  readonly dropped: number;
+  readonly notes: string[];
+  readonly compilations: CompilationHead[];
+}
+
+/** Some of a recording's texts: `texts[i]` is the text of number `numbers[i]`. */
+export interface TextTable {
+  readonly numbers: number[];
+  readonly texts: string[];
+}
+
+/** A compilation without its graphs, its values and what its stages' texts say (only their names are there). */
+export interface CompilationPart {
+  readonly compilation: CompilationData;
+  readonly graph_values: number[][]; // per graph of the compilation, the value of each node
+  readonly text_table: TextTable;
+}
+
+/** One graph, with the values of its nodes: `values[i]` has the number `value_numbers[i]`. */
+export interface GraphPart {
+  readonly graph: GraphSnapshot;
+  readonly value_numbers: number[];
+  readonly values: ValueRecord[];
+  readonly text_table: TextTable;
+}
+
+/** The texts of one stage. */
+export interface CodePart {
+  readonly code: ReadonlyMap<string, string>;
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -720,6 +773,65 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["tensors", ["list",["record","TensorDescription"]], []],
       ["collectives", ["list",["record","CollectiveSchedule"]], []],
       ["artifacts", ["list",["record","ArtifactRecord"]], []],
+    ],
+  },
+  CompilationHead: {
+    array: false,
+    fields: [
+      ["id", "str"],
+      ["name", "str"],
+      ["kind", "str"],
+      ["started_unix_ns", "int"],
+      ["elapsed_ns", "int"],
+      ["stages", "int"],
+      ["nodes", "int"],
+      ["compile_id", "str"],
+      ["attempts", "int"],
+      ["rank", "int"],
+      ["because", ["list","str"]],
+      ["options", ["map","str","str"]],
+      ["error", ["or",["record","ErrorRecord"],"none"]],
+    ],
+  },
+  RecordingIndex: {
+    array: false,
+    fields: [
+      ["format", "str"],
+      ["version", "int"],
+      ["producer", ["map","str","str"]],
+      ["dropped", "int"],
+      ["notes", ["list","str"]],
+      ["compilations", ["list",["record","CompilationHead"]]],
+    ],
+  },
+  TextTable: {
+    array: false,
+    fields: [
+      ["numbers", ["list","int"]],
+      ["texts", ["list","str"]],
+    ],
+  },
+  CompilationPart: {
+    array: false,
+    fields: [
+      ["compilation", ["record","CompilationData"]],
+      ["graph_values", ["list",["list","int"]]],
+      ["text_table", ["record","TextTable"]],
+    ],
+  },
+  GraphPart: {
+    array: false,
+    fields: [
+      ["graph", ["record","GraphSnapshot"]],
+      ["value_numbers", ["list","int"]],
+      ["values", ["list",["record","ValueRecord"]]],
+      ["text_table", ["record","TextTable"]],
+    ],
+  },
+  CodePart: {
+    array: false,
+    fields: [
+      ["code", ["map","str","str"]],
     ],
   },
 };

@@ -7,8 +7,10 @@ import { milliseconds, plural } from "./format";
 import type { Host } from "./host";
 import { Layouter } from "./layout/layouter";
 import { Recording, timed } from "./model";
-import { State } from "./state";
-import css from "./styles/workbench.css";
+import { messageOf, Panel } from "./panel";
+import { type Ask, KernelSource, type Source, WholeSource } from "./source";
+import { type Bookmark, State } from "./state";
+import css from "./styles";
 import { followTheme } from "./theme";
 import { facts } from "./views/facts";
 import { find } from "./views/find";
@@ -22,8 +24,20 @@ export interface Workbench {
   destroy(): void;
 }
 
+export interface Options {
+  /** Where to begin: what an earlier page's `onSelect` was last told. */
+  readonly bookmark?: Bookmark;
+  readonly onSelect?: (bookmark: Bookmark) => void;
+}
+
+interface Frame {
+  readonly root: ShadowRoot;
+  readonly body: HTMLElement;
+  destroy(): void;
+}
+
 /** An element's shadow root with the workbench's style, and in it the element that everything is in. */
-export function frame(element: HTMLElement): { root: ShadowRoot; body: HTMLElement; destroy(): void } {
+export function frame(element: HTMLElement): Frame {
   const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(css);
@@ -36,30 +50,38 @@ export function frame(element: HTMLElement): { root: ShadowRoot; body: HTMLEleme
 }
 
 /** Shows the recording in a file's bytes, or says why it can't. */
-export async function openRecording(element: HTMLElement, bytes: Promise<Uint8Array>, host: Host): Promise<Workbench> {
-  const place = frame(element);
-  replace(place.body, notice("loading", "Opening the recording …"));
-  try {
-    const data = await decodeRecording(await bytes);
-    return show(place, data, host);
-  } catch (error) {
-    const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
-    replace(place.body, notice("error", title, error instanceof RecordingError ? "" : String(error)));
-    return place;
-  }
+export function openRecording(element: HTMLElement, bytes: Promise<Uint8Array>, host: Host, options: Options = {}): Promise<Workbench> {
+  return openSource(element, async () => new WholeSource(await decodeRecording(await bytes)), host, options);
+}
+
+/** Shows the recording that a kernel sends part by part, or says why it can't. */
+export function openKernel(element: HTMLElement, ask: Ask, host: Host, options: Options = {}): Promise<Workbench> {
+  return openSource(element, () => new KernelSource(ask), host, options);
 }
 
 /** Shows a decoded recording in an element. */
-export function mountWorkbench(element: HTMLElement, data: RecordingData, host: Host): Workbench {
-  return show(frame(element), data, host);
+export function mountWorkbench(element: HTMLElement, data: RecordingData, host: Host, options: Options = {}): Workbench {
+  return show(frame(element), Recording.whole(data), host, options);
 }
 
-function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, data: RecordingData, host: Host): Workbench {
-  if (!data.compilations.length) {
+async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options): Promise<Workbench> {
+  const place = frame(element);
+  replace(place.body, notice("loading", "Opening the recording …"));
+  try {
+    return show(place, await Recording.open(await source()), host, options);
+  } catch (error) {
+    const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
+    replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)));
+    return place;
+  }
+}
+
+function show(place: Frame, recording: Recording, host: Host, options: Options): Workbench {
+  if (!recording.index.compilations.length) {
     replace(place.body, notice("empty", "Nothing was compiled.", "Call the compiled function once, inside `with aotviz.record()` if you use it, and show the recording again."));
     return place;
   }
-  const state = new State(new Recording(data));
+  const state = new State(recording, options.bookmark);
   const layouter = new Layouter(() => host.graphvizWorker());
   const context: Context = { state, host, layouter, root: place.root };
   const head = h("header", { class: "head" });
@@ -71,40 +93,29 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
   const side = h("aside", { class: "facts", "aria-label": "Selected node" });
   replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side))));
 
-  const parts: Mounted[] = [stages(rail, context), facts(side, context)];
-  let view: { id: string; mounted: Mounted } | null = null;
-  const openView = (): void => {
-    const id = state.selection.view;
-    if (view?.id === id) return view.mounted.update();
-    view?.mounted.destroy();
-    replace(panel);
-    panel.setAttribute("data-view", id);
-    view = { id, mounted: VIEWS.find((candidate) => candidate.id === id)!.mount(panel, context) };
-  };
-  const openViewSafely = (): void => {
-    try {
-      openView();
-    } catch (error) {
-      view = null;
-      replace(panel, notice("error", "This view failed.", `${String(error)} The other views still work.`));
-    }
-  };
+  const shown = new Panel(panel, context);
+  const parts: Mounted[] = [stages(rail, context), facts(side, context), shown];
   const render = (): void => {
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
-    openViewSafely();
   };
-  renderHead(head, state, data, finder);
-  render();
-  const stop = state.subscribe((now, before) => {
-    if (now.compilation !== before.compilation) renderHead(head, state, data, finder);
+  let headOf: unknown = null;
+  const renderHeadOnce = (): void => {
+    if (headOf === state.compilation.stages) return;
+    headOf = state.compilation.stages;
+    renderHead(head, state, finder);
+  };
+  const stop = state.subscribe(() => {
+    renderHeadOnce();
     render();
+    options.onSelect?.(state.bookmark);
   });
+  renderHeadOnce();
+  render();
   return {
     destroy() {
       stop();
-      view?.mounted.destroy();
       for (const part of parts) part.destroy();
       layouter.dispose();
       place.destroy();
@@ -112,12 +123,14 @@ function show(place: { root: ShadowRoot; body: HTMLElement; destroy(): void }, d
   };
 }
 
-function renderHead(head: HTMLElement, state: State, data: RecordingData, finder: HTMLElement): void {
-  const { compilation } = state;
-  const versions = [...data.producer].map(([name, version]) => `${name} ${version}`).join(" · ");
-  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state, data), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
-    h("span", { class: "muted" }, [plural(compilation.stages.length, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
-    h("span", { class: "spring" }), data.dropped > 0 && chip(`${data.dropped} left out`, "warn", "the recording was full"),
+function renderHead(head: HTMLElement, state: State, finder: HTMLElement): void {
+  const { compilation, recording } = state;
+  const { producer, dropped } = recording.index;
+  const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
+  const stages = compilation.stages.length;
+  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
+    stages > 0 && h("span", { class: "muted" }, [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
+    h("span", { class: "spring" }), dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
     h("span", { class: "faint versions" }, versions), finder);
 }
 
@@ -125,9 +138,10 @@ function totalTime(compilation: CompilationData): number {
   return compilation.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0);
 }
 
-function picker(state: State, data: RecordingData): HTMLElement {
-  if (data.compilations.length === 1) return h("h2", {}, state.compilation.name);
-  const select = h("select", { "aria-label": "Compilation" }, data.compilations.map((compilation, i) =>
+function picker(state: State): HTMLElement {
+  const { compilations } = state.recording.index;
+  if (compilations.length === 1) return h("h2", {}, state.compilation.name);
+  const select = h("select", { "aria-label": "Compilation" }, compilations.map((compilation, i) =>
     h("option", { value: i, selected: i === state.selection.compilation }, `${compilation.id} · ${compilation.name} (${compilation.kind}${compilation.error ? ", failed" : ""})`)));
   select.addEventListener("change", () => state.openCompilation(Number(select.value)));
   return select;
@@ -135,10 +149,10 @@ function picker(state: State, data: RecordingData): HTMLElement {
 
 /** The stage's name, what it did, and a choice of its graphs. */
 function stageLine(state: State): (Element | null)[] {
-  const { stage, compilation, selection } = state;
+  const { stage, compilation, selection, recording } = state;
   const error = compilation.error;
   const failure = error && h("div", { class: "failure", role: "alert" }, h("b", {}, `${error.type} in ${error.stage}: `), error.message);
-  if (!stage) return [failure ?? notice("empty", "No stage has run.")];
+  if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? notice("empty", "No stage has run.") : null)];
   const roles = [...stage.graphs.keys()];
   const choice = roles.length > 1
     ? h("div", { class: "roles", role: "radiogroup", "aria-label": "Graph" }, roles.map((role) => h("button", {

@@ -17,7 +17,7 @@ let joint: Graph;
 let tree: Hierarchy;
 beforeAll(async () => {
   const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
-  state = new State(new Recording(await decodeRecording(file)));
+  state = new State(Recording.whole(await decodeRecording(file)));
   joint = state.graph!;
   tree = hierarchy(joint, new Set(["x"]));
 });

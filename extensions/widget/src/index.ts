@@ -1,13 +1,16 @@
 // The anywidget entry. It is copied into every notebook that saves its widgets, so it holds next to nothing: the
 // workbench, the editor and graphviz are bundles that the kernel sends when first asked, kept once per page by their
-// hash, however many widgets show. The recording comes the same way, when the widget is displayed.
+// hash, however many widgets show. The recording comes the same way, part by part as it is looked at.
 
 import type * as Core from "@aotviz/core";
-import type { Editor } from "@aotviz/core";
+import type { Bookmark, Editor, Question } from "@aotviz/core";
 
 type Answer = { answer: string; error?: string };
 
 interface Model {
+  get(name: "bookmark"): Bookmark;
+  set(name: "bookmark", value: Bookmark): void;
+  save_changes(): void;
   send(content: unknown): void;
   on(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
   off(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
@@ -20,7 +23,7 @@ const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundle
 let questions = 0;
 
 /** Asks the kernel for bytes. */
-function ask(model: Model, want: string): Promise<Uint8Array> {
+function ask(model: Model, want: string | Question): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     const done = (): void => {
@@ -65,9 +68,15 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   try {
     const core = (await import(await bundle(model, "core.js"))) as typeof Core;
     place.replaceChildren();
-    const workbench = await core.openRecording(place, ask(model, "recording"), {
+    const workbench = await core.openKernel(place, (question) => ask(model, question), {
       editor: async () => ((await import(await bundle(model, "editor.js"))) as { editor: Editor }).editor,
       graphvizWorker: async () => new Worker(await bundle(model, "graphviz.js")),
+    }, {
+      bookmark: model.get("bookmark"),
+      onSelect: (bookmark) => {
+        model.set("bookmark", bookmark);
+        model.save_changes();
+      },
     });
     return () => workbench.destroy();
   } catch (error) {

@@ -2,6 +2,7 @@
 
 import type { Host } from "../host";
 import type { Layouter } from "../layout/layouter";
+import type { Need } from "../model";
 import type { State } from "../state";
 
 export interface Context {
@@ -22,5 +23,10 @@ export interface View {
   readonly title: string;
   /** A count for the tab, or "". */
   badge?(state: State): string;
+  /**
+   * What must be loaded before the view is mounted or updated, beside the compilation's stages and facts. Without
+   * it, the selected graph. Asked again after each load, so it may depend on what is there.
+   */
+  needs?(state: State): readonly Need[];
   mount(parent: HTMLElement, context: Context): Mounted;
 }

@@ -67,6 +67,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
 export const aliasing: View = {
   id: "aliasing",
   title: "Aliasing",
+  needs: () => [],
   badge: ({ compilation }) => `${compilation.inputs.length}→${compilation.outputs.length}`,
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown = -1;

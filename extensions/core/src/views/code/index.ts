@@ -10,6 +10,11 @@ import type { Context, Mounted, View } from "../view";
 export const code: View = {
   id: "code",
   title: "Code",
+  needs(state) {
+    const { compilation, stage } = state.selection;
+    const graph = state.graphNeed();
+    return graph.length || !state.stage?.code.size ? graph : [{ what: "code", compilation, stage }];
+  },
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let editor: Editor | null = null;
     let reader: Reader | null = null;

@@ -14,6 +14,10 @@ const WIDE = 1200; // pixels from which two columns are readable
 export const diff: View = {
   id: "diff",
   title: "Diff",
+  needs(state) {
+    const earlier = previousGraph(state.compilation, state.selection.stage, state.selection.role);
+    return [...state.graphNeed(), ...(earlier ? state.graphNeed(earlier.stage, earlier.role) : [])];
+  },
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let editor: Editor | null = null;
     let view: { destroy(): void } | null = null;

@@ -14,10 +14,7 @@ function subject(state: State, name: string): Child {
       return h("button", {
         type: "button", class: "link",
         on: {
-          click: () => {
-            state.openRole(role);
-            state.openNode(node.index);
-          },
+          click: () => state.openNamed(state.selection.stage, role, name),
         },
       }, name);
     }
@@ -28,6 +25,11 @@ function subject(state: State, name: string): Child {
 export const evidence: View = {
   id: "evidence",
   title: "Evidence",
+  needs(state) {
+    const { compilation, stage } = state.selection;
+    const roles = [...(state.stage?.graphs.keys() ?? [])];
+    return [...roles.flatMap((role) => state.graphNeed(stage, role)), ...(state.stage?.code.size ? [{ what: "code", compilation, stage } as const] : [])];
+  },
   badge: ({ stage }) => String(stage?.evidence.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown = null;

@@ -93,19 +93,11 @@ function elsewhere(state: State, node: Node): Child {
   const found = compilation.stages.flatMap((stage, i) => [...stage.graphs].flatMap(([role, graph]) => {
     if (seen.has(graph)) return [];
     seen.add(graph);
+    if (!recording.graphValues(compilation, graph).includes(node.valueIndex)) return [];
     const same = recording.graph(compilation, stage, role)?.nodes.filter((other) => other.valueIndex === node.valueIndex) ?? [];
-    const other = same.find(({ name }) => name === node.name) ?? same[0];
-    return other ? [{ stage, i, role, other }] : [];
+    return [{ stage, i, role, name: (same.find(({ name }) => name === node.name) ?? same[0])?.name ?? "" }];
   }));
   if (!found.length) return null;
-  return h("section", {}, h("h4", {}, "The same value in other stages"), h("ul", {}, found.map(({ stage, i, role, other }) =>
-    h("li", {}, h("button", {
-      type: "button", class: "link",
-      on: {
-        click: () => {
-          state.openStage(i, role);
-          state.openNode(other.index);
-        },
-      },
-    }, `${stage.name} · ${role}`), h("code", {}, other.name)))));
+  return h("section", {}, h("h4", {}, "The same value in other stages"), h("ul", {}, found.map(({ stage, i, role, name }) =>
+    h("li", {}, h("button", { type: "button", class: "link", on: { click: () => state.openStage(i, role) } }, `${stage.name} · ${role}`), name && h("code", {}, name)))));
 }

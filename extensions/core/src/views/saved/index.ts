@@ -40,14 +40,13 @@ function openInForward(state: State, name: string): void {
   const { stages } = state.compilation;
   const stage = stages.findIndex((record) => record.graphs.has("forward"));
   if (stage < 0) return;
-  state.openStage(stages[state.selection.stage]?.graphs.has("forward") ? state.selection.stage : stage, "forward");
-  const node = state.graph?.nodes.find((other) => other.name === name);
-  if (node) state.openNode(node.index);
+  state.openNamed(stages[state.selection.stage]?.graphs.has("forward") ? state.selection.stage : stage, "forward", name);
 }
 
 export const saved: View = {
   id: "saved",
   title: "Saved tensors",
+  needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown = "";

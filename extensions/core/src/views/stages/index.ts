@@ -3,19 +3,19 @@
 
 import { h, replace } from "../../dom";
 import { milliseconds } from "../../format";
-import { previousGraph, timed } from "../../model";
+import { previousGraph, type Recording, timed } from "../../model";
 import type { CompilationData, StageRecord } from "../../wire";
 import { chip } from "../table";
 import type { Context, Mounted } from "../view";
 
 export function stages(parent: HTMLElement, { state }: Context): Mounted {
-  let shown = -1;
+  let shown: unknown = null;
   let rows: HTMLElement[] = [];
 
   const build = (): void => {
-    const { compilation } = state;
+    const { compilation, recording } = state;
     const longest = Math.max(1, ...compilation.stages.map((stage) => stage.elapsed_ns));
-    rows = compilation.stages.map((stage, i) => row(compilation, stage, i, longest));
+    rows = compilation.stages.map((stage, i) => row(recording, compilation, stage, i, longest));
     rows.forEach((element, i) => element.addEventListener("click", () => state.openStage(i)));
     replace(parent, h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: step } }, rows, unfinished(compilation)));
   };
@@ -31,8 +31,8 @@ export function stages(parent: HTMLElement, { state }: Context): Mounted {
   };
 
   const update = (): void => {
-    if (shown !== state.selection.compilation) {
-      shown = state.selection.compilation;
+    if (shown !== state.compilation.stages) {
+      shown = state.compilation.stages;
       build();
     }
     rows.forEach((element, i) => {
@@ -54,7 +54,7 @@ function keepInView(rail: HTMLElement, row: HTMLElement): void {
   else if (inner.bottom > outer.bottom) rail.scrollTop += inner.bottom - outer.bottom;
 }
 
-function row(compilation: CompilationData, stage: StageRecord, index: number, longest: number): HTMLElement {
+function row(recording: Recording, compilation: CompilationData, stage: StageRecord, index: number, longest: number): HTMLElement {
   const failed = compilation.error?.stage === stage.name;
   const bar = h("i");
   const share = stage.elapsed_ns / longest;
@@ -64,7 +64,7 @@ function row(compilation: CompilationData, stage: StageRecord, index: number, lo
     h("span", { class: "name" }, stage.name, stage.late && chip("late", "", "ran after the compilation had returned"), failed && chip("failed", "removed")),
     h("span", { class: "time" }, timed(compilation) && milliseconds(stage.elapsed_ns)),
     h("span", { class: "what" }, stage.summary),
-    h("span", { class: "counts" }, nodeCounts(compilation, stage, index)),
+    h("span", { class: "counts" }, nodeCounts(recording, compilation, stage, index)),
     share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
 }
 
@@ -76,11 +76,11 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
 }
 
 /** `forward 210 · backward 340`, with the difference where the stage before had the same graph. */
-function nodeCounts(compilation: CompilationData, stage: StageRecord, index: number): HTMLElement[] {
+function nodeCounts(recording: Recording, compilation: CompilationData, stage: StageRecord, index: number): HTMLElement[] {
   return [...stage.graphs].map(([role, graph]) => {
-    const nodes = compilation.graphs[graph]?.op.length ?? 0;
+    const nodes = recording.graphValues(compilation, graph).length;
     const before = previousGraph(compilation, index, role);
-    const earlier = before?.role === role ? compilation.graphs[compilation.stages[before.stage]!.graphs.get(role)!]?.op.length : undefined;
+    const earlier = before?.role === role ? recording.graphValues(compilation, compilation.stages[before.stage]!.graphs.get(role)!).length : undefined;
     const change = earlier === undefined ? 0 : nodes - earlier;
     return h("span", {}, `${role} ${nodes}`, change !== 0 && h("em", { class: change > 0 ? "more" : "less" }, change > 0 ? ` +${change}` : ` −${-change}`));
   });

@@ -9,6 +9,7 @@ import type { Context, Mounted, View } from "../view";
 export const wrapper: View = {
   id: "wrapper",
   title: "Wrapper",
+  needs: () => [],
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let reader: Reader | null = null;
     let shown: WrapperRecord | null | undefined;

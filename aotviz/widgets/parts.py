@@ -1,0 +1,233 @@
+"""A recording in parts, for a page that asks a kernel for what its reader looks at.
+
+A page with the whole recording has all of it at hand; one that talks to a kernel would wait for all of it to see one
+stage. So it gets an index first (which compilations there are), then a compilation without its graphs (stages,
+facts, wrapper), and a graph or a stage's texts when a view wants them. A part is msgpack in gzip, like a file. It
+brings its own texts: those that it refers to, under the numbers that it uses for them.
+
+The records here are on the wire, so `generate_types.py` writes them to TypeScript along with those of `events.py`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from aotviz.recorder import numbers
+from aotviz.recorder.compilation import Compilation
+from aotviz.recorder.events import (
+    FORMAT,
+    VERSION,
+    CompilationData,
+    ErrorRecord,
+    Frozen,
+    GraphSnapshot,
+    ValueRecord,
+)
+
+GZIP = 16 + zlib.MAX_WBITS
+LEVEL = 4  # of gzip: between kernel and page time counts for more than the last kilobyte
+
+
+class PartError(LookupError):
+    """The page asked for something that the recording does not have (any more)."""
+
+
+class CompilationHead(Frozen, frozen=True):
+    """What a list of compilations shows of one."""
+
+    id: str  # unique within the recording
+    name: str  # the function's or module's name
+    kind: str  # "training" | "inference"; "" where a log doesn't say
+    started_unix_ns: int  # 0 where a log doesn't say
+    elapsed_ns: int  # of all stages; 0 where that is not known yet
+    stages: int  # how many; 0 where that is not known yet
+    nodes: int  # of the largest graph; 0 where that is not known yet
+    compile_id: str  # Dynamo's, "" for our own
+    attempts: int
+    rank: int  # -1 where there is one process
+    because: list[str]  # why each program there was did not do
+    options: dict[str, str]
+    error: ErrorRecord | None
+
+
+class RecordingIndex(Frozen, frozen=True):
+    """What a page must know before its reader has looked at anything."""
+
+    format: str
+    version: int
+    producer: dict[str, str]
+    dropped: int
+    notes: list[str]
+    compilations: list[CompilationHead]
+
+
+class TextTable(Frozen, frozen=True):
+    """Some of a recording's texts: `texts[i]` is the text of number `numbers[i]`."""
+
+    numbers: list[int]
+    texts: list[str]
+
+
+class CompilationPart(Frozen, frozen=True):
+    """A compilation without its graphs, its values and what its stages' texts say (only their names are there)."""
+
+    compilation: CompilationData
+    graph_values: list[list[int]]  # per graph of the compilation, the value of each node
+    text_table: TextTable
+
+
+class GraphPart(Frozen, frozen=True):
+    """One graph, with the values of its nodes: `values[i]` has the number `value_numbers[i]`."""
+
+    graph: GraphSnapshot
+    value_numbers: list[int]
+    values: list[ValueRecord]
+    text_table: TextTable
+
+
+class CodePart(Frozen, frozen=True):
+    """The texts of one stage."""
+
+    code: dict[str, str]
+
+
+class HasCompilations(Protocol):
+    """What parts are made from: `aotviz.recorder.recording.Recording`."""
+
+    @property
+    def compilations(self) -> list[Compilation]: ...
+
+    @property
+    def data_producer(self) -> dict[str, str]: ...
+
+    @property
+    def dropped(self) -> int: ...
+
+    @property
+    def notes(self) -> list[str]: ...
+
+
+def index(recording: HasCompilations) -> RecordingIndex:
+    """What there is to look at."""
+    return RecordingIndex(
+        format=FORMAT,
+        version=VERSION,
+        producer=recording.data_producer,
+        dropped=recording.dropped,
+        notes=recording.notes,
+        compilations=[head(compilation.outline) for compilation in recording.compilations],
+    )
+
+
+def head(data: CompilationData) -> CompilationHead:
+    """What a list shows of a compilation."""
+    return CompilationHead(
+        id=data.id,
+        name=data.name,
+        kind=data.kind,
+        started_unix_ns=data.started_unix_ns,
+        elapsed_ns=sum(stage.elapsed_ns for stage in data.stages),
+        stages=len(data.stages),
+        nodes=max((len(graph.op) for graph in data.graphs), default=0),
+        compile_id=data.compile_id,
+        attempts=data.attempts,
+        rank=data.rank,
+        because=data.because,
+        options=data.options,
+        error=data.error,
+    )
+
+
+def compilation(recording: HasCompilations, compilation_id: str) -> CompilationPart:
+    """A compilation's stages and facts. Raises PartError."""
+    found = _find(recording, compilation_id)
+    data = found.data
+    small = replace(
+        data,
+        stages=[replace(stage, code=dict.fromkeys(stage.code, "")) for stage in data.stages],
+        graphs=[],
+        values=[],
+        graph_texts=[],
+    )
+    return CompilationPart(small, [graph.value for graph in data.graphs], _texts(found.strings, numbers.of(small)))
+
+
+def graph(recording: HasCompilations, compilation_id: str, number: int) -> GraphPart:
+    """One graph of a compilation. Raises PartError."""
+    found = _find(recording, compilation_id)
+    graphs, values = found.data.graphs, found.data.values
+    if not 0 <= number < len(graphs):
+        raise PartError(f"compilation {compilation_id} has {len(graphs)} graphs; there is no graph {number}")
+    snapshot = graphs[number]
+    wanted = _with_parts(values, snapshot.value)
+    chosen = [values[i] for i in wanted]
+    texts = set(_graph_texts(snapshot)).union(*((value.dtype, value.device, value.text) for value in chosen))
+    return GraphPart(snapshot, wanted, chosen, _texts(found.strings, texts))
+
+
+def code(recording: HasCompilations, compilation_id: str, stage: int) -> CodePart:
+    """What a stage wrote. Raises PartError."""
+    stages = _find(recording, compilation_id).data.stages
+    if not 0 <= stage < len(stages):
+        raise PartError(f"compilation {compilation_id} has {len(stages)} stages; there is no stage {stage}")
+    return CodePart(stages[stage].code)
+
+
+def pack(part: msgspec.Struct) -> bytes:
+    """gzip(msgpack), as it goes to the page."""
+    squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+    return squeeze.compress(msgspec.msgpack.encode(part)) + squeeze.flush()
+
+
+def _find(recording: HasCompilations, compilation_id: str) -> Compilation:
+    for found in recording.compilations:
+        if found.id == compilation_id:
+            return found
+    raise PartError(
+        f"compilation {compilation_id} is not in the recording any more: newer ones took its place. Run the cell again."
+    )
+
+
+def _with_parts(values: Sequence[ValueRecord], first: Iterable[int]) -> list[int]:
+    """The values of these numbers and those that they are made of."""
+    found: set[int] = set()
+    pending = list(first)
+    while pending:
+        number = pending.pop()
+        if number >= 0 and number not in found:
+            found.add(number)
+            pending += values[number].parts
+    return sorted(found)
+
+
+def _graph_texts(snapshot: GraphSnapshot) -> set[int]:
+    """The numbers of all texts of a graph."""
+    found = {*snapshot.name, *snapshot.target, *snapshot.stack, *snapshot.module, *snapshot.descriptor.values()}
+    found.update(snapshot.output_descriptors)
+    for args in snapshot.args:
+        _argument_texts(args, found)
+    for named in snapshot.kwargs.values():
+        _argument_texts(list(named.values()), found)
+    return found
+
+
+def _argument_texts(args: Sequence[Any], into: set[int]) -> None:
+    for arg in args:
+        if type(arg) is list:
+            _argument_texts(arg, into)
+        elif type(arg) is dict:
+            for tag, content in arg.items():
+                if tag == "r":
+                    into.add(content)
+                else:
+                    _argument_texts(content if type(content) is list else list(content.values()), into)
+
+
+def _texts(strings: Sequence[str], wanted: Iterable[int]) -> TextTable:
+    chosen = sorted({number for number in wanted if number >= 0})
+    return TextTable(chosen, [strings[number] for number in chosen])

@@ -1,0 +1,92 @@
+// The place of the view that is open: mounted when what it needs is loaded, never before. While something is on its
+// way the view of before stays, and after a moment a word about the wait covers it; the wait can be ended, and what
+// failed be tried again.
+
+import { type Child, h, notice, replace } from "./dom";
+import { VIEWS } from "./views/registry";
+import type { Context, Mounted, View } from "./views/view";
+
+const PATIENCE_MS = 150; // an answer that comes sooner shows no sign of the wait
+
+export class Panel implements Mounted {
+  private readonly place = h("div", { class: "view" });
+  private readonly cover = h("div", { class: "cover", hidden: true });
+  private open: { view: View; mounted: Mounted } | null = null;
+  private turn = 0; // of waits; one that was overtaken says nothing more
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private readonly parent: HTMLElement, private readonly context: Context) {
+    replace(parent, this.place, this.cover);
+  }
+
+  update(): void {
+    const { state } = this.context;
+    const view = VIEWS.find(({ id }) => id === state.selection.view) ?? VIEWS[0]!;
+    this.parent.setAttribute("data-view", view.id);
+    const mine = ++this.turn;
+    clearTimeout(this.timer);
+    const coming = this.request(view);
+    if (!coming) {
+      this.cover.hidden = true;
+      return this.show(view);
+    }
+    this.parent.setAttribute("aria-busy", "true");
+    this.timer = setTimeout(() => this.say(notice("loading", "Loading from the kernel …"), this.button("Cancel", () => this.cancel())), this.cover.hidden ? PATIENCE_MS : 0);
+    coming.then(
+      () => {
+        if (mine === this.turn) state.arrived();
+      },
+      (error: unknown) => {
+        if (mine === this.turn) this.say(notice("error", "This could not be loaded.", messageOf(error)), this.button("Try again", () => this.update()));
+      },
+    );
+  }
+
+  destroy(): void {
+    this.turn++;
+    clearTimeout(this.timer);
+    this.open?.mounted.destroy();
+  }
+
+  /** Asks for what the view can't do without. Null where it is all there. */
+  private request(view: View): Promise<void> | null {
+    const { state } = this.context;
+    const { recording, selection } = state;
+    return recording.load([{ what: "compilation", compilation: selection.compilation }])
+      ?? recording.load(view.needs ? view.needs(state) : state.graphNeed());
+  }
+
+  private show(view: View): void {
+    this.parent.removeAttribute("aria-busy");
+    try {
+      if (this.open?.view === view) return this.open.mounted.update();
+      this.open?.mounted.destroy();
+      this.open = null;
+      replace(this.place);
+      this.open = { view, mounted: view.mount(this.place, this.context) };
+    } catch (error) {
+      this.open = null;
+      replace(this.place, notice("error", "This view failed.", `${messageOf(error)} The other views still work.`));
+    }
+  }
+
+  private cancel(): void {
+    this.turn++;
+    this.say(notice("empty", "Not loaded.", "The loading was cancelled."), this.button("Load", () => this.update()));
+  }
+
+  private say(...children: Child[]): void {
+    clearTimeout(this.timer);
+    this.parent.removeAttribute("aria-busy");
+    this.cover.hidden = false;
+    replace(this.cover, ...children);
+  }
+
+  private button(text: string, click: () => void): HTMLElement {
+    return h("button", { type: "button", class: "small", on: { click } }, text);
+  }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,147 @@
+// Where a recording's parts come from. `WholeSource` has all of it: a file that the page or JupyterLab opened.
+// `KernelSource` asks for each part when it is first looked at. Both give the same records, with texts numbered in
+// `strings`; a kernel numbers the texts of each compilation apart, so what it sends is numbered anew here.
+
+import { checkGraph, decodePart, RecordingError } from "./decode";
+import {
+  type CodePart, type CompilationData, type CompilationHead, type CompilationPart, type GraphPart, type GraphSnapshot,
+  NONE, type RecordingData, type RecordingIndex, type TextTable, type ValueRecord, type Wire,
+} from "./wire";
+
+type Soon<T> = T | Promise<T>; // a part that is at hand is given at once, so that nothing flickers
+
+export interface Source {
+  /** The texts that the numbers of all parts stand for. A source that is asked more knows more. */
+  readonly strings: readonly string[];
+  index(): Soon<RecordingIndex>;
+  /** A compilation without its graphs. */
+  compilation(id: string): Soon<CompilationPart>;
+  graph(id: string, number: number): Soon<GraphPart>;
+  /** What a stage wrote. */
+  code(id: string, stage: number): Soon<CodePart>;
+}
+
+const NO_TEXTS: TextTable = { numbers: [], texts: [] };
+
+export class WholeSource implements Source {
+  constructor(private readonly data: RecordingData) {}
+
+  get strings(): readonly string[] {
+    return this.data.strings;
+  }
+
+  index(): RecordingIndex {
+    const { format, version, producer, dropped, notes, compilations } = this.data;
+    return { format, version, producer, dropped, notes, compilations: compilations.map(head) };
+  }
+
+  compilation(id: string): CompilationPart {
+    const compilation = this.find(id);
+    return { compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value), text_table: NO_TEXTS };
+  }
+
+  graph(id: string, number: number): GraphPart {
+    return { graph: this.find(id).graphs[number]!, value_numbers: [], values: [], text_table: NO_TEXTS };
+  }
+
+  code(id: string, stage: number): CodePart {
+    return { code: this.find(id).stages[stage]!.code };
+  }
+
+  private find(id: string): CompilationData {
+    return this.data.compilations.find((compilation) => compilation.id === id)!;
+  }
+}
+
+function head(data: CompilationData): CompilationHead {
+  const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = data;
+  return {
+    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, stages: data.stages.length,
+    elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
+    nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
+  };
+}
+
+export type Question = readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
+
+/** Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. */
+export type Ask = (question: Question) => Promise<Uint8Array>;
+
+export class KernelSource implements Source {
+  readonly strings: string[] = [];
+  private readonly numbers = new Map<string, number>();
+
+  constructor(private readonly ask: Ask) {}
+
+  async index(): Promise<RecordingIndex> {
+    return (await decodePart(await this.ask(["index"]), "RecordingIndex")) as RecordingIndex;
+  }
+
+  async compilation(id: string): Promise<CompilationPart> {
+    const part = (await decodePart(await this.ask(["compilation", id]), "CompilationPart")) as CompilationPart;
+    const text = this.learn(part.text_table);
+    return { ...part, compilation: { ...part.compilation, stack: text(part.compilation.stack) } };
+  }
+
+  async graph(id: string, number: number): Promise<GraphPart> {
+    const part = (await decodePart(await this.ask(["graph", id, number]), "GraphPart")) as GraphPart;
+    if (part.values.length !== part.value_numbers.length) throw new RecordingError("This recording is damaged: a graph's values have no numbers.");
+    const text = this.learn(part.text_table);
+    const graph = renumberedGraph(part.graph, text);
+    const values = part.value_numbers.reduce((most, value) => Math.max(most, value), -1) + 1;
+    checkGraph(graph, this.strings.length, values, `graph ${number} of compilation ${id}`);
+    return { ...part, graph, values: part.values.map((value) => renumberedValue(value, text)) };
+  }
+
+  async code(id: string, stage: number): Promise<CodePart> {
+    return (await decodePart(await this.ask(["code", id, stage]), "CodePart")) as CodePart;
+  }
+
+  /** Takes up texts; the answer gives our number for a number of theirs. */
+  private learn(table: TextTable): (theirs: number) => number {
+    const ours = new Map<number, number>([[NONE, NONE]]);
+    table.numbers.forEach((theirs, i) => {
+      const text = table.texts[i] ?? "";
+      let number = this.numbers.get(text);
+      if (number === undefined) {
+        this.numbers.set(text, (number = this.strings.length));
+        this.strings.push(text);
+      }
+      ours.set(theirs, number);
+    });
+    return (theirs) => {
+      const number = ours.get(theirs);
+      if (number === undefined) throw new RecordingError(`This recording is damaged: the text of number ${theirs} did not come with its part.`);
+      return number;
+    };
+  }
+}
+
+function renumberedValue(value: ValueRecord, text: (theirs: number) => number): ValueRecord {
+  return { ...value, dtype: text(value.dtype), device: text(value.device), text: text(value.text) };
+}
+
+function renumberedGraph(graph: GraphSnapshot, text: (theirs: number) => number): GraphSnapshot {
+  const values = (map: ReadonlyMap<number, Wire>): ReadonlyMap<number, Wire> =>
+    new Map([...map].map(([node, named]) => [node, named instanceof Map ? new Map([...named].map(([key, arg]) => [key, renumberedArgument(arg, text)])) : named]));
+  return {
+    ...graph,
+    name: graph.name.map(text), target: graph.target.map(text), stack: graph.stack.map(text), module: graph.module.map(text),
+    args: graph.args.map((args) => (Array.isArray(args) ? args.map((arg) => renumberedArgument(arg, text)) : args)),
+    kwargs: values(graph.kwargs),
+    descriptor: new Map([...graph.descriptor].map(([node, number]) => [node, text(number)])),
+    output_descriptors: graph.output_descriptors.map(text),
+  };
+}
+
+/** An argument (see GraphSnapshot) whose texts have our numbers. */
+function renumberedArgument(arg: Wire, text: (theirs: number) => number): Wire {
+  if (Array.isArray(arg)) return arg[0] === "L" ? arg.map((part) => renumberedArgument(part, text)) : arg;
+  if (!(arg instanceof Map)) return arg;
+  return new Map([...arg].map(([tag, content]) => {
+    if (tag === "r" && typeof content === "number") return [tag, text(content)];
+    if (Array.isArray(content)) return [tag, content.map((part) => renumberedArgument(part, text))];
+    if (content instanceof Map) return [tag, new Map([...content].map(([key, part]) => [key, renumberedArgument(part, text)]))];
+    return [tag, content];
+  }));
+}

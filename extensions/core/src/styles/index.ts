@@ -1,0 +1,14 @@
+// All styles of the workbench, one file an area, in the order in which later ones may overrule earlier ones.
+
+import aliasing from "./aliasing.css";
+import base from "./base.css";
+import code from "./code.css";
+import facts from "./facts.css";
+import graph from "./graph.css";
+import saved from "./saved.css";
+import shell from "./shell.css";
+import stages from "./stages.css";
+import tables from "./tables.css";
+import wrapper from "./wrapper.css";
+
+export default [base, tables, stages, code, graph, aliasing, saved, wrapper, facts, shell].join("\n");
