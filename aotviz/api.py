@@ -21,7 +21,7 @@ from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
-from aotviz.torch_private import philox, pytree, runtime, versions
+from aotviz.torch_private import pytree, runtime, settings, versions
 from aotviz.torch_private.fakes import asks_for_values
 from aotviz.torch_private.open_trace import is_library
 from aotviz.torch_private.partitioners import default_partition
@@ -78,8 +78,7 @@ def _options(
         inference_compiler=inference_compiler or fw_compiler,
         partition_fn=partition_fn,
         backend=str(getattr(fw_compiler, "__name__", "custom")),
-        functionalize_rng_ops=philox.asked_for(),
-        **others,
+        **{**settings.current(), **others},
     )
 
 

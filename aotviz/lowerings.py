@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from aotviz.options import Options
-from aotviz.torch_private import inductor, philox
+from aotviz.torch_private import inductor, settings
 from aotviz.torch_private.inductor import InductorCompilers
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 
@@ -83,9 +83,9 @@ class Inductor:
     def options(self, **overrides: Any) -> Options:
         compilers = self.compilers
         with compilers.around():
-            graphsafe = philox.graphsafe_asked_for()
+            found = {**settings.current(), "graphsafe_rng": settings.graphsafe_rng()}
         chosen = {
-            "graphsafe_rng": graphsafe,
+            **found,
             "fw_compiler": compilers.forward,
             "bw_compiler": compilers.backward,
             "inference_compiler": compilers.inference,
@@ -134,7 +134,7 @@ def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
             raise TypeError(f"{name!r} is not an option of a compilation; there are {', '.join(_FIELDS)}")
         if value is not None:
             chosen[name] = value
-    return Options(**{"functionalize_rng_ops": philox.asked_for(), **chosen})
+    return Options(**{**settings.current(), **chosen})
 
 
 def lowering_named(backend: str | Callable[..., Any], settings: Mapping[str, Any] | None = None) -> Lowering:

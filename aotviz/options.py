@@ -38,6 +38,8 @@ class Options:
     donate_buffers: bool = True
     functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset
     graphsafe_rng: bool = False  # on a GPU, forward and backward share generators that CUDA graphs can replay
+    selective_decompose: bool = False  # operators are decomposed only where the user asked for Inductor
+    remat_using_tags: bool = True  # checkpointed regions are computed again for a backward inside the function
     graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
     export: Export = Export()  # read by the stages of an export alone
     debug: bool = False  # verify every form at every boundary, and every call's arguments

@@ -25,7 +25,7 @@ def run(call: FlatCall) -> TracedCall:
         args=call.args,
         names=tuple(d.name for d in call.descriptors),
         fake_mode=call.fake_mode,
-        decompositions=call.options.decompositions,
+        decompositions=None if call.options.selective_decompose else call.options.decompositions,
         root=call.root,
         is_graph=call.is_graph,
         keep_input_mutations=call.options.keep_inference_input_mutations,

@@ -17,7 +17,7 @@ import torch
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.torch_private import philox
-from aotviz.tracing.forward import WithMembers
+from aotviz.tracing.forward import ForwardTrace, WithMembers
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PhiloxState:
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
-    devices = philox.devices(call.forward.graph())
+    devices = philox.devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
     if not devices:
         return replace(call, evidence=(Reason("random numbers", "none are drawn on a GPU: nothing to do"),))
     if len(devices) > 1:
@@ -62,7 +62,7 @@ def run(call: TracedCall) -> TracedCall:
     forward = call.forward.rerun(
         fn=rewrite.traced(program.fn),
         args=[*program.args, *philox.fake_state(call.fake_mode)],
-        decompositions=philox.decompositions(call.options.decompositions or {}),
+        decompositions=philox.decompositions(program.decompositions or {}),
     )
     return call.retraced(
         forward,

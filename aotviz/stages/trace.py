@@ -1,13 +1,18 @@
 """Finish the traced graph (SYSTEM.md D2): no dead code, a descriptor on every input and output, and on each
-backward node the source line of the forward node that it differentiates."""
+backward node the source line of the forward node that it differentiates; and torch's passes over a whole graph: with
+its setting `selective_decompose`, operators are decomposed only in regions annotated for Inductor, and what checkpoints
+tagged is computed again for a backward that the function itself calls."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch.fx as fx
+
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, JointGraph, Reason
+from aotviz.torch_private import retracing
 from aotviz.torch_private.open_trace import link_backward_to_forward
 
 
@@ -17,6 +22,9 @@ def run(call: GraphCall) -> GraphCall:
     module = graphs.copy(call.graph_module)
     link_backward_to_forward(module.graph)
     module.graph.eliminate_dead_code()
+    dropped = before - len(module.graph.nodes)
+    reasons = [Reason("dead code", f"{dropped} nodes that nothing uses are gone")] if dropped else []
+    module = _retraced(call, module, reasons)
     inputs: list[Descriptor] = list(call.graph_inputs)
     results: list[Descriptor | None] = [slot.descriptor for slot in call.slots]
     if isinstance(call, JointCall):
@@ -25,9 +33,23 @@ def run(call: GraphCall) -> GraphCall:
     for node, descriptor in zip(graphs.placeholders(module.graph), inputs, strict=True):
         node.meta["desc"] = descriptor
     graphs.output_node(module.graph).meta["desc"] = results
-    dropped = before - len(module.graph.nodes)
-    evidence = (Reason("dead code", f"{dropped} nodes that nothing uses are gone"),) if dropped else ()
+    evidence = tuple(reasons)
     if isinstance(call, JointCall):
         fields = {name: getattr(call, name) for name in JointCall.__dataclass_fields__}
         return JointGraph(**{**fields, "graph_module": module, "evidence": evidence})
     return replace(call, graph_module=module, evidence=evidence)
+
+
+def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:
+    """torch's passes over the graph, where they are asked for; `reasons` is told of what they did."""
+    if call.options.selective_decompose:
+        asked = sum(map(retracing.asks_for_inductor, module.graph.nodes))
+        reasons.append(Reason("decompositions", f"{asked} nodes lie where the user asked for Inductor"))
+        if asked:
+            inputs = graphs.values(graphs.placeholders(module.graph))
+            module = retracing.decomposed_where_annotated(module, call.options.decompositions or {}, inputs)
+    if call.options.remat_using_tags and not isinstance(call, JointCall):
+        module, done = retracing.rematerialized(module)
+        if done:
+            reasons.append(Reason("checkpoints", done))
+    return module

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.fx.traceback as fx_traceback
 from torch._higher_order_ops.wrap import uid
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
 
+_TAGS = ("recompute", "ac_graph_id")
 _generator = checkpoint._checkpoint_without_reentrant_generator
 _reentrant = checkpoint.CheckpointFunction
 
@@ -51,7 +53,19 @@ def _tagging_generator(
     if not _traces():
         return _generator(fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs)
     contexts = functools.partial(_tagging_contexts, context_fn)
-    return _generator(fn, False, contexts, determinism_check, False, False, *args, **kwargs)
+    return _untagging(_generator(fn, False, contexts, determinism_check, False, False, *args, **kwargs))
+
+
+def _untagging(region: Iterator[Any]) -> Iterator[Any]:
+    """`region`, behind whose end nodes are tagged as they were before it."""
+    meta = fx_traceback.current_meta
+    before = {name: meta[name] for name in _TAGS if name in meta}
+    try:
+        yield from region
+    finally:
+        for name in _TAGS:
+            meta.pop(name, None)
+        meta.update(before)
 
 
 def _tagging_contexts(context_fn: Callable[[], Any]) -> Any:

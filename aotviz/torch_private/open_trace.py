@@ -68,7 +68,7 @@ class _Tracer(PythonKeyTracer):
         node = super().create_node(*args, **kwargs)
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
-        if "autograd_backward" in fx_traceback.current_meta:
+        if "autograd_backward" in fx_traceback.current_meta or torch._C._current_graph_task_id() >= 0:
             node.meta["autograd_backward"] = True
         if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
             stack = self._user_stack()

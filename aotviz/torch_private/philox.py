@@ -16,18 +16,11 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._decomp.decompositions_for_rng import PhiloxStateTracker, rng_decompositions
-from torch._functorch import config
-from torch._inductor import config as inductor_config
 from torch._prims_common import CUDARngStateHelper
 
 from aotviz.torch_private import functional, operators
 
 KINDS = {"cuda"}  # of devices whose generators count
-
-
-def asked_for() -> bool:
-    """Whether torch's setting is on."""
-    return bool(config.functionalize_rng_ops)
 
 
 def devices(graph: fx.Graph) -> set[torch.device]:
@@ -101,15 +94,6 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return decomposed
-
-
-def graphsafe_asked_for() -> bool:
-    """Whether CUDA graphs are, with torch's setting for generators that they can replay."""
-    return bool(
-        config.graphsafe_rng_functionalization
-        and inductor_config.triton.cudagraphs
-        and not inductor_config.fallback_random
-    )
 
 
 def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
