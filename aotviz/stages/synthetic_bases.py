@@ -231,6 +231,8 @@ def _refuse_shared_parts(call: TracedCall) -> None:
     Views of one such tensor share what stands for its storage, and become views of it again.
     """
     args, infos = call.forward.program.args, call.meta.input_info
+    if not any(map(is_subclass, args)):
+        return
     seen: list[tuple[int, str, torch.Tensor]] = []
     for position, value in enumerate(args):
         if not isinstance(value, torch.Tensor):
