@@ -182,8 +182,11 @@ class _Wrapper:
         self.source.dedent()
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
-        """Without grad mode, where writing an input back is cheaper too."""
+        """Without grad mode, unless it makes no difference."""
         source = self.source
+        if not any(info.requires_grad for info in self.inner.meta.input_info) and self.call.meta.grad_enabled:
+            self._guarded(f"out = {compiled}({arguments})", "")
+            return
         setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
         fact = "nothing here is differentiated, so no history is recorded"
         source.line(f"grad_mode = {grad}()", fact)
