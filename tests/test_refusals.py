@@ -23,14 +23,9 @@ def grown(*shape):
     return leaf(*shape) * 1.5
 
 
-def detached_alias_is_written_with_a_history():
-    whole = grown(4)
-    return (lambda a, b, w: b.mul_(w)), whole, whole.detach(), leaf(4)
-
-
-def two_dtypes():
+def alias_is_written_with_a_history_from_inside():
     whole = torch.ones(4)
-    return (lambda a, b: a.add_(1)), whole, whole.view(torch.int32)
+    return (lambda a, b: b.mul_(torch.ones(4, requires_grad=True))), whole, whole.view(torch.int32).view(torch.float32)
 
 
 def set_of_one_of_two():
@@ -77,8 +72,7 @@ def inside_inference_mode(x):
 
 
 CASES = {
-    "alias gains a history": detached_alias_is_written_with_a_history,
-    "aliases without a common base": two_dtypes,
+    "alias gains a history": alias_is_written_with_a_history_from_inside,
     "alias is given another storage": set_of_one_of_two,
     "view moved under autograd": moved_view_is_written,
     "as_strided in a chain of views": written_through_as_strided_of_what_moved,

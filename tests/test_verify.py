@@ -89,6 +89,7 @@ BROKEN = {
     ),
     "a flat descriptor less": ("flatten", lambda f: replace(f, descriptors=f.descriptors[1:]), "one descriptor per"),
     "a duplicate entry less": ("flatten", lambda f: replace(f, duplicate_of=()), "one duplicate_of entry per"),
+    "a counter entry less": ("flatten", lambda f: replace(f, counter_of=()), "one counter_of entry per"),
     "an input fact less": (
         "metadata",
         lambda f: replace(f, meta=replace(f.meta, input_info=f.meta.input_info[1:])),

@@ -68,6 +68,16 @@ class RandomStateInput(InputDescriptor):
 
 
 @dataclass(frozen=True)
+class RootInput(InputDescriptor):
+    """The tensor that overlapping inputs have their history from, being views of it."""
+
+    members: tuple[InputDescriptor, ...]
+
+    def __str__(self) -> str:
+        return "root of " + ", ".join(str(member) for member in self.members)
+
+
+@dataclass(frozen=True)
 class SubclassPartInput(InputDescriptor):
     """A part of an input that is a tensor made of tensors, or one of its sizes: `weight.a`, `x.size(1)`."""
 

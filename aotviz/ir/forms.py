@@ -112,6 +112,7 @@ class FlatCall(Form):
     args: tuple[Any, ...]  # one per flat input
     descriptors: tuple[PlainInput, ...]  # one per flat input
     duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
+    counter_of: tuple[int, ...]  # one per flat input: the first over its memory that has the same version counter
     fake_mode: Any
     root: Any
     is_graph: bool

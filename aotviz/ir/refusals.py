@@ -10,18 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 REFUSALS = {
-    "aliases without a common base": (
-        "{names} overlap in memory and one of them is mutated, but they have no common base that aotviz could "
-        "mutate in their stead (they differ in dtype, or some require grad and come from different tensors). Pass "
-        "a clone of one of them."
-    ),
     "subclasses without a common base": (
         "{names} overlap in memory and one of them is mutated, and they have no storage that could be written in "
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
     "alias gains a history": (
-        "{names} overlaps another input, does not require grad, and is written with a value that does. Pass a "
-        "clone of it, or write it under torch.no_grad()."
+        "{names} overlaps another input, and is written with a value that requires grad, which the function makes by "
+        "itself: no input does. Pass a clone of it, or write it under torch.no_grad()."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Pass a clone of one of them."

@@ -31,6 +31,7 @@ def verify(form: Form, stage: str) -> None:
     if isinstance(form, FlatCall):
         demand(len(form.descriptors) == len(form.args), "one descriptor per flat input")
         demand(len(form.duplicate_of) == len(form.args), "one duplicate_of entry per flat input")
+        demand(len(form.counter_of) == len(form.args), "one counter_of entry per flat input")
     if isinstance(form, TracedCall):
         _traced(form, demand)
     if isinstance(form, GraphCall):

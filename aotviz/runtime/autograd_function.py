@@ -19,6 +19,7 @@ from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
 from aotviz.torch_private.philox import is_generator
+from aotviz.tracing.strides import strides_in
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -252,15 +253,19 @@ class _Writer:
         source = self.source
         fact = "the backward was compiled for gradients of this layout"
         for name, tangent in zip(names, self.call.tangents, strict=True):
-            zeros = source.bind("zeros", torch.zeros)
             dtype = source.bind(str(tangent.dtype).removeprefix("torch."), tangent.dtype)
             device = source.bind(str(tangent.device).replace(":", ""), tangent.device)
             subject = str(self.call.slots[tangent.slot].descriptor)
             dynamic = _is_dynamic(tangent)
             size = f"ctx.shapes[{self._dynamic().index(tangent)}]" if dynamic else str(tangent.size)
-            source.line(f"if {name} is None: {name} = {zeros}({size}, dtype={dtype}, device={device})", fact, subject)
+            zeros = f"{source.bind('zeros', torch.zeros)}({size}, dtype={dtype}, device={device})"
+            if not dynamic and tangent.stride != strides_in(range(len(tangent.size)), tangent.size):
+                strided = source.bind("empty_strided", torch.empty_strided)
+                zeros = f"{strided}({size}, {tangent.stride}, dtype={dtype}, device={device}).zero_()"
+            source.line(f"if {name} is None: {name} = {zeros}", fact, subject)
             if dynamic:
-                source.line(f"else: {name} = {_in_order(name, tangent.order)}", fact, subject)
+                unless = "else: " if tangent.order == tuple(range(len(tangent.order))) else ""
+                source.line(f"{unless}{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
                 restrided = source.bind("restrided", runtime.restrided)
                 again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"

@@ -48,6 +48,7 @@ def run(request: GradientRequest) -> TracedCall:
         args=tuple(forward.args),
         descriptors=descriptors,
         duplicate_of=(None,) * len(descriptors),
+        counter_of=tuple(range(len(descriptors))),
         fake_mode=call.fake_mode,
         root=None,
         is_graph=False,

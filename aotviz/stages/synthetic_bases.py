@@ -3,6 +3,13 @@
 A functional graph can't express that writing `a` changes `b`. So the inputs of such a group are replaced by one,
 their common base, and the traced function makes them again as views of it: then the write is to the base, and all
 of them see it. Inputs that merely share a storage without sharing an element are left alone.
+
+Note [Memory and history]
+Memory and history are two things: `x` and `x.detach()` share the one and not the other. Where the inputs of a group
+are all views of one tensor, in autograd's eyes too, that tensor is the base. Else the base is their storage, a flat
+tensor that autograd knows nothing of. Each tensor that has a history of its own, a root, is made in the trace as a
+detached view of the base that is to autograd what the root is; and the root is an input of the graph besides, whose
+elements nobody reads: its gradient goes there, and a history that it gets in the function is given to it afterwards.
 """
 
 from __future__ import annotations
@@ -14,18 +21,28 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput
+from aotviz.ir.descriptors import InputDescriptor, PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import refusals
 from aotviz.torch_private import functional
 from aotviz.torch_private.fakes import hint
-from aotviz.torch_private.storages import is_dense, lie_in, storage_as_tensor
-from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import overlap
-from aotviz.tracing.forward import WithMembers
-from aotviz.tracing.views import follow, layout, recipe
+from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_tensor
+from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
+from aotviz.tracing import facts, overlap
+from aotviz.tracing.forward import StandIn, WithMembers
+from aotviz.tracing.views import lying_like, specialised
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """A tensor over the storage of a group with a history of its own, and the inputs that are views of it."""
+
+    fake: Any
+    members: tuple[int, ...]
+    itself: int | None  # the member that it is; None if it is only their `_base`
+    moves: bool  # that member is moved in place; see Note [Moved inputs] in tracing/forward.py
 
 
 @dataclass(frozen=True)
@@ -33,189 +50,387 @@ class Group:
     """Inputs that become views of one base. Positions count the inputs before the rewrite."""
 
     members: tuple[int, ...]
+    fakes: tuple[Any, ...]  # one per member
     base: Any  # the fake base
-    base_member: int | None  # the member that is the base itself
-    source: int | None  # a member whose `_base` it is; None if it must be made from their storage
-    layouts: tuple[Layout, ...]  # one per member
-    rooted: tuple[bool, ...]  # one per member: no view of the base, though it shares its memory
     base_layout: Layout
+    same: tuple[tuple[int, int], ...]  # (position, member): the same tensor once more
+
+
+@dataclass(frozen=True)
+class TensorGroup(Group):
+    """The base is the tensor that they are views of."""
+
+    itself: int | None  # the member that is the base
+    source: int  # a member that is the base or a view of it
+    rooted: tuple[bool, ...]  # one per member: no view of the base, though it shares its memory
+
+
+@dataclass(frozen=True)
+class StorageGroup(Group):
+    """The base is their storage; see Note [Memory and history]."""
+
+    roots: tuple[Root, ...]
+    tied: bool  # roots are inputs of the graph; if not, nothing in the call has a history
+
+
+class _NewHistory(Exception):
+    """A member that is no view of a TensorGroup's base gets a history, which the base can't give it."""
+
+    def __init__(self, members: tuple[int, ...]) -> None:
+        super().__init__(members)
+        self.members = members
 
 
 @dataclass(frozen=True)
 class SyntheticBases:
-    """Graph inputs are the bases, one per group, then the inputs outside all groups."""
+    """Graph inputs are the bases, one per group, then the roots of each, then the inputs outside all groups."""
 
     groups: tuple[Group, ...]
     others: tuple[int, ...]
-    count: int
-    names: tuple[str, ...]
-    bumps: tuple[int, ...]  # in-place writes to each input, but for those that the wrapper repeats on it
+    names: tuple[str, ...]  # one per input before the rewrite
+    bumps: tuple[tuple[int, int], ...]  # (input, in-place writes to count besides those that the wrapper does)
+    grown: tuple[int, ...]  # inputs that have a history now, being views of what was given one
+
+    @property
+    def roots(self) -> list[Root]:
+        """One per graph input behind the bases, up to the others."""
+        return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
 
     def traced(self, fn: Any) -> Any:
         """`fn` on bases: makes the members as views, and says which they are."""
 
+        storages = frozenset(k for k, group in enumerate(self.groups) if isinstance(group, StorageGroup))
+
         def with_bases(*inputs: Any) -> WithMembers:
-            whole: list[Any] = [None] * self.count
-            for position, value in zip(self.others, inputs[len(self.groups) :], strict=True):
-                whole[position] = value
-            members: dict[int, Any] = {}
-            shared: dict[int, int] = {}
-            for number, (group, base) in enumerate(zip(self.groups, inputs, strict=False)):
-                for position, where, rooted in zip(group.members, group.layouts, group.rooted, strict=True):
-                    if position == group.base_member:
-                        whole[position] = base
-                        continue
-                    source = base.detach() if rooted else base
-                    with torch.enable_grad():
-                        members[position] = whole[position] = follow(source, recipe(group.base_layout, where))
-                    if group.source is not None:
-                        shared[position] = number
-            result = fn(*whole)
-            self._refuse_new_history(whole)
-            return WithMembers(result, members, shared)
+            made = _Members(self, inputs)
+            result = fn(*made.whole)
+            self._refuse_new_history(made.whole)
+            return WithMembers(result, made.members, made.shared, made.stand_ins, storages)
 
         return with_bases
 
     def _refuse_new_history(self, whole: list[Any]) -> None:
-        """A member that autograd does not tie to the base gets no history through it."""
         for group in self.groups:
-            for position, rooted in zip(group.members, group.rooted, strict=True):
-                if (rooted or group.source is None) and whole[position].requires_grad:
-                    raise Refused("alias gains a history", repr(self.names[position]))
+            if isinstance(group, TensorGroup):
+                if any(r and whole[p].requires_grad for p, r in zip(group.members, group.rooted, strict=True)):
+                    raise _NewHistory(group.members)
+            elif isinstance(group, StorageGroup) and not group.tied:
+                gained = next((p for p in group.members if whole[p].requires_grad), None)
+                if gained is not None:
+                    raise Refused("alias gains a history", repr(self.names[gained]))
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         bases: list[str] = []
+        roots: list[str] = []
         for group in self.groups:
-            names = " and ".join(self.names[p] for p in group.members)
             for position in group.members:
                 emit.member(position, variables[position])
-            if group.base_member is not None:
-                base = variables[group.base_member]
+            names = self._names(group)
+            self._check_same(emit, group, variables)
+            if isinstance(group, StorageGroup):
+                base, own = self._storage(emit, group, variables)
+                roots += own if group.tied else []
             else:
-                base = emit.fresh("base")
-                fact = f"{names} overlap and are written through one base"
-                if group.source is None:
-                    whole = emit.bind("storage_as_tensor", storage_as_tensor)
-                    emit.line(f"{base} = {whole}({variables[group.members[0]]})", fact, names)
-                else:
+                assert isinstance(group, TensorGroup)
+                base = "" if group.itself is None else variables[group.itself]
+                if group.itself is None:
+                    base = emit.fresh("base")
+                    fact = f"{names} overlap and are written through one base"
                     emit.line(f"{base} = {variables[group.source]}._base", fact, names)
-            self._check(emit, group, base, variables, names)
+                self._check(emit, group, base, variables)
             bases.append(base)
-        return [*bases, *(variables[p] for p in self.others)]
+        return [*bases, *roots, *(variables[p] for p in self.others)]
 
-    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str], names: str) -> None:
+    def _names(self, group: Group) -> str:
+        return " and ".join(self.names[p] for p in group.members)
+
+    def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
+        """The lines that find a group's storage and its roots. Returns their variables."""
+        names = self._names(group)
+        base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
+        dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
+        fact = f"{names} overlap and are written through their storage"
+        emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype})", fact, names)
+        self._check(emit, group, base, variables)
+        roots: list[str] = []
+        wrong: list[str] = []
+        for root in group.roots if group.tied else ():
+            variable = variables[root.members[0]] if root.itself is None else variables[root.itself]
+            if root.itself is None:
+                viewed, variable = variable, emit.fresh("root")
+                about = " and ".join(self.names[p] for p in root.members)
+                emit.line(f"{variable} = {viewed}._base", f"{about} have their history from what they view", about)
+            wrong += [f"{variable} is {other}" for other in roots]
+            roots.append(variable)
+            where = specialised(root.fake)
+            facts = f"{emit.bind(str(root.fake.dtype).removeprefix('torch.'), root.fake.dtype)}, "
+            facts += f"{root.fake.requires_grad}, {where.size}, {where.stride}, {where.offset}"
+            views = [variables[p] for p in root.members if p != root.itself]
+            wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
+        if wrong:
+            message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
+            refuse = f"{emit.bind('refuse', refusals.refuse)}({message!r})"
+            fact = f"{names} have their histories from where they had them at compile time"
+            emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
+        return base, roots
+
+    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
-        where = group.base_layout
+        names, where = self._names(group), group.base_layout
         lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", refusals.refuse)
         places = ", ".join(
-            f"({variables[p]}, {place.offset})" for p, place in zip(group.members, group.layouts, strict=True)
+            f"({variables[p]}, {int(fake.storage_offset())})"
+            for p, fake in zip(group.members, group.fakes, strict=True)
         )
         message = f"{names} overlap in memory otherwise than when this was compiled. Compile again for this call."
         fact = f"{names} lie in their base as they did at compile time"
         emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
 
+    def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+        for position, member in group.same:
+            name, other = self.names[position], self.names[member]
+            message = (
+                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is written; now "
+                "they differ. Compile again for this call."
+            )
+            refuse = f"{emit.bind('refuse', refusals.refuse)}({message!r})"
+            fact = f"{name} and {other} are one tensor, whose memory is written"
+            emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
+
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        for group in self.groups:
-            for position in group.members:
-                name, variable = self.names[position], variables[position]
-                if group.source is None and self.bumps[position] > 0:
-                    listed = ", ".join([variable] * self.bumps[position])
-                    bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
-                    emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
+        for position, count in self.bumps:
+            name, listed = self.names[position], ", ".join([variables[position]] * count)
+            bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
+            emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
+        for position in self.grown:
+            name = self.names[position]
+            fact = f"{name} is a view of what has a history now; unless asked for its own, it counts as a leaf"
+            emit.line(f"{variables[position]}.grad_fn", fact, name)
+
+
+class _Members:
+    """The inputs that the function gets, made from those that the graph has, inside a trace."""
+
+    def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any]) -> None:
+        self.whole: list[Any] = [None] * len(rewrite.names)
+        self.members: dict[int, Any] = {}
+        self.shared: dict[int, int] = {}
+        self.stand_ins: dict[int, StandIn] = {}
+        count = len(rewrite.groups)
+        roots = {id(root): count + k for k, root in enumerate(rewrite.roots)}
+        for position, value in zip(rewrite.others, inputs[count + len(roots) :], strict=True):
+            self.whole[position] = value
+        for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
+            if isinstance(group, StorageGroup):
+                fakes = dict(zip(group.members, group.fakes, strict=True))
+                for root in group.roots:
+                    self._root(group, base, root, fakes, roots.get(id(root)))
+            else:
+                assert isinstance(group, TensorGroup)
+                self._views(group, base, number)
+            for position, member in group.same:
+                self.whole[position] = self.whole[member]
+
+    def _views(self, group: TensorGroup, base: Any, number: int) -> None:
+        for position, like, rooted in zip(group.members, group.fakes, group.rooted, strict=True):
+            if position == group.itself:
+                self.whole[position] = base
+                continue
+            with torch.enable_grad():
+                self._member(position, lying_like(base.detach() if rooted else base, group.base_layout, like))
+            self.shared[position] = number
+
+    def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
+        made = lying_like(base, group.base_layout, root.fake).detach()
+        if number is not None:
+            made = like_in_autograd(root.fake, made)
+            self.stand_ins[number] = StandIn(made, facts.before(made))
+        with torch.enable_grad():
+            for position in root.members:
+                if position != root.itself:
+                    self._member(position, lying_like(made, specialised(root.fake), fakes[position]))
+                elif number is None or root.moves:
+                    self._member(position, made.view(made.shape) if root.moves else made)
+                else:
+                    self.whole[position] = made
+
+    def _member(self, position: int, value: Any) -> None:
+        self.members[position] = self.whole[position] = value
 
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     _refuse_shared_parts(call)
-    groups = _groups(call)
-    if not groups:
-        return replace(call, evidence=_false_sharing(call))
-    grouped = {p for group in groups for p in group.members}
+    by_storage: set[tuple[int, ...]] = set()
+    while True:
+        groups = _groups(call, by_storage)
+        if not groups:
+            return replace(call, evidence=_false_sharing(call))
+        try:
+            return _rewritten(call, tuple(groups))
+        except _NewHistory as found:
+            by_storage.add(found.members)
+
+
+def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
+    grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
-    infos = call.meta.input_info
-    rewrite = SyntheticBases(tuple(groups), others, len(names), names, tuple(info.version_bumps for info in infos))
-    args = call.forward.program.args
-    place = {p: len(groups) + k for k, p in enumerate(others)}
+    rewrite = SyntheticBases(groups, others, names, (), ())
+    args, roots = call.forward.program.args, rewrite.roots
+    place = {p: len(groups) + len(roots) + k for k, p in enumerate(others)}
     forward = call.forward.rerun(
         fn=rewrite.traced(call.forward.program.fn),
-        args=[*(group.base for group in groups), *(args[p] for p in others)],
+        args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
     )
     replayed = ViewAndMutationMeta.count_writes(forward.output_facts.replay)
-    rewrite = replace(rewrite, bumps=tuple(b - replayed[Ref("member", p)] for p, b in enumerate(rewrite.bumps)))
-    descriptors: list[InputDescriptor] = [
-        call.graph_inputs[group.base_member]
-        if group.base_member is not None
-        else SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
-        for group in groups
-    ]
+    rewrite = replace(rewrite, bumps=_bumps(call, rewrite, replayed), grown=_grown(call, rewrite, forward.input_info))
     return call.retraced(
         forward,
-        graph_inputs=(*descriptors, *(call.graph_inputs[p] for p in others)),
+        graph_inputs=(
+            *(_descriptor(call, group) for group in groups),
+            *_root_descriptors(call, roots),
+            *(call.graph_inputs[p] for p in others),
+        ),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
 
 
+def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
+    if isinstance(group, TensorGroup) and group.itself is not None:
+        return call.graph_inputs[group.itself]
+    return SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
+
+
+def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDescriptor]:
+    return [
+        RootInput(tuple(call.graph_inputs[p] for p in root.members))
+        if root.itself is None
+        else call.graph_inputs[root.itself]
+        for root in roots
+    ]
+
+
+def _bumps(call: TracedCall, rewrite: SyntheticBases, replayed: Any) -> tuple[tuple[int, int], ...]:
+    """What is to be added to version counters. All views of a root count with it; the storage counts for nobody."""
+    count = len(rewrite.groups)
+    place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
+    found = []
+    for group in rewrite.groups:
+        for root in group.roots if isinstance(group, StorageGroup) else ():
+            bumps = sum(call.meta.input_info[p].version_bumps for p in root.members)
+            done = sum(replayed[Ref("member", p)] for p in root.members)
+            done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
+            if bumps > done:
+                found.append((root.members[0], bumps - done))
+    return tuple(found)
+
+
+def _grown(call: TracedCall, rewrite: SyntheticBases, infos: Sequence[InputAliasInfo]) -> tuple[int, ...]:
+    """Members that were written, and are views of a base or root that had no history before."""
+    count = len(rewrite.groups)
+    bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]
+    roots = [(root.members, root.itself, infos[count + k]) for k, root in enumerate(rewrite.roots)]
+    return tuple(
+        p
+        for members, itself, info in (*bases, *roots)
+        for p in members
+        if p != itself and not info.requires_grad and info.requires_grad_after and call.meta.input_info[p].mutates_data
+    )
+
+
 def _why(group: Group, names: Sequence[str]) -> str:
     others = ", ".join(names[p] for p in group.members)
-    kind = "their storage" if group.source is None else "the tensor they are views of"
+    kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     return f"{others} share elements and one of them is written: all become views of {kind}"
 
 
-def _groups(call: TracedCall) -> list[Group]:
+def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
     args, infos = call.forward.program.args, call.meta.input_info
+    first = _first_of_each(call)
     found = []
     for positions in _sharing_a_storage(call):
         for group in overlap.groups([args[p] for p in positions]):
-            members = tuple(positions[k] for k in group)
-            if len(members) > 1 and any(_written(infos[p]) for p in members):
-                found.append(_group(call, members))
+            places = [positions[k] for k in group]
+            members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
+            same = tuple((p, first[p]) for p in places if p not in members)
+            if len(members) > 1 and any(_written(infos[p]) for p in places):
+                found.append(_group(call, members, same, members in by_storage))
     return sorted(found, key=lambda group: group.members)
 
 
-def _group(call: TracedCall, members: tuple[int, ...]) -> Group:
+def _first_of_each(call: TracedCall) -> dict[int, int]:
+    """For each graph input that is a tensor passed before: where."""
+    place = {d.index: p for p, d in enumerate(call.graph_inputs) if isinstance(d, PlainInput)}
+    pairs = ((i, first) for i, first in enumerate(call.duplicate_of) if first is not None)
+    return {place[i]: place[first] for i, first in pairs if i in place and first in place}
+
+
+def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> Group:
     args = call.forward.program.args
-    tensors = [args[p] for p in members]
-    layouts = tuple(_specialised(layout(tensor)) for tensor in tensors)
+    tensors = tuple(args[p] for p in members)
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
     if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
         raise Refused("alias is given another storage", names)
-    seen = [t for t in tensors if t.requires_grad] or tensors
-    bases = {id(root): root for root in map(_root, seen)}
-    if len(bases) == 1:
-        base = next(iter(bases.values()))
-        same_dtype = len({t.dtype for t in (*tensors, base)}) == 1
-        covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
-        if base.requires_grad == seen[0].requires_grad and same_dtype and covers and is_dense(base):
-            itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-            rooted = tuple(_root(t) is not base for t in tensors)
-            source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
-            return Group(members, base, itself, source, layouts, rooted, _specialised(layout(base)))
-    if any(t.requires_grad for t in tensors) or len({t.dtype for t in tensors}) > 1:
-        raise Refused("aliases without a common base", names)
+    if not by_storage:
+        group = _tensor_group(members, tensors, same)
+        if group is not None and _count_together(call, group):
+            return group
     if any(map(is_subclass, tensors)):
         raise Refused("subclasses without a common base", names)
-    first = tensors[0]
-    length = hint(first.untyped_storage().nbytes()) // first.dtype.itemsize
+    smallest = min(tensors, key=lambda t: t.dtype.itemsize)
+    length = hint(smallest.untyped_storage().nbytes()) // smallest.dtype.itemsize
     with call.fake_mode:
-        base = torch.empty(length, dtype=first.dtype, device=first.device)
-    rooted = tuple(t._base is None for t in tensors)
-    return Group(members, base, None, None, layouts, rooted, layout(base))
+        base = torch.empty(length, dtype=smallest.dtype, device=smallest.device)
+    tied = call.forward.with_gradients
+    roots = _roots(call, members, tensors)
+    return StorageGroup(members, tensors, base, specialised(base), same, roots, tied)
+
+
+def _tensor_group(
+    members: tuple[int, ...], tensors: tuple[Any, ...], same: tuple[tuple[int, int], ...]
+) -> TensorGroup | None:
+    seen = [t for t in tensors if t.requires_grad] or list(tensors)
+    bases = {id(root): root for root in map(_root, seen)}
+    if len(bases) != 1:
+        return None
+    base = next(iter(bases.values()))
+    same_dtype = len({t.dtype for t in (*tensors, base)}) == 1
+    covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
+    if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
+        return None
+    itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
+    rooted = tuple(_root(t) is not base for t in tensors)
+    source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
+    return TensorGroup(members, tensors, base, specialised(base), same, itself, source, rooted)
+
+
+def _count_together(call: TracedCall, group: TensorGroup) -> bool:
+    """Whether a write to the base counts as a write of every member."""
+    places = [call.graph_inputs[p] for p in group.members]
+    return len({call.counter_of[d.index] for d in places if isinstance(d, PlainInput)}) == 1
+
+
+def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:
+    """Views of one tensor have one history; one of another dtype that is no complex number's part has none."""
+    found: dict[int, tuple[Any, list[int]]] = {}
+    for position, tensor in zip(members, tensors, strict=True):
+        root = _root(tensor)
+        root = root if root.dtype.to_real() == tensor.dtype.to_real() else tensor
+        found.setdefault(id(root), (root, []))[1].append(position)
+    made = []
+    for root, views in found.values():
+        itself = next((p for p in views if call.forward.program.args[p] is root), None)
+        moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
+        made.append(Root(root, tuple(views), itself, moves))
+    return tuple(made)
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor._base is None else tensor._base
-
-
-def _specialised(where: Layout) -> Layout:
-    """The layout as plain numbers: how tensors overlap is known for these sizes only.
-
-    A symbolic size that is asked for its value leaves a guard behind.
-    """
-    return Layout(tuple(map(int, where.size)), tuple(map(int, where.stride)), int(where.offset))
 
 
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:

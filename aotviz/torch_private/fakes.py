@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass, parts, ragged
+from aotviz.torch_private.tensors import of_other_kind
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
@@ -38,6 +39,10 @@ def symbolic(values: Sequence[Any]) -> bool:
     """Whether some value is fake and of a mode that has symbols."""
     mode = detect_fake_mode(list(values))
     return mode is not None and mode.shape_env is not None
+
+
+def is_fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)
 
 
 def _static() -> ShapeEnv:
@@ -67,6 +72,10 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
 
 def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) -> Any:
     shape_env = fake_mode.shape_env
+    if _changes_kind(value):
+        base = _fake(value._base, fake_mode, dynamic, name, context)
+        with fake_mode, torch.set_grad_enabled(value.requires_grad):
+            return of_other_kind(base, value)
     if dynamic and type(value) is int and shape_env is not None and context is None:
         source = ConstantSource(name)
         symbol = shape_env.create_symbol(value, source, positive=value >= 0)
@@ -84,6 +93,13 @@ def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) ->
     if shape_env is None or not (dynamic or has_ragged_sizes(value)):
         return fake_mode.from_tensor(value, static_shapes=True)
     return fake_mode.from_tensor(value, static_shapes=False, source=ConstantSource(name))
+
+
+def _changes_kind(value: Any) -> bool:
+    """Whether a tensor is real and a view of a complex one, or the other way round: torch's converter fails there."""
+    if type(value) is not torch.Tensor or value._base is None:
+        return False
+    return value._base.is_complex() != value.is_complex()
 
 
 def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:

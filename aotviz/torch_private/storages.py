@@ -13,10 +13,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return bool(is_non_overlapping_and_dense_or_false(tensor))
 
 
-def storage_as_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """All of a tensor's storage as a flat tensor of its dtype: shape [storage bytes // itemsize]."""
+def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """All of a tensor's storage as a flat tensor of a dtype: shape [storage bytes // itemsize]."""
     with torch.no_grad():
-        whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        whole = torch.empty(0, dtype=dtype, device=tensor.device)
         return whole.set_(tensor.untyped_storage())
 
 
@@ -28,3 +28,19 @@ def lie_in(
         return False
     storage = base.untyped_storage()._cdata
     return all(m.storage_offset() == offset and m.untyped_storage()._cdata == storage for m, offset in members)
+
+
+def is_root(
+    root: torch.Tensor | None,
+    dtype: torch.dtype,
+    requires_grad: bool,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
+    *views: torch.Tensor,
+) -> bool:
+    """Whether `root` is such a tensor, a view of none, and each of `views` is a view of it."""
+    if root is None or root.dtype is not dtype or root.requires_grad != requires_grad:
+        return False
+    alike = root.shape == torch.Size(shape) and root.stride() == stride and root.storage_offset() == offset
+    return alike and root._base is None and all(view._base is root for view in views)

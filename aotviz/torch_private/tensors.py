@@ -47,6 +47,24 @@ def with_bits(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(made) if like.is_neg() != made.is_neg() else made
 
 
+def without_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, read as it is: neither conjugated nor negated."""
+    tensor = torch._conj(tensor) if tensor.is_conj() else tensor
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def of_other_kind(base: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A view of `base` where `like` lies in the same storage; one of them is complex and the other is not."""
+    base = without_bits(base)
+    if base.is_complex():
+        made = torch.view_as_real(base).as_strided(like.shape, like.stride(), like.storage_offset())
+    else:
+        stride = [2 * step for step in like.stride()]
+        pairs = base.as_strided((*like.shape, 2), (*stride, 1), 2 * like.storage_offset())
+        made = torch.view_as_complex(pairs)
+    return with_bits(made, like)
+
+
 def reinterpreted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The same memory as elements of another type."""
     if tensor.is_complex() and not dtype.is_complex:

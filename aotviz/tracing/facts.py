@@ -110,6 +110,31 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, 
     )
 
 
+def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
+    """The facts about an input whose memory is another's: only its history, and where it lies, can change.
+
+    A new history is given to it with its new data, by one write.
+    """
+    now = edge(argument)
+    written = now is not None and (was.edge is None or tuple(now)[:2] != tuple(was.edge)[:2])
+    moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(argument)
+    return InputAliasInfo(
+        is_tensor=True,
+        is_leaf=fake.is_leaf,
+        requires_grad=fake.requires_grad,
+        requires_grad_after=argument.requires_grad,
+        mutates_data=written,
+        mutates_metadata=moved,
+        mutations_hidden_from_autograd=False,
+        mutations_under_no_grad_or_inference_mode=False,
+        mutates_storage_metadata=False,
+        resizes_storage=False,
+        keep_input_mutations=False,
+        version_bumps=int(written),
+        layout_after=views.layout(argument) if moved else None,
+    )
+
+
 def refuse_grad_changes(args: Sequence[Any], before: Sequence[Before], names: Sequence[str]) -> None:
     """Raise where the function called requires_grad_() or detach_() on an input."""
     for position, (argument, was) in enumerate(zip(args, before, strict=True)):

@@ -53,12 +53,22 @@ class Program:
 
 
 @dataclass(frozen=True)
+class StandIn:
+    """A tensor that a rewrite made inside the function in the place of a graph input, and what it was then."""
+
+    tensor: Any
+    before: facts.Before
+
+
+@dataclass(frozen=True)
 class WithMembers:
     """What a traced function returns if a rewrite made some of the user's inputs inside it."""
 
     result: Any
     members: Mapping[int, Any]  # position among the user's inputs -> the tensor that stood for it
     shared: Mapping[int, int]  # member -> the graph input whose version counter it shares
+    stand_ins: Mapping[int, StandIn]  # graph input whose elements nobody reads -> what is tied to it in autograd
+    uncounted: frozenset[int]  # graph inputs whose version counter nobody sees
 
 
 class ForwardTrace:
@@ -94,8 +104,10 @@ class ForwardTrace:
         self.ledger.open = True
         result = self.program.fn(*args)
         self.ledger.open = False
-        whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
+        whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {}, {}, frozenset())
         result, self.shared = whole.result, whole.shared
+        for i, made in whole.stand_ins.items():
+            args[i], before[i], self.edges[i] = made.tensor, made.before, made.before.edge
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
@@ -103,8 +115,14 @@ class ForwardTrace:
         self.output_paths = tuple(pytree.keystr(path) for path, _ in paths)
         self.args = args
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
-            facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger.writes_of(arg))
-            for arg, fake, was in zip(args, self.program.args, before, strict=True)
+            facts.of_stand_in(arg, fake, was)
+            if i in whole.stand_ins
+            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger.writes_of(arg))
+            for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
+        )
+        self.input_info = tuple(
+            replace(info, version_bumps=int(info.mutated)) if i in whole.uncounted else info
+            for i, info in enumerate(self.input_info)
         )
         facts.refuse_grad_changes(args, before, self.program.names)
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)

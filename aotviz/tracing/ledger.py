@@ -146,7 +146,7 @@ class Ledger:
         one `as_strided` of the tensor that owns the memory: returned are that tensor, the place of each result, and
         whether the operator returns a list. None for any other operator.
         """
-        tensor = args[0] if args else None
+        tensor: Any = args[0] if args else None
         event = self._origin.get(id(tensor))
         if event is None or not operators.is_view(operator) or not functional.is_functional(tensor):
             return None
@@ -154,7 +154,9 @@ class Ledger:
         if (operator is not strided and id(tensor) not in self._placed) or is_subclass(tensor):
             return None
         root = self.root(tensor)
-        if any(isinstance(e, Moved) and (e.tensor is root or e.tensor is tensor) for e in self.events):
+        if root.dtype != tensor.dtype or any(
+            isinstance(e, Moved) and (e.tensor is root or e.tensor is tensor) for e in self.events
+        ):
             return None
         results = geometry(operator, tensor, args[1:], kwargs)
         if results is None:

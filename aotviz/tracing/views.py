@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.metadata import Layout
+from aotviz.torch_private.tensors import with_bits, without_bits
 
 _SAYABLE = (int, float, bool, str, type(None), torch.dtype)
 
@@ -29,42 +30,75 @@ def layout(tensor: torch.Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
 
+def specialised(tensor: torch.Tensor) -> Layout:
+    """The layout as plain numbers: how tensors overlap is known for these sizes only.
+
+    A symbolic size that is asked for its value leaves a guard behind.
+    """
+    return Layout(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), int(tensor.storage_offset()))
+
+
 def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """How to get a tensor that lies at `where` from one that lies at `base`: (method, arguments) of each view.
 
-    A run of the base's elements, permuted and expanded, is said with the views that say so; only what has gaps needs
-    `as_strided`, which functionalisation and autograd handle less well.
+    A part of the base, permuted and expanded, is said with the views that say so; only where dimensions interlock it
+    needs `as_strided`, which functionalisation and autograd handle less well.
 
     >>> recipe(Layout((2, 3), (3, 1), 0), Layout((3, 2), (1, 3), 0))
     (('view', ((-1,),)), ('view', ((2, 3),)), ('permute', ((1, 0),)))
+    >>> recipe(Layout((6,), (1,), 0), Layout((3,), (2,), 1))
+    (('view', ((-1,),)), ('slice', (0, 1, 6, 2)), ('view', ((3,),)))
     """
     if where == base:
         return (("view", (where.size,)),)
-    kept = [
-        i for i, (size, stride) in enumerate(zip(where.size, where.stride, strict=True)) if size > 1 and stride != 0
-    ]
+    strided = (("as_strided", (where.size, where.stride, where.offset)),)
+    start, whole = where.offset - base.offset, math.prod(base.size)
+    if not _contiguous(base) or start < 0 or 0 in where.size:
+        return strided
+    kept = [i for i, (n, stride) in enumerate(zip(where.size, where.stride, strict=True)) if n > 1 and stride != 0]
     order = sorted(kept, key=lambda i: -where.stride[i])
-    length = 1
-    for i in reversed(order):
-        if where.stride[i] != length:
-            return (("as_strided", (where.size, where.stride, where.offset)),)
-        length *= where.size[i]
-    start = where.offset - base.offset
-    whole = math.prod(base.size)
-    if not _contiguous(base) or start < 0 or start + length > whole or 0 in where.size:
-        return (("as_strided", (where.size, where.stride, where.offset)),)
+    found = _picked([(where.size[i], where.stride[i]) for i in order], start, whole)
+    if found is None:
+        return strided
     order += [i for i in range(len(where.size)) if i not in kept]
     sizes = tuple(where.size[i] if i in kept else 1 for i in order)
     inverse = tuple(order.index(i) for i in range(len(order)))
-    steps: list[tuple[str, tuple[Any, ...]]] = [("view", ((-1,),))]
-    if (start, length) != (0, whole):
-        steps.append(("slice", (0, start, start + length)))
-    steps.append(("view", (sizes,)))
+    steps: list[tuple[str, tuple[Any, ...]]] = [("view", ((-1,),)), *found, ("view", (sizes,))]
     if inverse != tuple(range(len(order))):
         steps.append(("permute", (inverse,)))
     if tuple(sizes[i] for i in inverse) != where.size:
         steps.append(("expand", (where.size,)))
     return tuple(steps)
+
+
+def _picked(dims: list[tuple[int, int]], start: int, length: int) -> list[tuple[str, tuple[Any, ...]]] | None:
+    """From a run of `length` elements to those that `dims`, (size, stride) from the outermost, take of it from `start`.
+
+    None where one dimension does not lie within a step of the next outer one, or the run ends too early for rows.
+    """
+    steps: list[tuple[str, tuple[Any, ...]]] = []
+    rows: tuple[int, ...] = ()
+    for k, (size, stride) in enumerate(dims):
+        span = 1 + sum((n - 1) * step for n, step in dims[k:])
+        inside = span - (size - 1) * stride
+        if start + span > length:
+            return None
+        dense = _dense(dims[k:])
+        if dense or inside == 1:  # the rest has no gaps, or is one row of elements at equal distances
+            step = () if dense else (stride,)
+            if (start, span, step) != (0, length, ()):
+                steps.append(("slice", (len(rows), start, start + span, *step)))
+            return steps
+        early = max(0, start + size * stride - length)
+        if stride < inside or start < early:
+            return None
+        steps.append(("slice", (len(rows), start - early, start - early + size * stride)))
+        rows += (size,)
+        steps.append(("view", ((*rows, stride),)))
+        start, length = early, stride
+    if (start, length) != (0, 1):
+        steps.append(("slice", (0, start, start + 1)))
+    return steps
 
 
 def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
@@ -77,10 +111,43 @@ def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
     return tensor
 
 
+def lying_like(source: Any, origin: Layout, like: torch.Tensor) -> Any:
+    """A view of `source`, which lies at `origin`, where `like` lies in the same storage, and of its dtype.
+
+    Where the dtypes differ otherwise than a complex one and its real one do, `source` is a flat tensor over all of the
+    storage, and its elements are not larger than those of `like`.
+    """
+    where = specialised(like)
+    if like.dtype == source.dtype:
+        return with_bits(follow(source, recipe(origin, where)), like)
+    source = without_bits(source)
+    if source.is_complex() and like.dtype == source.dtype.to_real():
+        made = follow(torch.view_as_real(source), recipe(_as_real(origin), where))
+    elif like.is_complex() and source.dtype == like.dtype.to_real():
+        made = torch.view_as_complex(follow(source, recipe(origin, _as_real(where))))
+    else:
+        ratio = like.dtype.itemsize // source.dtype.itemsize
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(where.size, where.stride, strict=True) if size)
+        first = where.offset
+        run = follow(source, (("slice", (0, first * ratio, (first + extent) * ratio)),)).view(like.dtype)
+        made = follow(run, recipe(Layout((extent,), (1,), first), where))
+    return with_bits(made, like)
+
+
+def _as_real(where: Layout) -> Layout:
+    """Where the same complex elements lie as pairs of real ones."""
+    return Layout((*where.size, 2), (*(2 * stride for stride in where.stride), 1), 2 * where.offset)
+
+
 def _contiguous(where: Layout) -> bool:
+    return _dense([pair for pair in zip(where.size, where.stride, strict=True) if pair[0] != 1])
+
+
+def _dense(dims: list[tuple[int, int]]) -> bool:
+    """Whether (size, stride) dimensions, from the outermost, have neither gaps nor overlap."""
     length = 1
-    for size, stride in zip(reversed(where.size), reversed(where.stride), strict=True):
-        if size != 1 and stride != length:
+    for size, stride in reversed(dims):
+        if stride != length:
             return False
         length *= size
     return True

@@ -50,7 +50,7 @@ def test_siblings_become_views_of_the_tensor_that_they_are_views_of():
     assert isinstance(descriptor, SyntheticBaseInput)
     assert str(descriptor) == "base of a, b"
     (group,) = result.rewrites[0].groups
-    assert (group.members, group.base_member, group.source) == ((0, 1), None, 0)
+    assert (group.members, group.itself, group.source) == ((0, 1), None, 0)
     assert set(evidence(result)) == {"a", "b"}
     assert evidence(result)["b"].endswith("all become views of the tensor they are views of")
 
@@ -59,7 +59,7 @@ def test_a_member_that_is_the_base_itself_needs_no_other():
     base = torch.ones(4)
     _, result = stage_alone("synthetic bases", f, base[:3], base)
     assert [str(d) for d in result.graph_inputs] == ["b"]
-    assert result.rewrites[0].groups[0].base_member == 1
+    assert result.rewrites[0].groups[0].itself == 1
 
 
 def test_without_a_common_base_one_is_made_from_the_storage():
@@ -71,7 +71,7 @@ def test_without_a_common_base_one_is_made_from_the_storage():
     )
     _, result = stage_alone("synthetic bases", f, first, second)
     (group,) = result.rewrites[0].groups
-    assert (group.base_member, group.source) == (None, None)
+    assert (len(group.roots), group.tied) == (2, False)
     assert evidence(result)["a"].endswith("all become views of their storage")
 
 
@@ -102,10 +102,21 @@ def test_a_detached_member_sees_the_write_and_gets_no_history():
     assert run(aotviz.compile(g, backend="eager")) == run(g)
 
 
-def test_different_dtypes_over_one_memory_are_refused_by_name():
+def test_different_dtypes_over_one_memory_become_views_of_their_storage_in_the_smaller_one():
     base = torch.ones(4)
-    with pytest.raises(NotImplementedError, match=r"a, b overlap in memory and one of them is mutated.*clone"):
-        stage_alone("synthetic bases", f, base, base.view(torch.int32))
+    _, result = stage_alone("synthetic bases", f, base, base.view(torch.float64))
+    (group,) = result.rewrites[0].groups
+    assert (group.base.dtype, tuple(group.base.shape)) == (torch.float32, (4,))
+    assert [root.members for root in group.roots] == [(0,), (1,)]
+
+
+def test_each_history_is_an_input_of_the_graph_besides_the_storage():
+    x = torch.ones(4, requires_grad=True) * 2
+    alias = x.detach().requires_grad_() * 1
+    alias.data = x.data
+    _, result = stage_alone("synthetic bases", f, x[:3], alias)
+    assert [str(d) for d in result.graph_inputs] == ["base of a, b", "root of a", "b"]
+    assert [info.mutates_data for info in result.meta.input_info] == [True, True, False]
 
 
 def test_an_overlap_with_a_storage_that_set_replaces_is_refused_by_name():
@@ -130,6 +141,22 @@ def test_the_program_writes_both_and_gives_eagers_results(with_gradients):
         return out.item(), base.tolist(), base._version, None if x.grad is None else x.grad.tolist()
 
     assert run(aotviz.compile(f, backend="eager")) == run(f)
+
+
+def test_a_later_call_whose_views_have_another_history_is_refused_before_anything_is_written():
+    whole = torch.ones(4)
+    program = aotviz.trace_stages(f, whole, whole.view(torch.int32)).resume()
+    program(whole, whole.view(torch.int32))
+    other = torch.ones(5)
+    with pytest.raises(CallDiffers, match="a and b overlap in memory otherwise than when this was compiled"):
+        program(other[:4], other[1:].view(torch.int32))
+    assert other.tolist() == [1] * 5
+    w = torch.ones(1, requires_grad=True)
+    program = aotviz.trace_stages(lambda a, b, w: a.mul_(w) + b, whole[:3], whole.detach()[1:], w).resume()
+    other = torch.ones(4)
+    with pytest.raises(CallDiffers, match="are views of other tensors than when this was compiled"):
+        program(other[:3], other[1:], w)
+    assert other.tolist() == [1] * 4
 
 
 def test_a_later_call_with_another_overlap_is_refused_by_name_before_anything_is_written():

@@ -1,0 +1,95 @@
+"""Inputs over one memory, one of them written: whatever their dtypes and histories, eager's result."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle.compare import CANDIDATES, judge
+from tests.oracle.strategy import from_source
+
+LEAF = "a = torch.linspace(-1.1, 1.3, 8).requires_grad_()"
+GROWN = f"{LEAF}; a = a * 1.5"
+PLAIN = "a = torch.linspace(-1.1, 1.3, 8)"
+
+# name: (what makes the inputs, the inputs, the function's lines)
+CASES = {
+    "another dtype is written": (PLAIN, "a, a.view(torch.int32)", "q.add_(1)", "return p * 2, q"),
+    "a larger dtype is written": (PLAIN, "a[2:], a.view(torch.float64)[1:]", "q.mul_(2)", "return p * 2, q[:1]"),
+    "a smaller dtype is written": (PLAIN, "a[1:4], a.view(torch.int8)", "q[::4] = 1", "return p * 2"),
+    "pairs of a complex tensor are written": (
+        f"{PLAIN}; z = torch.view_as_complex(a.view(4, 2))",
+        "z, torch.view_as_real(z)",
+        "q.mul_(2)",
+        "return p * p, q[1]",
+    ),
+    "the imaginary part of a conjugate is written": (
+        "z = torch.view_as_complex(torch.linspace(-1, 1, 8).view(4, 2).requires_grad_()) * 2",
+        "z, z.conj().imag",
+        "q.mul_(3)",
+        "return (p * p).real, q",
+    ),
+    "a complex view with a history is written": (
+        GROWN,
+        "a, torch.view_as_complex(a.view(-1, 2))",
+        "q.mul_(2)",
+        "return p * p",
+    ),
+    "bits of a tensor with a history are written": (GROWN, "a, a.view(torch.int32)", "q.add_(1)", "return p * p"),
+    "a detached alias is written with a history": (GROWN, "a, a.detach()", "q.mul_(p)", "return p * 3, q"),
+    "a detached view is written with a history": (
+        GROWN,
+        "a, a.detach()[1:5]",
+        "q.mul_(p[:4].clone())",
+        "return p * q.sum(), q[1:]",
+    ),
+    "one that had no history, and shares no counter": (GROWN, "a, a.data", "q.mul_(2)", "return p * 3, q"),
+    "a leaf over the memory of another tensor": (
+        f"{GROWN}; w = a.detach().requires_grad_()",
+        "a, w",
+        "p.mul_(q.clone())",
+        "return p + q, q * 2",
+    ),
+    "two leaves over one memory": (
+        f"{LEAF}; w = a.detach()[2:6].requires_grad_()",
+        "a, w",
+        "with torch.no_grad(): p.mul_(2)",
+        "return p.sin() * 3, q * q",
+    ),
+    "two histories are both written": (
+        f"{GROWN}; b = (torch.ones(8).requires_grad_() * 2); b.data = a.data[:8]",
+        "a, b[1:5]",
+        "p.mul_(2)",
+        "q.mul_(p[:4].clone())",
+        "return p * 1, q * 2",
+    ),
+    "views of two histories, and one that is moved": (
+        f"{GROWN}; b = a.detach().requires_grad_() * 1; b.data = a.data",
+        "a[:6], b[2:]",
+        "q.unsqueeze_(0)",
+        "p.mul_(2)",
+        "return q * 2, p",
+    ),
+    "the same tensor twice, and its view": (f"{GROWN}; v = a[1:]", "a, v, a", "q.mul_(2)", "return p * r, p is r"),
+    "a gradient that does not come in is laid out as the others": (
+        "a = torch.linspace(-1.1, 1.3, 8).view(2, 4).requires_grad_() * 1.5",
+        "a, a.t(), a.view(-1)[2:6]",
+        "q.mul_(2)",
+        "with torch.no_grad(): p.mul_(2)",
+        "return p * 1.5, q * 1.5, r[1:]",
+    ),
+    "gaps": (PLAIN, "a.view(2, 4)[:, :3], a.view(torch.int32)[::3]", "p.mul_(2)", "return q + 1, p[:, ::2]"),
+}
+
+
+def program(name: str):
+    setup, passed, *body = CASES[name]
+    setup, lines = "; ".join(["import torch", setup]), "".join(f"    {line}\n" for line in body)
+    text = f"import torch\n\n\ndef inputs():\n    {setup}\n    return ({passed},)\n\n\ndef f(p, q, r=None):\n{lines}"
+    return from_source(name, text)
+
+
+@pytest.mark.parametrize("candidate", ["ours", "ours-keep", "ours-compile"])
+@pytest.mark.parametrize("name", CASES)
+def test_inputs_over_one_memory_equal_eager(name, candidate):
+    verdict = judge(program(name), CANDIDATES[candidate]())
+    assert verdict.status == "equal", f"{verdict}\n{program(name).source}"
