@@ -55,6 +55,7 @@ CASES = {
         "with torch.no_grad(): p.mul_(2)",
         "return p.sin() * 3, q * q",
     ),
+    "a leaf that is a view": (f"{PLAIN}; w = a[2:6].requires_grad_()", "a, w", "p.mul_(2)", "return p * 3, q * q"),
     "two histories are both written": (
         f"{GROWN}; b = (torch.ones(8).requires_grad_() * 2); b.data = a.data[:8]",
         "a, b[1:5]",

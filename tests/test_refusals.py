@@ -28,6 +28,12 @@ def alias_is_written_with_a_history_from_inside():
     return (lambda a, b: b.mul_(torch.ones(4, requires_grad=True))), whole, whole.view(torch.int32).view(torch.float32)
 
 
+def view_of_a_leaf_made_of_a_view():
+    whole = torch.ones(4)
+    part = whole[1:].requires_grad_()
+    return (lambda a, b: a.mul_(2) + b.sum()), whole, part[1:]
+
+
 def set_of_one_of_two():
     whole = torch.ones(4)
 
@@ -73,6 +79,7 @@ def inside_inference_mode(x):
 
 CASES = {
     "alias gains a history": alias_is_written_with_a_history_from_inside,
+    "view with another history": view_of_a_leaf_made_of_a_view,
     "alias is given another storage": set_of_one_of_two,
     "view moved under autograd": moved_view_is_written,
     "as_strided in a chain of views": written_through_as_strided_of_what_moved,

@@ -18,6 +18,10 @@ REFUSALS = {
         "{names} overlaps another input, and is written with a value that requires grad, which the function makes by "
         "itself: no input does. Pass a clone of it, or write it under torch.no_grad()."
     ),
+    "view with another history": (
+        "{names} overlaps another input, is a view, and has a history that what it is a view of does not have; a write "
+        "would join the two, or end its own. Pass a clone of it."
+    ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Pass a clone of one of them."
     ),

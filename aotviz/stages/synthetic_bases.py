@@ -284,6 +284,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
     )
+    _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
     replayed = ViewAndMutationMeta.count_writes(forward.output_facts.replay)
     rewrite = replace(rewrite, bumps=_bumps(call, rewrite, replayed), grown=_grown(call, rewrite, forward.input_info))
     return call.retraced(
@@ -297,6 +298,18 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
+
+
+def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
+    """What is written to a view with a history of its own becomes part of the history of what it is a view of."""
+    for root, info in zip(roots, infos, strict=False):
+        base = root.fake._base
+        if (
+            base is not None
+            and info.mutates_data
+            and any(other is not root and (other.fake is base or other.fake._base is base) for other in roots)
+        ):
+            raise Refused("view with another history", repr(str(call.graph_inputs[root.members[0]])))
 
 
 def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
@@ -415,14 +428,14 @@ def _count_together(call: TracedCall, group: TensorGroup) -> bool:
 
 
 def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:
-    """Views of one tensor have one history; one of another dtype that is no complex number's part has none."""
     found: dict[int, tuple[Any, list[int]]] = {}
     for position, tensor in zip(members, tensors, strict=True):
         root = _root(tensor)
-        root = root if root.dtype.to_real() == tensor.dtype.to_real() else tensor
         found.setdefault(id(root), (root, []))[1].append(position)
     made = []
     for root, views in found.values():
+        if root._base is not None and root.requires_grad and not root.is_leaf:
+            raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
         made.append(Root(root, tuple(views), itself, moves))
@@ -430,7 +443,14 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor._base is None else tensor._base
+    """The tensor that this one has its history from: itself, if it is no view, or a view whose history is its own.
+
+    Such are a leaf made of a view, a view taken under no_grad, and one whose elements are of another type.
+    """
+    base = tensor._base
+    if base is None or base.requires_grad != tensor.requires_grad or base.dtype.to_real() != tensor.dtype.to_real():
+        return tensor
+    return base
 
 
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:

@@ -39,8 +39,10 @@ def is_root(
     offset: int,
     *views: torch.Tensor,
 ) -> bool:
-    """Whether `root` is such a tensor, a view of none, and each of `views` is a view of it."""
+    """Whether `root` is such a tensor with a history of its own, and each of `views` is a view of it."""
     if root is None or root.dtype is not dtype or root.requires_grad != requires_grad:
         return False
     alike = root.shape == torch.Size(shape) and root.stride() == stride and root.storage_offset() == offset
-    return alike and root._base is None and all(view._base is root for view in views)
+    base = root._base
+    own = base is None or base.requires_grad != requires_grad or base.dtype.to_real() != dtype.to_real()
+    return alike and own and all(view._base is root for view in views)
