@@ -66,9 +66,29 @@ def written_through_as_strided_of_what_moved():
     return f, torch.ones(2, 3)
 
 
-def assigned_data(x):
-    x.data = x * 2
-    return x + 1
+def assigned_data():
+    def f(x, y):
+        x.data = y
+        return x + 1
+
+    return f, torch.ones(2), torch.ones(2)
+
+
+def old_storage_is_written():
+    def f(x):
+        view = x[1:]
+        x.data = x * 2
+        view.add_(1)
+        return x + 1
+
+    return f, torch.ones(2)
+
+
+def turned_on_and_off(weights):
+    weights.requires_grad_()
+    y = weights * 2
+    weights.requires_grad_(False)
+    return y
 
 
 def inside_inference_mode(x):
@@ -83,10 +103,11 @@ CASES = {
     "alias is given another storage": set_of_one_of_two,
     "view moved under autograd": moved_view_is_written,
     "as_strided in a chain of views": written_through_as_strided_of_what_moved,
-    "requires_grad changes": lambda: ((lambda x: x.requires_grad_().sum()), torch.ones(2)),
+    "requires_grad changes": lambda: (turned_on_and_off, torch.ones(2)),
     "a new leaf is returned": lambda: ((lambda x: (x * 2).requires_grad_()), torch.ones(2)),
     "inference mode inside": lambda: (inside_inference_mode, torch.ones(2)),
-    "data is assigned": lambda: (assigned_data, torch.ones(2)),
+    "data is assigned": assigned_data,
+    "old storage is written": old_storage_is_written,
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
 }
 
@@ -106,7 +127,7 @@ def test_it_is_refused_by_name_and_nothing_has_run(reason):
 
 def test_an_input_is_named_as_the_user_knows_it():
     with pytest.raises(aotviz.Refused, match="'weights'"):
-        aotviz.compile(lambda weights: weights.detach_() * 2, backend="eager")(leaf(2))
+        aotviz.compile(turned_on_and_off, backend="eager")(torch.ones(2))
 
 
 def test_the_page_explains_each_refusal_and_no_other():

@@ -94,6 +94,7 @@ class ReplayStep:
 
     view:   `targets = operator(source, *args, **kwargs)`
     move:   `operator(source, *args, **kwargs)`, in place
+    mark:   `source.requires_grad_(False)`, or `source.detach_()`
     write:  the new data of an input is written to it, or that of a detached alias with a history of its own
     """
 
@@ -127,6 +128,9 @@ class InputAliasInfo:
     version_bumps: int  # in-place operations on it or on a view of it
     layout_after: Layout | None  # where it lies after a metadata mutation; None if there was none
     written_parts: tuple[str, ...] = ()  # of a tensor made of tensors: what leads to each part that is written, ".a"
+    turned_on: bool = False  # by `requires_grad_()` inside the function; `requires_grad` says that it is from the start
+    turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
+    assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
 
     @property
     def mutated(self) -> bool:
@@ -229,7 +233,7 @@ class ViewAndMutationMeta:
             source = root.get(step.source, step.source)
             if step.action == "view":
                 root.update(dict.fromkeys(step.targets, source))
-            else:
+            elif step.action != "mark":
                 counts[source] += 1
         return counts
 

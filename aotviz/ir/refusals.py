@@ -47,8 +47,8 @@ REFUSALS = {
         "this function in eager, or take the view after the write."
     ),
     "requires_grad changes": (
-        "the function turns requires_grad of the input {names} {operator} in place. Do it before the call, on the "
-        "tensor that you pass."
+        "the function turns requires_grad of the input {names} {operator} in place, and not only once, or while a view "
+        "from before is returned, or another input shares its memory. Do it before the call, on what you pass."
     ),
     "a new leaf is returned": (
         "{names} is made inside the function and made to require grad there. Returned, it would be a leaf that nothing "
@@ -59,7 +59,12 @@ REFUSALS = {
         "or use torch.no_grad() inside."
     ),
     "data is assigned": (
-        "the function assigns {names}.data. Use {names}.copy_() under torch.no_grad(), or assign it outside."
+        "the function assigns {names}.data a value that is an input, a view, or of another dtype. Assign a clone, or "
+        "use {names}.copy_() under torch.no_grad()."
+    ),
+    "old storage is written": (
+        "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "
+        "afterwards. Write before that, or to a clone."
     ),
     "layout is not strided": (
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
@@ -81,8 +86,12 @@ _SAID = {
     "A view was created in no_grad mode": "stale view",
     "is a view and its base or another view of its base has been modified inplace": "stale view",
     "is a view of a view which was created in no_grad mode": "stale view",
+    "cannot mutate tensors with frozen storage": "old storage is written",
     "Cannot set version_counter for inference tensor": "inference mode inside",
 }
+
+
+_UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor"}
 
 
 @contextmanager
@@ -94,6 +103,6 @@ def translated() -> Iterator[None]:
         text = str(error)
         for said, reason in _SAID.items():
             if said in text:
-                names = "a view" if reason == "inference mode inside" else text.strip().splitlines()[0]
+                names = _UNNAMED.get(reason) or text.strip().splitlines()[0]
                 raise Refused(reason, names) from error
         raise

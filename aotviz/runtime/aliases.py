@@ -81,9 +81,16 @@ class Epilogue:
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
         infos = enumerate(self.call.meta.input_info)
-        needed = {i for i, info in infos if info.mutated or info.version_bumps}
+        needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
         return needed | {ref.index for ref in refs if ref is not None and ref.kind == "input"}
+
+    def turn_on(self) -> None:
+        """What the function makes a leaf of its own must be one when autograd looks at the graph's inputs."""
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.turned_on:
+                name = str(self.call.graph_inputs[i])
+                self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
 
     def announce(self) -> None:
         """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
@@ -114,6 +121,10 @@ class Epilogue:
                 name = self._name(step.source)
                 text = self._applied(variable, step)
                 self._line(text, step, f"{name} changes its shape or strides", name)
+            elif step.action == "mark":
+                name = self._name(step.source)
+                text = self._applied(self._variable(step.source), step)
+                self.source.line(text, f"{name} no longer requires grad", name)
             elif step.source.kind == "input":
                 self._write_back(step.source.index, self.call.meta.input_info[step.source.index])
             else:
@@ -171,6 +182,10 @@ class Epilogue:
     def _applied(self, base: str, step: ReplayStep) -> str:
         if step.operator == "data":
             return f"{base}.data"
+        if step.operator == "requires_grad_":
+            return f"{base}.requires_grad_(False)"
+        if step.operator == "detach_":
+            return f"{base}.detach_()"
         name = step.operator.overloadpacket.__name__
         arguments = [self._argument(value) for value in step.args]
         arguments += [f"{key}={self._argument(value)}" for key, value in step.kwargs]
@@ -191,9 +206,13 @@ class Epilogue:
         moves = [step for step in self.call.meta.replay if step.action == "move" and step.source == Ref("input", i)]
         bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
         if info.mutates_storage_metadata:
-            no_grad = self.source.bind("no_grad", torch.no_grad)
-            self.source.line(f"with {no_grad}(): {variable}.set_({new})", f"{name} is given another storage", name)
-            bumps += 1
+            fact = f"{name} is given another storage"
+            if info.assigns_data:
+                self.source.line(f"{variable}.data = {new}", fact, name)
+            else:
+                no_grad = self.source.bind("no_grad", torch.no_grad)
+                self.source.line(f"with {no_grad}(): {variable}.set_({new})", fact, name)
+                bumps += 1
         elif info.mutates_metadata and not moves:
             where = self._layout(info.layout_after, new)
             text = f"{variable}.as_strided_({where})"

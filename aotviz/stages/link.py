@@ -77,6 +77,7 @@ class _Wrapper:
                 passed = self.wrapping.unwrap(source, passed)
             arguments = f"[{', '.join(passed)}]"
         epilogue.inputs = inputs
+        epilogue.turn_on()
         epilogue.announce()
         epilogue.results = self._run(arguments, epilogue)
         if not self.written:

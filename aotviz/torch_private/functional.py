@@ -111,21 +111,41 @@ def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def data_assignments(refuse: Callable[[Any], None]) -> Iterator[None]:
-    """Call `refuse` with a functional tensor whose `.data` is assigned inside.
+def attributes_noted(assign: Callable[[Any, Any], None], mark: Callable[[Any, bool, str], bool]) -> Iterator[None]:
+    """Call `assign(tensor, value)` in the place of `tensor.data = value`, and `mark(tensor, on, method)` before
+    `requires_grad_` and `detach_`, on functional tensors, inside. If `mark` returns True, it has done it already.
 
-    The assignment replaces what the tensor shows to the outside, and functionalisation never hears of it.
+    No dispatcher hears of these: they replace what a tensor shows to the outside, and what it is to autograd.
     """
     data: Any = torch.Tensor.data
+    requires_grad: Any = torch.Tensor.requires_grad
 
-    def assign(tensor: Any, _value: Any) -> None:
-        refuse(tensor)
+    def marked(tensor: Any, on: bool = True) -> Any:
+        if not mark(tensor, bool(on), "requires_grad_"):
+            torch.Tensor.requires_grad_(tensor, on)
+        return tensor
+
+    def detached(tensor: Any) -> Any:
+        mark(tensor, False, "detach_")
+        return torch.Tensor.detach_(tensor)
 
     FunctionalTensor.data = property(data.__get__, assign)
+    FunctionalTensor.requires_grad = property(requires_grad.__get__, marked)
+    FunctionalTensor.requires_grad_ = marked
+    FunctionalTensor.detach_ = detached
     try:
         yield
     finally:
-        del FunctionalTensor.data
+        for name in ("data", "requires_grad", "requires_grad_", "detach_"):
+            delattr(FunctionalTensor, name)
+
+
+def point_to(tensor: Any, value: Any) -> None:
+    """What `tensor.data = value` does, said to functionalisation. It counts as no write."""
+    count = tensor._version
+    with torch.no_grad():
+        tensor.set_(value.detach())
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
 
 
 def from_custom_function(node: Any) -> bool:

@@ -27,7 +27,7 @@ from aotviz.torch_private import functional, operators, script_objects
 from aotviz.torch_private.fakes import is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import replay, views
-from aotviz.tracing.ledger import Ledger, Viewed
+from aotviz.tracing.ledger import Ledger, Marked, Viewed
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -70,11 +70,8 @@ def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     ]
 
 
-def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, writes: int) -> InputAliasInfo:
-    """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it.
-
-    `writes` counts the in-place operators that had it as an argument; of those that take lists, a trace counts none.
-    """
+def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger) -> InputAliasInfo:
+    """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it."""
     if not isinstance(argument, torch.Tensor):
         return InputAliasInfo(
             False, True, False, False, False, False, False, False, False, False, keep_input_mutations, 0, None
@@ -90,16 +87,20 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, 
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
-        hidden = tuple(edge(argument))[:2] == tuple(was.edge)[:2]
+        hidden = edge(argument) is None or tuple(edge(argument))[:2] == tuple(was.edge)[:2]
         quiet = quiet and hidden
+    marks = ledger.marks_of(argument)
+    turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
+    # Of operators that take lists, a trace counts no write.
+    writes = ledger.writes_of(argument)
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
-        requires_grad=fake.requires_grad,
+        requires_grad=fake.requires_grad or turned_on,
         requires_grad_after=argument.requires_grad,
         mutates_data=changed and not replaced,
         mutates_metadata=replaced or moved,
-        mutations_hidden_from_autograd=hidden,
+        mutations_hidden_from_autograd=hidden or turned_on,
         mutations_under_no_grad_or_inference_mode=quiet,
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
@@ -107,6 +108,9 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, 
         version_bumps=max(operators.version(argument) - was.version, writes),
         layout_after=lies if replaced or moved else None,
         written_parts=_written_parts(argument),
+        turned_on=turned_on,
+        turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
+        assigns_data=any(argument is tensor for tensor in ledger.assigned),
     )
 
 
@@ -135,15 +139,23 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
     )
 
 
-def refuse_grad_changes(args: Sequence[Any], before: Sequence[Before], names: Sequence[str]) -> None:
-    """Raise where the function called requires_grad_() or detach_() on an input."""
-    for position, (argument, was) in enumerate(zip(args, before, strict=True)):
-        if not isinstance(argument, torch.Tensor) or argument.requires_grad == (was.edge is not None):
+class TurnsOn(Exception):
+    """The function calls `requires_grad_()` on an input, and none of them required grad."""
+
+
+def refuse_grad_changes(
+    ledger: Ledger, args: Sequence[Any], infos: Sequence[InputAliasInfo], names: Sequence[str]
+) -> None:
+    """Raise where the function turns requires_grad of an input on or off in a way that can't be repeated on it.
+
+    Behind those that `infos` tell of, `args` are those that alias, and were made inside.
+    """
+    for event in (event for event in ledger.events if isinstance(event, Marked)):
+        position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
+        if position is None or (position < len(infos) and (infos[position].turned_on or infos[position].turned_off)):
             continue
-        if was.edge is None and (not argument.is_leaf or argument._base is not None):
-            continue  # it got a history from what was written to it
         name = repr(names[position]) if position < len(names) else "one of those that alias"
-        raise Refused("requires_grad changes", name, "off" if was.edge is not None else "on")
+        raise Refused("requires_grad changes", name, "on" if event.on else "off")
 
 
 @dataclass(frozen=True)
@@ -232,7 +244,8 @@ class _Outputs:
             slots=slots,
             views=self.views,
             histories=self.histories,
-            moved=[key for key, i in tensors if self.input_info[i].mutates_metadata] + self.members,
+            moved=[key for key, i in tensors if self._lies_elsewhere(self.input_info[i])] + self.members,
+            turned_off=[key for key, i in tensors if self.input_info[i].turned_off],
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
@@ -247,6 +260,11 @@ class _Outputs:
             for base, index in zip(self.bases, self.first_view, strict=True)
         )
         return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
+
+    @staticmethod
+    def _lies_elsewhere(info: InputAliasInfo) -> bool:
+        """Or is detached in place, which is said by an operator of the same kind."""
+        return info.mutates_metadata or info.turned_off
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
         plain = OutputAliasInfo(

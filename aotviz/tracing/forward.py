@@ -32,7 +32,7 @@ from aotviz.torch_private.fakes import rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts
-from aotviz.tracing.ledger import Ledger, Moved
+from aotviz.tracing.ledger import Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
 
 
@@ -50,6 +50,7 @@ class Program:
     names: Sequence[str] = ()  # what the user calls the inputs
     fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
     logs_views: bool = False  # of subclasses, whose views the graph does not show
+    turns_on: bool = False  # the function calls requires_grad_() on an input
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,27 @@ class ForwardTrace:
     """An open trace of the forward, with what was read off it."""
 
     def __init__(self, program: Program) -> None:
+        try:
+            self._trace(program)
+        except facts.TurnsOn:  # an input is differentiable that was not
+            self._trace(replace(program, turns_on=True))
+
+    def _trace(self, program: Program) -> None:
         self.program = program
         self.ledger = Ledger()
         self.trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
         self.trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
-        self.with_gradients = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
+        requiring = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
+        self.with_gradients = requiring or program.turns_on
         names = map("primals_{}".format, count(1)) if self.with_gradients else map("arg{}_1".format, count())
         with rng_preserved(), self.trace.active("is_forward"), module_stack(program.root):
             self.plans = tuple(  # one per graph input
                 plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
                 for value in program.args
             )
-            with tagging_checkpoints(), translated(), functional.data_assignments(self._refuse_data):
+            noted = functional.attributes_noted(self._assign_data, self._mark)
+            with tagging_checkpoints(), translated(), noted:
                 self._run()
             self.trace.close_effects()
         self.forward_length = len(self.trace.graph.nodes)
@@ -117,15 +126,20 @@ class ForwardTrace:
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
             if i in whole.stand_ins
-            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger.writes_of(arg))
+            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger)
             for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
         )
         self.input_info = tuple(
             replace(info, version_bumps=int(info.mutated)) if i in whole.uncounted else info
             for i, info in enumerate(self.input_info)
         )
-        facts.refuse_grad_changes(args, before, self.program.names)
+        facts.refuse_grad_changes(self.ledger, [*args, *whole.members.values()], self.input_info, self.program.names)
+        turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
+        if turned and not self.with_gradients:
+            raise facts.TurnsOn
+        self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
+        self._refuse_unmarked_views(turned)
 
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
@@ -151,10 +165,39 @@ class ForwardTrace:
         if self.ledger.unrepeatable is not None:
             raise self._refusal(self.ledger.unrepeatable)
 
-    def _refuse_data(self, tensor: Any) -> None:
+    def _assign_data(self, tensor: Any, value: Any) -> None:
+        """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
+        fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
+        alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
+        if not fresh or not alike or any(value is argument for argument in self.args):
+            raise self._data_refused(tensor)
+        self.ledger.open = False
+        functional.point_to(tensor, value)
+        self.ledger.open = True
+        self.ledger.assign(tensor)
+
+    def _data_refused(self, tensor: Any) -> Refused:
         position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
         known = position is not None and position < len(self.program.names)
-        raise Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
+        return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
+
+    def _mark(self, tensor: Any, on: bool, method: str) -> bool:
+        """Before `requires_grad_` and `detach_`. A leaf that is passed is none in the trace, and is detached there."""
+        self.ledger.mark(tensor, on, method)
+        given = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        if on or given is None or method == "detach_" or not self.program.args[given].is_leaf:
+            return False
+        torch.Tensor.detach_(tensor)
+        return True
+
+    def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
+        """Raise for a view of an input, to be made again, that was taken before the input required grad."""
+        for i in turned:
+            position = self.ledger.marks_of(self.args[i])[0]
+            early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
+            steps = self.output_facts.replay
+            if early and any(step.action == "view" and step.source == Ref("input", i) for step in steps):
+                raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
 
     def _refusal(self, event: Moved) -> Refused:
         nodes = placeholders(self.trace.graph)

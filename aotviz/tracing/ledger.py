@@ -74,7 +74,16 @@ class Wrote:
     mode: Mode
 
 
-Event = Viewed | Moved | Wrote
+@dataclass(frozen=True, eq=False)
+class Marked:
+    """A method of that name, `requires_grad_` or `detach_`, changed whether `tensor` requires grad."""
+
+    tensor: Any
+    on: bool
+    method: str
+
+
+Event = Viewed | Moved | Wrote | Marked
 
 
 class Ledger:
@@ -90,6 +99,21 @@ class Ledger:
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: set[int] = set()  # ids of those views, and of what was taken from them afterwards
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
+        self.assigned: list[Any] = []  # tensors whose `.data` was assigned
+
+    def mark(self, tensor: Any, on: bool, method: str) -> None:
+        """Called before a tensor's `requires_grad` is set."""
+        if self.open and tensor.requires_grad != on:
+            self.events.append(Marked(tensor, on, method))
+
+    def assign(self, tensor: Any) -> None:
+        """Called when `tensor.data` was assigned, which counts as no write."""
+        self.assigned.append(tensor)
+        self.events.append(Wrote(tensor, Mode.now()))
+
+    def marks_of(self, tensor: Any) -> list[int]:
+        """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
+        return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
 
     def note(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> bool:
         """Called with each operator after it ran. Returns whether it had to do with aliases."""

@@ -17,7 +17,7 @@ import torch
 from aotviz.ir.metadata import Layout, Ref, ReplayStep
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private.functional import shares_counter
-from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, plain
 
 
@@ -30,6 +30,7 @@ class Wanted:
     views: Sequence[Any]  # tensors to be made again
     histories: Mapping[int, Ref]  # id of a view with a history of its own -> the result of the graph that has it
     moved: Iterable[int]  # ids of named tensors that lie elsewhere after the call
+    turned_off: Iterable[int]  # ids of inputs that no longer require grad
     written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
 
 
@@ -71,6 +72,8 @@ class _Builder:
                 self._view(position, event)
             elif isinstance(event, Moved) and id(event.tensor) in replayed:
                 self._move(event)
+            elif isinstance(event, Marked) and id(event.tensor) in self.wanted.turned_off:
+                self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method))
             self._write_at(writes, position)
         return tuple(self.steps), self.refs
 

@@ -1,0 +1,125 @@
+"""What a function does to an input besides writing it: `requires_grad_()`, `detach_()`, `x.data = ...`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+from tests.oracle.compare import CANDIDATES, judge
+from tests.oracle.strategy import from_source
+
+LEAF = "a = torch.linspace(-1.1, 1.3, 8).requires_grad_()"
+GROWN = f"{LEAF}; a = a * 1.5"
+PLAIN = "a = torch.linspace(-1.1, 1.3, 8)"
+OTHER = "w = torch.ones(8).requires_grad_()"
+
+# name: (what makes the inputs, the inputs, the function's lines)
+CASES = {
+    "turned on after a use": (PLAIN, "a", "y = p * 2", "p.requires_grad_()", "return p * y, y"),
+    "turned on by the attribute": (PLAIN, "a", "p.requires_grad = True", "return p * p"),
+    "turned on and returned with a view": (PLAIN, "a", "p.requires_grad_()", "return p, p[1:], p * 2"),
+    "written, then turned on": (PLAIN, "a", "p.mul_(2)", "p.requires_grad_()", "return p * p"),
+    "turned on, then written under no_grad": (
+        PLAIN,
+        "a",
+        "p.requires_grad_()",
+        "with torch.no_grad(): p.mul_(2)",
+        "return p * p",
+    ),
+    "turned on beside one that requires grad": (
+        f"{PLAIN}; {OTHER}",
+        "a, w",
+        "y = p * q",
+        "p.requires_grad_()",
+        "return p * q + y, y",
+    ),
+    "turned on, and no output depends on it": (PLAIN, "a", "p.requires_grad_()", "return p.detach() * 2"),
+    "turned on under no_grad": (PLAIN, "a", "with torch.no_grad(): y = p.requires_grad_() * 2", "return y"),
+    "a view is turned on": (PLAIN, "a[2:]", "p.requires_grad_()", "return p * 2"),
+    "a view from before stays inside": (PLAIN, "a", "y = p[1:]", "p.requires_grad_()", "return p[1:] * y"),
+    "a leaf is turned on again": (LEAF, "a", "p.requires_grad_()", "return p * 2"),
+    "turned on though it has a history": (GROWN, "a", "p.requires_grad_()", "return p * 2"),
+    "turned off after a use": (LEAF, "a", "y = p * 2", "p.requires_grad_(False)", "return p * y, y"),
+    "turned off between two views": (LEAF, "a", "y = p[1:]", "p.requires_grad_(False)", "return p, y, p[2:]"),
+    "turned off, then written": (LEAF, "a", "y = p * 2", "p.requires_grad_(False)", "p.mul_(3)", "return p * y, y"),
+    "turned off under no_grad": (
+        LEAF,
+        "a",
+        "with torch.no_grad(): y = p * 2; p.requires_grad_(False)",
+        "return p * y, y",
+    ),
+    "detached after a use": (GROWN, "a", "y = p * 2", "p.detach_()", "return p * y, y, p"),
+    "a leaf is detached": (LEAF, "a", "y = p * 2", "p.detach_()", "return p * y, y, p"),
+    "written with a history, then detached": (
+        GROWN,
+        "a",
+        "p.mul_(3)",
+        "y = p * 2",
+        "p.detach_()",
+        "return p * y, y, p",
+    ),
+    "detached, then written": (GROWN, "a", "y = p * 2", "p.detach_()", "p.mul_(3)", "return p * y, y, p[1:]"),
+    "detached after a view was used": (GROWN, "a", "y = p[1:]", "y2 = y * 2", "p.detach_()", "return p * 2, y2, p[1:]"),
+    "detached though it has no history": (PLAIN, "a", "y = p * 2", "p.detach_()", "return p * y, y, p"),
+    "detached, and its alias is written": (GROWN, "a, a.detach()", "p.detach_()", "q.mul_(2)", "return p * 2"),
+    "data of a plain input": (PLAIN, "a", "p.data = p * 2", "return p + 1"),
+    "data of a parameter, as in a step of gradient descent": (
+        LEAF,
+        "a",
+        "y = p * p",
+        "p.data = p.data - 0.1",
+        "return (y * p).sum()",
+    ),
+    "data of a parameter that is returned": (LEAF, "a", "p.data = p * 2", "return p * p, p"),
+    "data of an input with a history": (GROWN, "a", "y = p * 2", "p.data = p * 2 + 1", "return p * y, p[1:]"),
+    "data of another shape": (PLAIN, "a", "p.data = p[:3] * 2", "return p * 2"),
+    "data, and a view from before": (PLAIN, "a", "v = p[1:]", "p.data = p * 2", "return v, p[1:], v * 2"),
+    "data, then a write": (PLAIN, "a", "p.data = p * 2", "p.add_(1)", "return p * 2"),
+    "a write, then data": (PLAIN, "a", "p.add_(1)", "p.data = p * 2", "return p * 2"),
+    "data of an intermediate": (LEAF, "a", "y = p * 2", "z = y * y", "y.data = p + 1", "return z, y, y * 2"),
+    "data of an intermediate whose view is returned": (LEAF, "a", "y = p * 2", "y.data = p + 1", "return y[1:], y * 2"),
+    "data that is returned too": (LEAF, "a", "z = p * 2", "p.data = z", "return z, p * 2"),
+    "data twice": (LEAF, "a", "p.data = p * 2", "p.data = p * 3", "return p * 2"),
+    "data made from another input": (f"{LEAF}; {OTHER}", "a,w", "p.data = q * 2", "return p * 2"),
+}
+
+
+def program(name: str):
+    setup, passed, *body = CASES[name]
+    lines = "".join(f"    {line}\n" for line in body)
+    text = f"import torch\n\n\ndef inputs():\n    {setup}\n    return ({passed},)\n\n\ndef f(p, q=None):\n{lines}"
+    return from_source(name, text)
+
+
+@pytest.mark.parametrize("candidate", ["ours", "ours-keep", "ours-compile"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_done_to_an_input_is_what_eager_does(name, candidate):
+    verdict = judge(program(name), CANDIDATES[candidate]())
+    assert verdict.status == "equal", f"{verdict}\n{program(name).source}"
+
+
+def test_gradients_accumulate_in_the_leaf_that_the_input_became():
+    def loss(x):
+        return (x.requires_grad_() ** 2).sum()
+
+    compiled, x = aotviz.compile(loss, backend="eager"), torch.ones(2)
+    compiled(x).backward()
+    compiled(x).backward()
+    assert x.is_leaf
+    assert x.grad.tolist() == [4, 4]
+    assert len(compiled.recording.compilations) == 2  # the second call's input requires grad from the start
+
+
+def test_the_wrapper_says_why_it_touches_the_input():
+    def step(x):
+        y = x * 2
+        x.detach_()
+        return y, x + 1
+
+    compiled = aotviz.compile(step, backend="eager")
+    compiled(torch.ones(2, requires_grad=True) * 2)
+    assert "    # x no longer requires grad\n    x.detach_()\n" in compiled.source
+    compiled = aotviz.compile(lambda x: x.requires_grad_() * 2, backend="eager")
+    compiled(torch.ones(2))
+    assert "    # the function makes x require grad\n    x.requires_grad_()\n" in compiled.source
