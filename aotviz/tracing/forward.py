@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -68,8 +68,9 @@ class WithMembers:
     result: Any
     members: Mapping[int, Any]  # position among the user's inputs -> the tensor that stood for it
     shared: Mapping[int, int]  # member -> the graph input whose version counter it shares
-    stand_ins: Mapping[int, StandIn]  # graph input whose elements nobody reads -> what is tied to it in autograd
-    uncounted: frozenset[int]  # graph inputs whose version counter nobody sees
+    # Graph input whose elements nobody reads -> what is tied to it in autograd.
+    stand_ins: Mapping[int, StandIn] = field(default_factory=dict)
+    uncounted: frozenset[int] = frozenset()  # graph inputs whose version counter nobody sees
 
 
 class ForwardTrace:
@@ -113,7 +114,7 @@ class ForwardTrace:
         self.ledger.open = True
         result = self.program.fn(*args)
         self.ledger.open = False
-        whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {}, {}, frozenset())
+        whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
         result, self.shared = whole.result, whole.shared
         for i, made in whole.stand_ins.items():
             args[i], before[i], self.edges[i] = made.tensor, made.before, made.before.edge
