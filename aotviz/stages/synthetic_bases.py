@@ -422,7 +422,9 @@ def _tensor_group(
 
 
 def _count_together(call: TracedCall, group: TensorGroup) -> bool:
-    """Whether a write to the base counts as a write of every member."""
+    """Whether a write to the base counts as a write of every member. Of subclasses it is not known: it does."""
+    if is_subclass(group.base):
+        return True
     places = [call.graph_inputs[p] for p in group.members]
     return len({call.counter_of[d.index] for d in places if isinstance(d, PlainInput)}) == 1
 

@@ -45,7 +45,18 @@ def trace_gradients(
         incoming = [trace.functional(tangent.value) for tangent in tangents]
         gradients = _gradients(trace, outputs, edges, incoming)
         nodes = tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+        for tangent, value in zip(tangents, incoming, strict=True):
+            _write_back(trace, tangent, value)
     return tangents, gradients, nodes
+
+
+def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
+    """Let the graph write an incoming gradient where a custom backward does: it may be the user's own tensor."""
+    if tangent.parts or not functional.data_mutated(value):
+        return
+    (target,) = tangent.nodes
+    node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(functional.inner(value))))
+    node.meta = {"val": target.meta["val"], "partitioner_tag": "is_backward", "autograd_backward": True}
 
 
 def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
