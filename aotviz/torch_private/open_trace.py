@@ -22,6 +22,7 @@ import torch
 import torch._dynamo  # its lazy import inside a trace would itself be traced
 import torch.fx as fx
 import torch.fx.traceback as fx_traceback
+from torch._decomp import decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
@@ -162,6 +163,7 @@ class OpenTrace:
                 enter(fx_traceback.preserve_node_meta())
                 enter(_current_tag(tag))
                 enter(_tracing_flag())
+                enter(_lstm_in_steps())
                 # Functionalisation happens in the Python mode; the C++ key above it stays out of the way.
                 keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
                 guard = torch._C._ExcludeDispatchKeyGuard(keys)
@@ -304,6 +306,28 @@ def _tracing_flag() -> Iterator[None]:
         yield
     finally:
         state._is_fx_tracing_flag = before
+
+
+@contextlib.contextmanager
+def _lstm_in_steps() -> Iterator[None]:
+    """Trace an LSTM with anything to differentiate as its single steps.
+
+    Torch traces one whose input needs no gradient as an operator of oneDNN, even if its parameters need gradients. The
+    operator keeps what its backward reads in grad mode only, and a compiled forward does not run in that mode.
+    """
+    choose = decompositions.select_one_layer_lstm_function
+
+    def chosen(inputs: Any, hidden: Any, parameters: Any) -> Any:
+        tensors = (*hidden, *(p for layer in parameters for p in layer))
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return decompositions.one_layer_lstm
+        return choose(inputs, hidden, parameters)
+
+    decompositions.select_one_layer_lstm_function = chosen
+    try:
+        yield
+    finally:
+        decompositions.select_one_layer_lstm_function = choose
 
 
 @contextlib.contextmanager
