@@ -6,17 +6,19 @@ import json
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from tests.oracle.sweep_ops import stable
 from tests.parity import __main__ as command
-from tests.parity import report, walk
-from tests.parity.cases import section, stable
+from tests.parity import graphs, report, walk
+from tests.parity.cases import section
 from tests.parity.sections import SECTIONS
 
 SAMPLED = {  # cheap and telling; the rest is `make parity`'s
     "op_dtypes": ["mul", "cumsum", "logical_and"],
     "modules": ["BatchNorm1d", "GRUCell"],
     "higher_order": ["cond.simple", "map.simple"],
-    "models": ["convolutions", "llama"],
+    "models": ["convolutions", "llama", "gru", "embeddings on Inductor"],
     "autograd_functions": ["SelectAutogradFunction", "ForwardHasDefaultArgsAutogradFunction"],
 }
 
@@ -68,8 +70,58 @@ def test_causes_name_no_path_and_no_address():
 def test_a_walk_goes_on_where_it_stopped_and_marks_a_case_that_ended_its_process(tmp_path):
     arguments = ["--section", "autograd_functions", "--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]
     log = walk.progress_file(tmp_path, "autograd_functions")
-    log.write_text(json.dumps({"key": "NumpyCubeAutogradFunction#0", "begun": True}) + "\n")
+    log.write_text(json.dumps({"key": "NumpyCubeAutogradFunction#0", "started": True}) + "\n")
     assert command.main([*arguments, "--seconds", "0.001"]) == 1
     text = (tmp_path / "page.md").read_text()
     assert "the process ended | 1" in text
     assert "groups are missing" in text
+
+
+def compilation(fn):
+    graph = make_fx(fn, tracing_mode="fake")(torch.ones(2, 3))
+    return dict.fromkeys(graphs.ROLES, graph)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why"),
+    [
+        (lambda x: x.sin(), lambda x: x.sin(), []),
+        (lambda x: x.sin(), lambda x: x.sin().t(), ["views"]),
+        (lambda x: x.sin(), lambda x: x.cos(), ["other"]),
+        (lambda x: x.sin(), lambda x: x.sin().sum(), ["other"]),
+        (lambda x: (x.sin(), x.cos()), lambda x: (x.cos(), x.sin())[::-1], ["order"]),
+    ],
+)
+def test_why_graphs_differ_is_told_from_the_graphs(ours, theirs, why):
+    found = graphs.beside([compilation(ours)], [compilation(theirs)])
+    assert found["causes"] == why
+    assert found["same"] == dict.fromkeys(graphs.ROLES, 0 if why else 1)
+
+
+def test_of_graphs_that_one_pipeline_has_alone_none_is_counted():
+    sine, cosine = (compilation(fn) for fn in (lambda x: x.sin(), lambda x: x.cos()))
+    found = graphs.beside([cosine, sine], [sine])
+    assert found["causes"] == ["pieces"]
+    assert found["same"] == dict.fromkeys(graphs.ROLES, 1)
+
+
+def test_the_page_shows_an_example_of_each_cause():
+    row = {"key": "m", "graphs": graphs.beside([compilation(lambda x: x.sin())], [compilation(lambda x: x.sin().t())])}
+    text = "\n".join(graphs.table([row]))
+    assert "+return sin_1" in text
+    assert "-return t_1" in text
+    assert graphs.CAUSES["views"] in text
+
+
+def test_a_walk_may_start_in_the_middle():
+    groups = section("higher_order").groups()
+    assert walk.groups_from("higher_order", groups[2]) == [*groups[2:], *groups[:2]]
+    with pytest.raises(SystemExit, match="no group 'nothing'"):
+        walk.groups_from("higher_order", "nothing")
+
+
+def test_the_page_does_not_depend_on_the_order_of_a_run(tmp_path):
+    rows = {k: row(k, theirs="wrong", better=True) for k in ("cond.simple#0", "map.simple#0", "scan.simple#0")}
+    for page, found in (("one", rows), ("other", dict(reversed(rows.items())))):
+        command.write(tmp_path / page, "higher_order", found)
+    assert (tmp_path / "one").read_text() == (tmp_path / "other").read_text()

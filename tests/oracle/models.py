@@ -1,7 +1,8 @@
 """A training step of many model families, at tiny sizes and with random weights: programs not written for the purpose.
 
-`FAMILIES[name]()` makes a module and the keyword arguments of one call (positional ones are under ""). The module
-returns a tuple whose first member is a loss; dropout is on, as in training, for every run starts from the same seed.
+`FAMILIES[name](layers)` makes a module of that many layers, where the family stacks equal ones, and the keyword
+arguments of one call (positional ones are under ""). The module returns a tuple whose first member is a loss; dropout
+is on, as in training, for every run starts from the same seed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 Made = tuple[nn.Module, dict[str, Any]]
-FAMILIES: dict[str, Callable[[], Made]] = {}
+FAMILIES: dict[str, Callable[..., Made]] = {}  # name -> (layers: int = 2) -> Made
 
 BATCH, LENGTH, WORDS = 2, 8, 61
 SMALL: dict[str, Any] = {
@@ -87,14 +88,22 @@ def pictures(size: int = 16, labels: bool = True) -> dict[str, Any]:
     return {**made, "labels": torch.tensor([0, 1])} if labels else made
 
 
+DEPTHS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"}
+
+
+def deep(config: dict[str, Any], layers: int) -> dict[str, Any]:
+    """`config` with so many layers, by whatever name it has for them."""
+    return {key: layers if key in DEPTHS else value for key, value in config.items()}
+
+
 def family(
     name: str, config: str, model: str, inputs: Callable[[], dict[str, Any]], base: Any = SMALL, **changes: Any
 ) -> None:
-    def make() -> Made:
+    def make(layers: int = 2) -> Made:
         import transformers  # seconds, which only those pay who make a model of it
 
         torch.manual_seed(0)
-        made = getattr(transformers, config)(**{**base, **changes})
+        made = getattr(transformers, config)(**deep({**base, **changes}, layers))
         made._attn_implementation = changes.get("attn_implementation", "eager")
         return Step(getattr(transformers, model)(made).train()), inputs()
 
@@ -102,7 +111,7 @@ def family(
 
 
 def plain(make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]) -> None:
-    def made() -> Made:
+    def made(layers: int = 2) -> Made:
         torch.manual_seed(0)
         module, args = make()
         return Loss(module.train()), {"": args}
@@ -152,7 +161,7 @@ family(
     relative_attention=True,
     pos_att_type=["p2c", "c2p"],
 )
-family("longformer", "LongformerConfig", "LongformerForSequenceClassification", classified, attention_window=[4, 4])
+family("longformer", "LongformerConfig", "LongformerForSequenceClassification", classified, attention_window=4)
 family(
     "t5",
     "T5Config",
@@ -249,35 +258,37 @@ family(
 )
 
 
-def clip() -> Made:
+def clip(layers: int = 2) -> Made:
     import transformers
 
     torch.manual_seed(0)
     text = {k: v for k, v in SMALL.items() if k != "use_cache"}
-    config = transformers.CLIPConfig(text_config=text, vision_config=PICTURE, projection_dim=16)
+    config = transformers.CLIPConfig(
+        text_config=deep(text, layers), vision_config=deep(PICTURE, layers), projection_dim=16
+    )
     inputs = {"input_ids": tokens(), "return_loss": True, **pictures(labels=False)}
     return Step(transformers.CLIPModel(config).train()), inputs
 
 
-def whisper() -> Made:
+def whisper(layers: int = 2) -> Made:
     import transformers
 
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
-        **{**SMALL, **SEQ}, num_mel_bins=8, max_source_positions=8, max_target_positions=32
+        **deep({**SMALL, **SEQ}, layers), num_mel_bins=8, max_source_positions=8, max_target_positions=32
     )
     config.apply_spec_augment = False
     model = transformers.WhisperForConditionalGeneration(config).train()
     return Step(model), {"input_features": noise(BATCH, 8, 16), "labels": tokens()}
 
 
-def wav2vec2() -> Made:
+def wav2vec2(layers: int = 2) -> Made:
     import transformers
 
     torch.manual_seed(0)
     small = {k: v for k, v in SMALL.items() if k not in ("use_cache", "max_position_embeddings")}
     config = transformers.Wav2Vec2Config(
-        **small,
+        **deep(small, layers),
         conv_dim=(8, 8),
         conv_kernel=(4, 4),
         conv_stride=(2, 2),

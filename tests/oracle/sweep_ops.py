@@ -5,26 +5,23 @@
     python -m tests.oracle.sweep_ops --every 12 --samples 1 --seed 3      # one sample of every twelfth op
     python -m tests.oracle.sweep_ops --op 'linalg.*' --show
 
-Progress is one JSON line a sample.  Work is done in a child process: a sample that kills it is noted as "crashed" and
-the next child goes on behind it.  Left out, with the reason written down: layouts that are not strided (sparse inputs
+Progress is kept by `progress.py`.  Left out, with the reason written down: layouts that are not strided (sparse inputs
 can abort the process inside functionalisation), samples that eager refuses, samples on which eager differs from eager.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +29,9 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from .compare import CANDIDATES, EagerRaised, Program, Setup, eager_itself, expect, judge, ours_exists
+from .compare import CANDIDATES, Candidate, EagerRaised, Program, Setup, eager_itself, expect, judge, ours_exists
 from .fuzz import cause, worse
+from .progress import Log, Row, finished, run_children
 
 # Not run at all, and why.
 LEFT_OUT = {
@@ -79,16 +77,18 @@ class Samples:
             if self.limit is not None and k >= self.limit:
                 return
             key = f"{name_of(self.op)}#{k}"
-            flat, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
-            tensors = [x for x in flat if isinstance(x, torch.Tensor)]
-            if any(t.layout is not torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-                yield key, "not a plain strided tensor"
-            else:
-                yield key, sample_program(key, self.op.op, flat, spec)
+            yield key, sample_program(key, self.op.op, sample)
 
 
-def sample_program(key: str, op: Any, flat: list[Any], spec: Any) -> Program:
-    """Tensors are arguments; everything else (numbers, dtypes, functions) is closed over."""
+def sample_program(key: str, op: Any, sample: Any) -> Program | str:
+    """Tensors are arguments; everything else (numbers, dtypes, functions) is closed over. A string says why not."""
+    flat, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+    if any(
+        x.layout is not torch.strided or type(x) not in (torch.Tensor, torch.nn.Parameter)
+        for x in flat
+        if isinstance(x, torch.Tensor)
+    ):
+        return "not a plain strided tensor"
 
     def f(*tensors: torch.Tensor) -> Any:
         rest = iter(tensors)
@@ -118,83 +118,68 @@ def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return result
 
 
-def judge_sample(program: Program, candidates: list[str]) -> dict[str, Any]:
-    """The row of one sample: a status and a cause for each candidate, or the reason it was skipped."""
+def judge_sample(
+    program: Program | str, candidates: Sequence[str], table: Mapping[str, Callable[[], Candidate]] = CANDIDATES
+) -> Row:
+    """A status and a cause for each of the candidates of a table, or the reason it was skipped.
+
+    `worse` says that the first candidate of two is not right and the second is.
+    """
+    if isinstance(program, str):
+        return {"skipped": program}
     t0 = time.monotonic()
     try:
         expected = expect(program, brief=True)
     except EagerRaised as error:
-        return {"skipped": f"eager: {str(error.failure)[:120]}"}
+        return {"skipped": f"eager raises {error.failure.type}"}
     again = judge(program, eager_itself(), expected)
     if again.status != "equal":
-        return {"skipped": f"eager differs from eager ({cause(again)})"}
-    row: dict[str, Any] = {}
-    verdicts = {}
-    for name in candidates:
-        verdicts[name] = judge(program, CANDIDATES[name](), expected)
-        v = verdicts[name]
-        row[name] = {"status": v.status, "cause": cause(v), "text": str(v)[:1500]}
-    if len(candidates) == 2:
-        ours, theirs = (verdicts[name] for name in candidates)
+        return {"skipped": f"eager differs from eager ({stable(cause(again))})"}
+    verdicts = {name: judge(program, table[name](), expected) for name in candidates}
+    row: Row = {n: {"status": v.status, "cause": stable(cause(v)), "text": str(v)[:1500]} for n, v in verdicts.items()}
+    if len(verdicts) == 2:
+        ours, theirs = verdicts.values()
         row["worse"], row["better"] = worse(ours, theirs), worse(theirs, ours)
-    row["ms"] = round(1000 * (time.monotonic() - t0))
-    return row
+    return {**row, "ms": round(1000 * (time.monotonic() - t0))}
+
+
+def stable(text: str) -> str:
+    """`text` without what differs between two machines: addresses and paths."""
+    return re.sub(r"(?:/[\w.+-]+){2,}|0x[0-9a-f]+", "…", text)
 
 
 # --- the walk, in a child process -------------------------------------------------------------------------------------
 
 
-def finished(out: Path) -> dict[str, dict[str, Any]]:
-    """key -> row.  A sample that was started and never finished killed its process."""
-    rows: dict[str, dict[str, Any]] = {}
-    if out.exists():
-        for line in out.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # the line being written when the process died
-            rows[row["key"]] = row
-    return {k: {"key": k, "crashed": True} if row.get("started") else row for k, row in rows.items()}
-
-
 def walk(options: argparse.Namespace, candidates: list[str]) -> None:
     done = finished(options.out)
+    log = Log(options.out)
     if options.retry:
         first = candidates[0]
         done = {k: r for k, r in done.items() if "skipped" in r or r.get(first, {}).get("status") == "equal"}
     until = time.monotonic() + options.seconds if options.seconds else None
-    with options.out.open("a") as log:
-
-        def write(row: dict[str, Any]) -> None:
-            log.write(json.dumps(row) + "\n")
-            log.flush()
-
-        whole = options.samples is None
-        for limit in (BREADTH, None) if whole else (options.samples,):  # every op early, then all the rest
-            for op in chosen_ops(options.every, options.seed, options.op):
-                name = name_of(op)
-                if f"{name} all" in done:
+    whole = options.samples is None
+    for limit in (BREADTH, None) if whole else (options.samples,):  # every op early, then all the rest
+        for op in chosen_ops(options.every, options.seed, options.op):
+            name = name_of(op)
+            if f"{name} all" in done:
+                continue
+            if op.name in LEFT_OUT:
+                log.add({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
+                continue
+            for key, program in Samples(op, limit):
+                if key in done:
                     continue
-                if op.name in LEFT_OUT:
-                    write({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
-                    continue
-                for key, program in Samples(op, limit):
-                    if key in done:
-                        continue
-                    if until and time.monotonic() > until:
-                        return
-                    done[key] = {}
-                    if isinstance(program, str):
-                        write({"key": key, "skipped": program})
-                        continue
-                    write({"key": key, "started": True})
-                    write({"key": key, **judge_sample(program, candidates)})
-                if whole and limit is None:
-                    write({"key": f"{name} all", "op": True})
+                if until and time.monotonic() > until:
+                    return
+                done[key] = {}
+                log.judge(key, partial(judge_sample, program, candidates))
+            if whole and limit is None:
+                log.add({"key": f"{name} all", "group": True})
 
 
 def summary(rows: dict[str, dict[str, Any]], candidates: list[str], show: bool) -> int:
-    samples = [r for r in rows.values() if not r.get("op")]
+    samples = [r for r in rows.values() if not r.get("group")]
     judged = [r for r in samples if candidates[0] in r]
     ops = {r["key"].split("#")[0] for r in samples}
     skipped = Counter(r["skipped"].split(" (")[0][:60] for r in samples if "skipped" in r)
@@ -247,18 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         walk(options, candidates)
         return 0
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = [sys.executable, "-m", "tests.oracle.sweep_ops", *given, "--child", "--out", str(options.out)]
-    attempts = 0
-    while True:
-        if attempts:
-            command = [a for a in command if a != "--retry"]  # a second child must not repeat the first one's work
-        attempts += 1
-        code = subprocess.run(command, check=False).returncode
-        if code >= 0:
-            break
-        print(f"the child was ended by {signal.Signals(-code).name}; going on behind that sample", file=sys.stderr)
-        if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            break
+    code = run_children("tests.oracle.sweep_ops", [*given, "--out", str(options.out)])
     return summary(finished(options.out), candidates, options.show) or code
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from .cases import BOTH, Row
+from tests.oracle.progress import Row
+
+from .cases import BOTH
 
 STATUSES = ("equal", "details", "wrong", "raised")
 EXAMPLES = 6

@@ -1,41 +1,23 @@
-"""Run a section's cases in a child process, and keep a line of JSON for each, so that a run can be gone on with.
-
-A case that kills its process is noted as "crashed", and the next child goes on behind it.
-"""
+"""Which of a section's cases are judged in a run, and in which order; `tests/oracle/progress.py` keeps their rows."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from .cases import Case, Row, section, skipped
+from tests.oracle.progress import Log, Row, Rows, finished
 
-Rows = dict[str, Row]
+from .cases import Case, section, skipped
 
 
 def progress_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.jsonl"
-
-
-def finished(log: Path) -> Rows:
-    """key -> row. A case that was begun and never finished killed its process."""
-    rows: Rows = {}
-    if log.exists():
-        for line in log.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # the line being written when the process died
-            rows[row["key"]] = row
-    return {k: {"key": k, "crashed": True} if row.get("begun") else row for k, row in rows.items()}
 
 
 def unfinished_groups(name: str, rows: Rows) -> list[str]:
@@ -47,32 +29,35 @@ def worth_another_look(row: Row) -> bool:
     return bool(row.get("crashed")) or ("ours" in row and row["ours"]["status"] != "equal")
 
 
-def walk(name: str, log: Path, seconds: float | None, retry: bool) -> None:
+def groups_from(name: str, first: str | None) -> list[str]:
+    """The section's groups from `first` on, then those before it."""
+    groups = section(name).groups()
+    if first is not None and first not in groups:
+        raise SystemExit(f"the section {name} has no group {first!r}")
+    start = groups.index(first) if first is not None else 0
+    return [*groups[start:], *groups[:start]]
+
+
+def walk(name: str, log: Path, options: argparse.Namespace) -> None:
     """Judge what is not judged yet. Runs in the child."""
     done = finished(log)
-    again = {k for k, row in done.items() if worth_another_look(row)} if retry else set()
+    again = {k for k, row in done.items() if worth_another_look(row)} if options.retry else set()
     stale = {key.split("#")[0] for key in again}
     done = {k: row for k, row in done.items() if k not in again and k.removesuffix(" all") not in stale}
-    until = time.monotonic() + seconds if seconds else None
-    with log.open("a") as lines:
-
-        def write(row: Row) -> None:
-            lines.write(json.dumps(row) + "\n")
-            lines.flush()
-
-        for group in section(name).groups():
-            if f"{group} all" in done:
+    until = time.monotonic() + options.seconds if options.seconds else None
+    lines = Log(log)
+    for group in groups_from(name, options.first):
+        if f"{group} all" in done:
+            continue
+        torch.manual_seed(0)
+        random.seed(0)
+        for case in _cases(name, group):
+            if case.key in done:
                 continue
-            torch.manual_seed(0)
-            random.seed(0)
-            for case in _cases(name, group):
-                if case.key in done:
-                    continue
-                if until and time.monotonic() > until:
-                    return
-                write({"key": case.key, "begun": True})
-                write({"key": case.key, **_judged(case)})
-            write({"key": f"{group} all", "group": True})
+            if until and time.monotonic() > until:
+                return
+            lines.judge(case.key, partial(_judged, case))
+        lines.add({"key": f"{group} all", "group": True})
 
 
 def _cases(name: str, group: str) -> Iterator[Case]:
@@ -88,20 +73,3 @@ def _judged(case: Case) -> Row:
         return case.judge()
     except Exception as error:
         return {"skipped": f"the comparison itself raises {type(error).__name__}"}
-
-
-def walk_in_child(name: str, folder: Path, arguments: list[str]) -> int:
-    """Children, one after the other, until one of them ends by itself. Returns that one's exit code."""
-    retry = ["--retry"] if "--retry" in arguments else []
-    command = [sys.executable, "-m", "tests.parity", "--child", "--folder", str(folder), "--section", name]
-    command += [a for a in arguments if a != "--retry"]
-    while True:
-        code = subprocess.run([*command, *retry], check=False).returncode
-        if code >= 0:
-            return code
-        print(
-            f"{name}: the child was ended by {signal.Signals(-code).name}; going on behind that case", file=sys.stderr
-        )
-        if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            return code
-        retry = []  # a second child must not repeat the first one's work

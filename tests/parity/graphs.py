@@ -1,0 +1,153 @@
+"""The graphs of two pipelines beside each other: which are the same after renaming, and why the others are not.
+
+A cause is told from the graphs themselves:
+
+    order    the same nodes and results in another order
+    views    the same operators as often and on as many elements, but for views
+    pieces   one pipeline compiled what the other did not
+    other    all else
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz.comparing.graphs import difference
+from aotviz.torch_private.operators import may_alias
+from tests.oracle.progress import Row
+from tests.oracle.sweep_ops import stable
+
+Graphs = list[dict[str, Any]]  # a compilation each: role -> graph module
+ROLES = ("joint", "forward", "backward")
+CAUSES = {
+    "order": "The nodes and the results are torch's, in another order.",
+    "views": """An output is a view of a tensor that the graph makes. Torch's graph returns the view, beside the tensor
+itself where that is an output too; ours returns the tensor, and the wrapper makes the view, so that its base, history
+and version are those that eager gives it. Its gradient then comes as one of the tensor, and the backward begins with
+the view. But for such views, all operators are the same, as often and on as many elements.""",
+    "pieces": """Dynamo cut the program into more pieces for one pipeline than for the other: where torch's backend
+raises on a piece (one that reads a number off a tensor, say), Dynamo runs that piece uncompiled, and ours compiles it.
+Counted are the pieces that both compiled, in the same cut.""",
+    "other": "Not explained.",
+}
+LONGEST = 60  # lines of an example
+
+
+def beside(mine: Graphs, theirs: Graphs) -> Row:
+    """How many graphs of each kind are torch's, the causes for which others are not, and a short example of each."""
+    pairs = aligned(mine, theirs)
+    same = dict.fromkeys(ROLES, 0)
+    text = ""
+    causes: list[str] = []
+    examples: dict[str, list[str]] = {}  # of joint graphs
+    for number, (one, other) in enumerate(pairs):
+        for role in ROLES:
+            found = difference(one[role], other[role])
+            if found is None:
+                same[role] += 1
+                continue
+            why = cause(one[role], other[role], found.kind)
+            shown = diff(one[role], other[role])
+            if role == "joint" and (why not in examples or len(shown) < len(examples[why])):
+                examples[why] = shown
+            if why not in causes:
+                causes.append(why)
+            text = text or f"{role} graph {number}: {found.kind}: {found}"
+    if len(mine) != len(theirs):
+        causes.append("pieces")
+        what = f"{len(mine)} compilations against torch's {len(theirs)}, of which {len(pairs)} have their like"
+        text = f"{what}; {text}" if text else what
+    nodes = sum(len(one["joint"].graph.nodes) for one in mine)
+    found = {"same": same, "count": len(pairs), "nodes": nodes, "text": stable(text), "causes": causes}
+    return {**found, "examples": {why: lines[:LONGEST] for why, lines in examples.items()}}
+
+
+def aligned(mine: Graphs, theirs: Graphs) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each of our compilations with torch's of the same piece, in order; pieces of one alone are left out."""
+    if len(mine) == len(theirs):
+        return list(zip(mine, theirs, strict=True))
+    pairs, rest = [], list(mine)
+    for other in theirs:
+        for k, one in enumerate(rest):
+            found = difference(one["joint"], other["joint"])
+            if found is None or cause(one["joint"], other["joint"], found.kind) != "other":
+                pairs.append((one, other))
+                rest = rest[k + 1 :]
+                break
+    return pairs
+
+
+def cause(one: fx.GraphModule, other: fx.GraphModule, kind: str) -> str:
+    """Why two graphs are not the same; `kind` is that of their `GraphDifference`."""
+    if kind == "order":
+        return "order"
+    return "views" if _work(one) == _work(other) else "other"
+
+
+def _work(module: fx.GraphModule) -> Counter[str]:
+    """What a graph computes, views left out: operator, type and number of elements of each result."""
+    calls = [node for node in module.graph.nodes if node.op == "call_function" and not may_alias(node.target)]
+    return Counter(f"{node.target} {_size(node.meta.get('val'))}" for node in calls)
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return str([_size(item) for item in value])
+    return f"{value.dtype} {value.numel()}" if hasattr(value, "numel") else type(value).__name__
+
+
+def diff(one: fx.GraphModule, other: fx.GraphModule) -> list[str]:
+    """Our graph as it parts from torch's: lines of a unified diff, from theirs to ours."""
+    found = difflib.unified_diff(_lines(other), _lines(one), "torch", "aotviz", lineterm="", n=1)
+    return [line[:150] for line in found]
+
+
+def _lines(module: fx.GraphModule) -> list[str]:
+    """A line a node, named by its operator and its place among those of that operator."""
+    names: dict[fx.Node, str] = {}
+    seen: Counter[str] = Counter()
+    lines = []
+    for node in module.graph.nodes:
+        kind = "input" if node.op == "placeholder" else str(getattr(node.target, "__name__", node.target)).split(".")[0]
+        seen[kind] += 1
+        names[node] = f"{kind}_{seen[kind]}"
+        arguments = ", ".join(str(fx.map_arg(a, names.__getitem__)) for a in node.args).replace("'", "")
+        if node.op == "output":
+            lines.append(f"return {arguments}")
+        elif node.op != "placeholder":
+            lines.append(f"{names[node]} = {node.target}({arguments})")
+    return lines
+
+
+def table(rows: list[Row]) -> list[str]:
+    """A line a family, then each cause with the shortest example of it."""
+    judged = [row for row in rows if "graphs" in row]
+    lines = ["### Graphs, after renaming", ""]
+    lines += ["| family | graphs | joint nodes | joint | forward | backward | cause | first difference |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
+    for row in judged:
+        found = row["graphs"]
+        counts = [f"{found['same'].get(role, 0)} of {found['count']} same" for role in ROLES]
+        text = found["text"].replace("|", "\\|")
+        why = ", ".join(found.get("causes", []))
+        counts = " | ".join(counts)
+        lines.append(f"| {row['key']} | {found['count']} | {found.get('nodes', '')} | {counts} | {why} | {text} |")
+    whole = [row for row in judged if set(row["graphs"]["same"].values()) == {row["graphs"]["count"]}]
+    lines += [
+        "",
+        f"All graphs are torch's in {len(whole)} of {len(judged)} families. The others differ by these causes:",
+    ]
+    for why, meaning in CAUSES.items():
+        having = [row for row in judged if why in row["graphs"].get("causes", [])]
+        if not having:
+            continue
+        lines += ["", f"**{why}** ({', '.join(row['key'] for row in having)}). {meaning}"]
+        examples = [(row["key"], row["graphs"]["examples"].get(why)) for row in having]
+        shown = min(((lines, key) for key, lines in examples if lines), key=lambda pair: len(pair[0]), default=None)
+        if shown:
+            lines += ["", f"From {shown[1]}, what is torch's (-) and ours (+):", "", "```diff", *shown[0][2:], "```"]
+    return [*lines, ""]
