@@ -5,12 +5,14 @@ import { beforeAll, describe, expect, test } from "vitest";
 
 import { decodeRecording } from "../src/decode";
 import { fromDot, toDot } from "../src/layout/dot";
-import { boxOf, firstOpen, type Hierarchy, hierarchy, openTo, picture } from "../src/layout/hierarchy";
+import { closeAll, firstOpen, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
 import { layered } from "../src/layout/layered";
+import { picture } from "../src/layout/picture";
 import type { LaneInput, LaneLayout } from "../src/layout/placed";
 import { type Graph, Recording } from "../src/model";
 import { State } from "../src/state";
-import { join, lanesOf } from "../src/views/graph/lanes";
+import { join, lanesOf, type Scene, stretch } from "../src/views/graph/scene";
+import { made, network } from "./made";
 
 let state: State;
 let joint: Graph;
@@ -21,6 +23,8 @@ beforeAll(async () => {
   joint = state.graph!;
   tree = hierarchy(joint, new Set(["x"]));
 });
+const everything = (of: Hierarchy): Set<string> => new Set(of.groups.keys());
+const named = (name: string): number => joint.nodes.findIndex((node) => node.name === name);
 
 describe("the hierarchy", () => {
   test("opens what stands alone and shows the blocks of both lanes", () => {
@@ -32,84 +36,178 @@ describe("the hierarchy", () => {
     expect(seen.open.map(({ label }) => label)).toEqual(["Net", "Net"]);
   });
   test("puts parameters into the module that uses them, and the user's input outside", () => {
-    const node = (name: string): number => joint.nodes.findIndex((other) => other.name === name);
-    expect(tree.home[node("primals_1")]!.forward!.path).toBe("blocks.0.fc<img src=x onerror=alert(1)>");
-    expect(tree.home[node("primals_7")]!.forward).toBe(tree.roots.forward);
-    expect(tree.home[node("tangents_1")]!.backward).toBe(tree.roots.backward);
+    expect(tree.home[named("primals_1")]!.forward!.path).toBe("blocks.0.fc<img src=x onerror=alert(1)>");
+    expect(tree.home[named("primals_7")]!.forward).toBe(tree.roots.forward);
+    expect(tree.home[named("tangents_1")]!.backward).toBe(tree.roots.backward);
   });
-  test("every node is in exactly one box, and every edge joins boxes that are drawn", () => {
-    for (const open of [new Set<string>(), firstOpen(tree), new Set(tree.groups.keys())]) {
+  test("every node is in exactly one box, and every edge joins two different boxes", () => {
+    for (const open of [new Set<string>(), firstOpen(tree), everything(tree)]) {
       const seen = picture(joint, tree, open);
-      const ids = new Set(seen.boxes.map(({ id }) => id));
-      expect(ids.size).toBe(seen.boxes.length);
-      for (const node of joint.nodes) expect(ids).toContain(boxOf(tree, open, node.index));
-      for (const edge of seen.edges) expect(ids.has(edge.from) && ids.has(edge.to)).toBe(true);
+      expect(new Set(seen.boxes.map(({ id }) => id)).size).toBe(seen.boxes.length);
+      for (const node of joint.nodes) expect(seen.boxes[seen.boxOf(node.index)]).toBeDefined();
+      for (const { from, to } of seen.edges) expect(from !== to && seen.boxes[from] && seen.boxes[to]).toBeTruthy();
     }
-    const all = picture(joint, tree, new Set(tree.groups.keys()));
-    expect(all.boxes.length).toBe(joint.nodes.length + 1); // outputs and gradients are two
+    expect(picture(joint, tree, everything(tree)).boxes.length).toBe(joint.nodes.length + 1); // outputs and gradients are two
   });
-  test("opening to a node brings it to light", () => {
-    const node = joint.nodes.findIndex(({ name }) => name === "addmm_1");
+  test("flat, every node is a box by itself and no group is drawn", () => {
+    const seen = picture(joint, tree, new Set(), true);
+    expect(seen.boxes.length).toBe(joint.nodes.length + 1);
+    expect(seen.open).toEqual([]);
+  });
+  test("opening to a node brings it to light, and closing a group hides what was open in it", () => {
     const open = firstOpen(tree);
-    expect(boxOf(tree, open, node)).toContain("blocks.1");
-    openTo(tree, node, open);
-    expect(boxOf(tree, open, node)).toBe(`forward#${node}`);
+    const box = (): string => picture(joint, tree, open).boxes[picture(joint, tree, open).boxOf(named("addmm_1"))]!.id;
+    expect(box()).toContain("blocks.1");
+    const before = open.size;
+    expect(openTo(tree, named("addmm_1"), open)).toBe(true);
+    expect(box()).toBe(`forward#${named("addmm_1")}`);
+    expect(openTo(tree, named("addmm_1"), open)).toBe(false);
+    closeAll(tree.home[named("addmm_1")]!.forward!.parent!, open);
+    expect(open.size).toBe(before);
   });
   test("what the forward saves is a mark, not an edge to the output", () => {
     state.openStage(9, "forward");
     const forward = state.graph!;
     const seen = picture(forward, hierarchy(forward, new Set(["x"])), new Set());
-    const marks = seen.boxes.map(({ saved }) => saved);
-    expect(marks.reduce((sum, count) => sum + count, 0)).toBe(9);
-    expect(seen.edges.filter(({ to }) => to === `forward#${forward.nodes.length - 1}`)).toHaveLength(1);
+    expect(seen.boxes.reduce((sum, { saved }) => sum + saved, 0)).toBe(9);
+    const output = seen.boxOf(forward.nodes.length - 1);
+    expect(seen.edges.filter(({ to, kind }) => to === output && kind === "data")).toHaveLength(1);
+  });
+  test("values that share memory are joined by alias edges of their own", () => {
+    const seen = picture(joint, tree, everything(tree));
+    const alias = seen.edges.filter(({ kind }) => kind === "alias");
+    const weight = seen.boxOf(named("primals_1"));
+    expect(alias.some(({ from, to }) => from === weight && to === seen.boxOf(named("t")))).toBe(true);
   });
 });
 
-/** Boxes don't overlap, and every edge has a path. */
+describe("graphs that are too large for one view, or lie", () => {
+  test("a flat graph of thousands of nodes is cut into groups of consecutive nodes, each of a readable size", () => {
+    const flat = made(25_000, () => "");
+    const groups = hierarchy(flat, new Set());
+    const seen = picture(flat, groups, firstOpen(groups));
+    expect(seen.boxes.length).toBeLessThan(200);
+    const runs = members(groups.roots.forward).filter((member) => typeof member !== "number");
+    expect(runs.reduce((sum, run) => sum + (typeof run === "number" ? 0 : run.size), 0)).toBe(24_999); // all but the output
+    for (const group of groups.groups.values()) expect(group.nodes.length + group.groups.length).toBeLessThanOrEqual(400);
+    const open = firstOpen(groups);
+    openTo(groups, 17_000, open);
+    const opened = picture(flat, groups, open);
+    expect(opened.boxes[opened.boxOf(17_000)]!.node).toBe(17_000);
+  });
+  test("a graph that claims a module per node, sixty deep, neither hangs nor grows without bound", () => {
+    const deep = Array.from({ length: 60 }, (_, i) => `m${i}`).join("/");
+    const liar = made(4000, (i) => deep.split("/").map((name) => `${name}.${i}|T`).join("\n"));
+    const start = performance.now();
+    const groups = hierarchy(liar, new Set());
+    expect(groups.groups.size).toBeLessThan(60_000);
+    expect(picture(liar, groups, firstOpen(groups)).boxes.length).toBeLessThan(500);
+    expect(performance.now() - start).toBeLessThan(8000);
+  }, 30_000);
+});
+
+const SIZE = { width: 80, height: 30 };
+const laneInputs = (of: Graph, groups: Hierarchy, open: Set<string>, flat = false): LaneInput[] => {
+  const seen = picture(of, groups, open, flat);
+  return lanesOf(seen, seen.boxes.map(() => SIZE)).map(({ input }) => input);
+};
+
+/** Boxes don't overlap, and each is inside of its cluster, as clusters are of theirs. */
 function expectReadable(lane: LaneInput, layout: LaneLayout): void {
-  expect(layout.boxes.size).toBe(lane.boxes.length);
-  const places = [...layout.boxes.values()];
-  places.forEach((a, i) => places.slice(i + 1).forEach((b) => {
+  const boxes = Array.from(lane.width, (width, i) => ({ x: layout.x[i]!, y: layout.y[i]!, width, height: lane.height[i]! }));
+  const clusters = Array.from(lane.parent, (_, i) => {
+    const [x, y, width, height] = layout.clusters.subarray(4 * i, 4 * i + 4) as unknown as [number, number, number, number];
+    return { x, y, width, height };
+  });
+  boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
     const apart = a.x + a.width <= b.x + 1 || b.x + b.width <= a.x + 1 || a.y + a.height <= b.y + 1 || b.y + b.height <= a.y + 1;
     expect(apart).toBe(true);
   }));
-  for (const edge of layout.edges) expect(edge.path).toMatch(/^M[-\d.,]+[CL][-\d., ]+$/);
+  const inside = (a: typeof boxes[number], b: typeof boxes[number] | undefined): void => {
+    if (b) expect(a.x >= b.x - 1 && a.y >= b.y - 1 && a.x + a.width <= b.x + b.width + 1 && a.y + a.height <= b.y + b.height + 1).toBe(true);
+  };
+  boxes.forEach((box, i) => inside(box, clusters[lane.cluster[i]!]));
+  clusters.forEach((cluster, i) => inside(cluster, clusters[lane.parent[i]!]));
+  boxes.forEach((box) => inside(box, { x: 0, y: 0, width: layout.width, height: layout.height }));
 }
 
 describe("layouts", () => {
-  const size = { width: 80, height: 30 };
-  const lanes = (open: Set<string>): { lane: "forward" | "backward"; input: LaneInput }[] => {
-    const seen = picture(joint, tree, open);
-    return lanesOf(seen, new Map(seen.boxes.map(({ id }) => [id, size])));
-  };
-  test("graphviz places every box of both lanes, the backward upward", async () => {
-    const graphviz = await Graphviz.load();
-    const all = new Set(tree.groups.keys());
-    const both = lanes(all);
-    const layouts = both.map(({ input }) => fromDot(input, graphviz.layout(toDot(input), "json0" as Format, "dot")));
-    both.forEach(({ input }, i) => expectReadable(input, layouts[i]!));
-    const y = (name: string): number => layouts[1]!.boxes.get(`backward#${joint.nodes.findIndex((node) => node.name === name)}`)!.y;
+  let graphviz: Graphviz;
+  beforeAll(async () => {
+    graphviz = await Graphviz.load();
+  });
+  const dot = (lane: LaneInput): LaneLayout => fromDot(lane, graphviz.layout(toDot(lane), "json0" as Format, "dot"));
+
+  test("graphviz places every box of both lanes, the backward upward", () => {
+    const seen = picture(joint, tree, everything(tree));
+    const sizes = seen.boxes.map(() => SIZE);
+    const lanes = lanesOf(seen, sizes);
+    const layouts = lanes.map(({ input }) => dot(input));
+    lanes.forEach(({ input }, i) => expectReadable(input, layouts[i]!));
+    for (const curve of layouts.flatMap(({ curves }) => curves)) expect(curve && curve.length >= 8 && curve.length % 6 === 2).toBe(true);
+    const scene = join(seen, sizes, lanes, layouts);
+    const y = (name: string): number => scene.places[seen.boxOf(named(name))]!.y;
     expect(y("gelu_backward_2")).toBeGreaterThan(y("gelu_backward"));
-    const drawing = join(picture(joint, tree, all), both, layouts);
-    expect(drawing.routes.some(({ kind }) => kind === "across")).toBe(true);
-    expect([...drawing.clusters.keys()]).toHaveLength(picture(joint, tree, all).open.length);
+    expect(scene.routes.some(({ kind }) => kind === "across")).toBe(true);
+    expect(scene.clusters).toHaveLength(seen.open.length);
   });
   test("no name from the recording enters the DOT text", () => {
-    for (const { input } of lanes(new Set(tree.groups.keys()))) expect(toDot(input)).not.toMatch(/img|blocks|primals/);
+    for (const lane of laneInputs(joint, tree, everything(tree))) expect(toDot(lane)).not.toMatch(/img|blocks|primals/);
   });
-  test("the plain layout needs nothing and overlaps nothing", () => {
-    for (const { input } of lanes(firstOpen(tree))) expectReadable(input, layered(input));
+  test("the plain layout needs nothing, overlaps nothing and keeps groups together", () => {
+    for (const open of [firstOpen(tree), everything(tree)]) for (const lane of laneInputs(joint, tree, open)) expectReadable(lane, layered(lane));
+  });
+  test("the plain layout puts a reader below what it reads, and above it in the lane that runs up", () => {
+    const [down, up] = laneInputs(joint, tree, everything(tree), true);
+    for (const [lane, sign] of [[down!, 1], [up!, -1]] as const) {
+      const { y } = layered(lane);
+      lane.from.forEach((from, i) => expect(sign * (y[lane.to[i]!]! - y[from]!)).toBeGreaterThan(0));
+    }
+  });
+  const input = (boxes: number, edges: [number, number][]): LaneInput => ({
+    upward: false, width: new Float32Array(boxes).fill(80), height: new Float32Array(boxes).fill(30), cluster: new Int32Array(boxes).fill(-1),
+    parent: new Int32Array(0), titles: new Float32Array(0), from: Int32Array.from(edges, ([from]) => from), to: Int32Array.from(edges, ([, to]) => to),
   });
   test("the plain layout survives a cycle, which closed modules can make", () => {
-    const boxes = ["a", "b", "c"].map((id) => ({ id, size, cluster: "" }));
-    const edges = [["a", "b"], ["b", "c"], ["c", "a"]].map(([from, to]) => ({ from: from!, to: to! }));
-    expect(layered({ upward: false, boxes, clusters: [], edges, rankGap: 26 }).boxes.size).toBe(3);
+    const cycle = input(3, [[0, 1], [1, 2], [2, 0]]);
+    expectReadable(cycle, layered(cycle));
+    expect(fromDot(cycle, graphviz.layout(toDot(cycle), "json0" as Format, "dot")).x).toHaveLength(3);
   });
-  test("the plain layout takes 20,000 nodes in about a second", () => {
-    const boxes = Array.from({ length: 20000 }, (_, i) => ({ id: String(i), size, cluster: "" }));
-    const edges = boxes.slice(1).flatMap((_, i) => [{ from: String(i), to: String(i + 1) }, { from: String(Math.floor(i / 2)), to: String(i + 1) }]);
-    const start = performance.now();
-    layered({ upward: false, boxes, clusters: [], edges, rankGap: 26 });
-    expect(performance.now() - start).toBeLessThan(3000);
+  test("the plain layout breaks an endless row", () => {
+    const wide = input(2000, []);
+    const layout = layered(wide);
+    expect(layout.width).toBeLessThan(8000);
+    expectReadable(input(60, []), layered(input(60, [])));
   });
+  test("the plain layout takes 20,000 nodes in about a second, flat and in groups", () => {
+    const deep = network(20_000);
+    const groups = hierarchy(deep, new Set());
+    for (const lanes of [laneInputs(deep, groups, new Set(), true), laneInputs(deep, groups, everything(groups))]) {
+      const start = performance.now();
+      for (const lane of lanes) layered(lane);
+      expect(performance.now() - start).toBeLessThan(3000);
+    }
+  });
+  test("a lane is stretched to the height of the other, rows staying rigid and groups around their boxes", () => {
+    const lane = laneInputs(joint, tree, everything(tree))[0]!;
+    const layout = dot(lane);
+    const taller = stretch(layout, lane.height, layout.height + 200);
+    expectReadable(lane, taller);
+    expect(taller.height).toBeCloseTo(layout.height + 200, 0);
+    const ends = (at: LaneLayout): number[] => at.curves.map((curve, i) => curve!.at(-1)! - at.y[lane.to[i]!]!);
+    ends(taller).forEach((gap, i) => expect(gap).toBeCloseTo(ends(layout)[i]!, 0));
+  });
+});
+
+test("edges of a scene begin and end at their boxes", () => {
+  const seen = picture(joint, tree, firstOpen(tree));
+  const sizes = seen.boxes.map(() => SIZE);
+  const lanes = lanesOf(seen, sizes);
+  const scene: Scene = join(seen, sizes, lanes, lanes.map(({ input }) => layered(input)));
+  for (const { from, to, points } of scene.routes) {
+    for (const [box, x, y] of [[from, points[0]!, points[1]!], [to, points.at(-2)!, points.at(-1)!]] as const) {
+      const place = scene.places[box]!;
+      expect(x >= place.x - 1 && x <= place.x + place.width + 1 && y >= place.y - 1 && y <= place.y + place.height + 1).toBe(true);
+    }
+  }
 });

@@ -1,48 +1,44 @@
-// A lane as a DOT text, and graphviz's answer as rectangles and paths. Boxes are named by number, so nothing from
-// a recording ever enters the text.
+// A lane as a DOT text, and graphviz's answer as rectangles and curves. Boxes are named by number, so nothing from a
+// recording ever enters the text.
 
-import type { LaneInput, LaneLayout, Rectangle } from "./placed";
+import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP } from "./placed";
 
 const POINTS = 72; // graphviz: sizes in inches, positions in points; one point is drawn as one pixel
-const MOST_LETTERS = 34;
-const ROUTED = 160; // up to so many boxes edges are routed around boxes; beyond, straight lines keep it fast
+const LETTER = 7.5; // points, of graphviz's title font
+const ROUTED = 110; // up to so many boxes edges are routed around boxes; beyond, straight lines keep it fast
 
 export function toDot(lane: LaneInput): string {
-  const number = new Map(lane.boxes.map((box, i) => [box.id, i]));
-  const inside = indicesBy(lane.boxes.map((box) => box.cluster));
-  const below = indicesBy(lane.clusters.map((cluster) => cluster.parent));
+  const boxes = lane.width.length;
+  const inside = indicesBy(lane.cluster);
+  const below = indicesBy(lane.parent);
   const out = [
     "digraph {",
-    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=${(lane.rankGap / POINTS).toFixed(3)} splines=${lane.boxes.length <= ROUTED} margin=0 ` +
+    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=${(RANK_GAP / POINTS).toFixed(3)} splines=${boxes <= ROUTED ? "true" : "line"} margin=0 ` +
       "nslimit=1 nslimit1=1 mclimit=0.1 newrank=false];",
     'node [shape=box fixedsize=true label=""];',
     "edge [arrowhead=none];",
   ];
-  const body = (cluster: string): void => {
+  const body = (cluster: number): void => {
     for (const i of inside.get(cluster) ?? []) {
-      const { size } = lane.boxes[i]!;
-      out.push(`n${i} [width=${(size.width / POINTS).toFixed(3)} height=${(size.height / POINTS).toFixed(3)}];`);
+      out.push(`n${i} [width=${(lane.width[i]! / POINTS).toFixed(3)} height=${(lane.height[i]! / POINTS).toFixed(3)}];`);
     }
     for (const i of below.get(cluster) ?? []) {
       // The title's place is kept free at the top, which is the bottom to a graph that is drawn upward.
-      const title = "n".repeat(Math.max(1, Math.min(MOST_LETTERS, lane.clusters[i]!.letters)));
-      out.push(`subgraph cluster_${i} { margin=12; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`);
-      body(lane.clusters[i]!.id);
+      const title = "n".repeat(Math.max(1, Math.round(lane.titles[i]! / LETTER)));
+      out.push(`subgraph cluster_${i} { margin=${CLUSTER_PAD}; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`);
+      body(i);
       out.push("}");
     }
   };
-  body("");
-  for (const { from, to } of lane.edges) {
-    const [a, b] = [number.get(from), number.get(to)];
-    if (a !== undefined && b !== undefined) out.push(`n${a} -> n${b};`);
-  }
+  body(-1);
+  lane.from.forEach((from, i) => out.push(`n${from} -> n${lane.to[i]!};`));
   out.push("}");
   return out.join("\n");
 }
 
 /** key -> the indices where it stands. */
-function indicesBy(keys: readonly string[]): Map<string, number[]> {
-  const out = new Map<string, number[]>();
+function indicesBy(keys: Int32Array): Map<number, number[]> {
+  const out = new Map<number, number[]>();
   keys.forEach((key, i) => {
     const list = out.get(key);
     if (list) list.push(i);
@@ -60,36 +56,39 @@ interface DotAnswer {
 export function fromDot(lane: LaneInput, json: string): LaneLayout {
   const answer = JSON.parse(json) as DotAnswer;
   const [, , width = 0, height = 0] = numbers(answer.bb ?? "0,0,0,0");
-  const boxes = new Map<string, Rectangle>();
-  const clusters = new Map<string, Rectangle>();
-  const names: string[] = [];
+  const boxes = lane.width.length;
+  const x = new Float32Array(boxes);
+  const y = new Float32Array(boxes);
+  const clusters = new Float32Array(4 * lane.parent.length);
+  const boxOf: number[] = []; // of graphviz's objects
   for (const [i, object] of (answer.objects ?? []).entries()) {
     const cluster = /^cluster_(\d+)$/.exec(object.name);
     if (cluster && object.bb) {
       const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = numbers(object.bb);
-      clusters.set(lane.clusters[Number(cluster[1])]!.id, { x: x1, y: height - y2, width: x2 - x1, height: y2 - y1 });
+      clusters.set([x1, height - y2, x2 - x1, y2 - y1], 4 * Number(cluster[1]));
       continue;
     }
-    const box = lane.boxes[Number(object.name.slice(1))];
-    if (!box || !object.pos) continue;
-    const [x = 0, y = 0] = numbers(object.pos);
-    boxes.set(box.id, { x: x - box.size.width / 2, y: height - y - box.size.height / 2, ...box.size });
-    names[i] = box.id;
+    const box = Number(object.name.slice(1));
+    if (!object.pos || !(box < boxes)) continue;
+    const [centerX = 0, centerY = 0] = numbers(object.pos);
+    x[box] = centerX - lane.width[box]! / 2;
+    y[box] = height - centerY - lane.height[box]! / 2;
+    boxOf[i] = box;
   }
-  const edges = (answer.edges ?? []).flatMap(({ tail, head, pos }) => {
-    const [from, to] = [names[tail], names[head]];
-    return from && to && pos ? [{ from, to, path: spline(pos, height) }] : [];
-  });
-  return { width, height, boxes, clusters, edges };
+  const found = new Map<number, Float32Array>();
+  for (const { tail, head, pos } of answer.edges ?? []) {
+    const [from, to] = [boxOf[tail], boxOf[head]];
+    if (from !== undefined && to !== undefined && pos) found.set(from * boxes + to, spline(pos, height));
+  }
+  return { width, height, x, y, clusters, curves: Array.from(lane.from, (from, i) => found.get(from * boxes + lane.to[i]!) ?? null) };
 }
 
 function numbers(text: string): number[] {
   return text.split(",").map(Number);
 }
 
-/** Graphviz's `x,y x,y ...` (a start and Bézier triples) as an SVG path. */
-function spline(pos: string, height: number): string {
-  const points = pos.split(" ").filter((part) => /^[-\d]/.test(part)).map(numbers)
-    .map(([x = 0, y = 0]) => `${x.toFixed(1)},${(height - y).toFixed(1)}`);
-  return `M${points[0] ?? "0,0"}${points.length > 1 ? `C${points.slice(1).join(" ")}` : ""}`;
+/** Graphviz's `x,y x,y ...`: a start and Bézier triples. */
+function spline(pos: string, height: number): Float32Array {
+  const points = pos.split(" ").filter((part) => /^[-\d]/.test(part)).map(numbers);
+  return Float32Array.from(points.flatMap(([x = 0, y = 0]) => [x, height - y]));
 }

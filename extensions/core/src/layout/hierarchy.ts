@@ -1,9 +1,10 @@
-// A graph of thousands of nodes as a few boxes: nodes are put into their modules, modules start closed, and what
-// crosses the border of a closed module becomes one edge with a count. Forward and backward are kept apart (two
-// lanes), so a module that occurs in both is two boxes. Pure data in, pure data out; nothing here draws.
+// The nodes of a graph in their modules. Forward and backward are kept apart (two lanes), so a module that occurs in
+// both is two groups. A group of more members than anyone reads at once (a flat function of thousands of operations)
+// gets groups of consecutive members, so that no graph is too large to be opened step by step, and no recording,
+// whatever it claims, makes more groups than the page can hold.
 
-import { isSaved, isTangent, userName } from "../meaning";
-import { type Graph, type ModuleStep, type Node, referred } from "../model";
+import { isTangent, userName } from "../meaning";
+import type { Graph, ModuleStep, Node } from "../model";
 
 export type Lane = "forward" | "backward";
 
@@ -13,10 +14,11 @@ export interface Group {
   readonly type: string; // its class
   readonly path: string;
   readonly lane: Lane;
-  readonly parent: Group | null;
-  readonly groups: Group[];
-  readonly nodes: number[]; // directly in it
+  parent: Group | null;
+  groups: Group[];
+  nodes: number[]; // directly in it
   size: number; // nodes in it and in its groups
+  first: number; // index of its first node
 }
 
 export interface Hierarchy {
@@ -25,41 +27,22 @@ export interface Hierarchy {
   readonly home: readonly { readonly [lane in Lane]?: Group }[]; // per node; the output node may be at home in both lanes
 }
 
+const MOST_GROUPS = 50_000;
+const MOST_LETTERS = 20_000_000; // in the ids of groups
+const READABLE = 400; // members of a group; one with more is cut into runs
+const RUN = 100; // members of a run, at least
+
 type Homes = readonly ({ readonly [lane in Lane]?: Group } | undefined)[]; // per node
-
-export interface Box {
-  readonly id: string;
-  readonly lane: Lane;
-  readonly group: Group | null; // a closed module, or
-  readonly node: number; // a node, else -1
-  readonly parent: Group; // the open module around it
-  readonly saved: number; // values in it that the forward hands to the backward
-  readonly gradients: number; // values in it that the backward returns
-}
-
-export interface Edge {
-  readonly from: string;
-  readonly to: string;
-  readonly count: number; // values that pass
-  readonly quiet: boolean; // drawn only when the reader points at one of its ends
-}
-
-const MOST_GRADIENT_EDGES = 4;
-
-export interface Picture {
-  readonly boxes: readonly Box[];
-  readonly open: readonly Group[]; // open modules, outer before inner; the roots are not among them
-  readonly edges: readonly Edge[];
-}
 
 /** `userInputs`: names of inputs that are neither parameter nor buffer; they stay outside of all modules. */
 export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
   const groups = new Map<string, Group>();
   const root = (lane: Lane): Group => {
-    const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0 };
+    const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0, first: Infinity };
     groups.set(group.id, group);
     return group;
   };
+  let letters = 0;
   const roots = { forward: root("forward"), backward: root("backward") };
   const enter = (lane: Lane, steps: readonly ModuleStep[]): Group => {
     let group: Group = roots[lane];
@@ -67,7 +50,9 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
       const id = `${group.id}/${step.path}|${step.type}`;
       let next = groups.get(id);
       if (!next) {
-        next = { id, label: below(step, group), type: step.type, path: step.path, lane, parent: group, groups: [], nodes: [], size: 0 };
+        if (groups.size >= MOST_GROUPS || letters > MOST_LETTERS) break;
+        letters += id.length;
+        next = { id, label: below(step, group), type: step.type, path: step.path, lane, parent: group, groups: [], nodes: [], size: 0, first: Infinity };
         groups.set(id, next);
         group.groups.push(next);
       }
@@ -97,12 +82,58 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     for (const group of Object.values(lanes)) group.nodes.push(i);
   });
   for (const group of groups.values()) {
-    for (let at: Group | null = group; at; at = at.parent) at.size += group.nodes.length;
+    const first = group.nodes[0] ?? Infinity;
+    for (let at: Group | null = group; at; at = at.parent) {
+      at.size += group.nodes.length;
+      at.first = Math.min(at.first, first);
+    }
   }
+  for (const group of [...groups.values()]) cut(group, graph, groups, home);
   return { roots, groups, home };
 }
 
-function laneOf(node: Node): Lane {
+/** Puts the members of a group that has too many into runs; a run that is still too long is cut again. */
+function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: { [lane in Lane]?: Group }[]): void {
+  const run = (index: number, nodes: number[], inner: Group[], label: string): Group => {
+    const made: Group = {
+      id: `${group.id}/#${index}`, label, type: "", path: group.path, lane: group.lane, parent: group, groups: inner, nodes,
+      size: nodes.length + inner.reduce((sum, child) => sum + child.size, 0), first: nodes[0] ?? inner[0]?.first ?? Infinity,
+    };
+    for (const node of nodes) home[node]![group.lane] = made;
+    for (const child of inner) child.parent = made;
+    groups.set(made.id, made);
+    return made;
+  };
+  const made: Group[] = [];
+  if (group.groups.length > READABLE) {
+    group.groups.sort((a, b) => a.first - b.first);
+    for (const part of runs(group.groups)) made.push(run(made.length, [], part, `${part[0]!.label} … ${part[part.length - 1]!.label}`));
+    group.groups = [];
+  }
+  const output = graph.nodes.length - 1;
+  if (group.nodes.length > READABLE) {
+    const stays = group.nodes.filter((node) => node === output && graph.nodes[node]!.op === "o");
+    for (const part of runs(group.nodes.filter((node) => !stays.includes(node)))) {
+      made.push(run(made.length, part, [], `${graph.nodes[part[0]!]!.name} … ${graph.nodes[part[part.length - 1]!]!.name}`));
+    }
+    group.nodes = stays;
+  }
+  group.groups.push(...made);
+  for (const part of made) cut(part, graph, groups, home);
+}
+
+function runs<T>(members: readonly T[]): T[][] {
+  const length = Math.max(RUN, Math.ceil(members.length / RUN));
+  return Array.from({ length: Math.ceil(members.length / length) }, (_, i) => members.slice(i * length, (i + 1) * length));
+}
+
+/** What is directly in a group, in the order of the graph. */
+export function members(group: Group): (Group | number)[] {
+  const first = (member: Group | number): number => (typeof member === "number" ? member : member.first);
+  return [...group.groups.filter(({ size }) => size > 0), ...group.nodes].sort((a, b) => first(a) - first(b));
+}
+
+export function laneOf(node: Node): Lane {
   return node.backward || isTangent(node) ? "backward" : "forward";
 }
 
@@ -159,92 +190,20 @@ export function firstOpen(tree: Hierarchy): Set<string> {
   return open;
 }
 
-/** Open every module around a node, so that it can be seen. */
-export function openTo(tree: Hierarchy, node: number, open: Set<string>): void {
+/** Opens every group around a node, so that it can be seen; whether anything was closed. */
+export function openTo(tree: Hierarchy, node: number, open: Set<string>): boolean {
+  const before = open.size;
   for (const group of Object.values(tree.home[node] ?? {})) {
     for (let at: Group | null = group; at?.parent; at = at.parent) open.add(at.id);
   }
+  return open.size > before;
 }
 
-export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>): Picture {
-  const saved = savedValues(graph);
-  const perBox = (nodes: Iterable<number>): Map<string, number> => {
-    const counts = new Map<string, number>();
-    for (const node of nodes) {
-      const box = boxOf(tree, open, node, laneOf(graph.nodes[node]!));
-      counts.set(box, (counts.get(box) ?? 0) + 1);
-    }
-    return counts;
-  };
-  const output = graph.nodes[graph.nodes.length - 1];
-  const returned = output?.op === "o" ? output.inputs.filter((node) => laneOf(graph.nodes[node]!) === "backward") : [];
-  const savedIn = perBox(saved);
-  const gradientsIn = perBox(returned);
-  const boxes: Box[] = [];
-  const add = (id: string, lane: Lane, group: Group | null, node: number, parent: Group): void => {
-    boxes.push({ id, lane, group, node, parent, saved: savedIn.get(id) ?? 0, gradients: gradientsIn.get(id) ?? 0 });
-  };
-  const opened: Group[] = [];
-  const walk = (group: Group): void => {
-    for (const node of group.nodes) add(nodeBox(node, group.lane), group.lane, null, node, group);
-    for (const child of group.groups) {
-      if (!child.size) continue;
-      if (open.has(child.id)) {
-        opened.push(child);
-        walk(child);
-      } else {
-        add(child.id, child.lane, child, -1, group);
-      }
-    }
-  };
-  walk(tree.roots.forward);
-  walk(tree.roots.backward);
-  const counts = new Map<string, Edge>();
-  for (const node of graph.nodes) {
-    for (const input of node.inputs) {
-      if (node.op === "o" && saved.has(input)) continue;
-      const fromLane = laneOf(graph.nodes[input]!);
-      const from = boxOf(tree, open, input, fromLane);
-      const to = boxOf(tree, open, node.index, node.op === "o" ? fromLane : laneOf(node));
-      if (from === to) continue;
-      const key = `${from}\n${to}`;
-      counts.set(key, { from, to, count: (counts.get(key)?.count ?? 0) + 1, quiet: false });
-    }
+/** Closes a group and all in it, so that it opens again as it did at first. */
+export function closeAll(group: Group, open: Set<string>): void {
+  const stack = [group];
+  for (let at = stack.pop(); at; at = stack.pop()) {
+    open.delete(at.id);
+    stack.push(...at.groups);
   }
-  if (output && gradientsIn.size > MOST_GRADIENT_EDGES) quieten(counts, nodeBox(output.index, "backward"), boxOf(tree, open, Math.max(...returned), "backward"));
-  return { boxes, open: opened, edges: [...counts.values()] };
-}
-
-/** The box that stands for a node: the outermost closed module around it, or its own. */
-export function boxOf(tree: Hierarchy, open: ReadonlySet<string>, node: number, lane?: Lane): string {
-  const lanes = tree.home[node] ?? {};
-  const group = (lane && lanes[lane]) ?? lanes.forward ?? lanes.backward;
-  if (!group) return nodeBox(node, "forward");
-  let box = nodeBox(node, group.lane);
-  for (let at: Group | null = group; at?.parent; at = at.parent) if (!open.has(at.id)) box = at.id;
-  return box;
-}
-
-/** Where every module returns gradients, an edge from each to the output hides the rest; one, from `last`, stays. */
-function quieten(edges: Map<string, Edge>, output: string, last: string): void {
-  for (const [key, edge] of edges) if (edge.to === output && edge.from !== last) edges.set(key, { ...edge, quiet: true });
-}
-
-/** Nodes that are outputs only to be kept for the backward. They are marked rather than wired to the output. */
-function savedValues(graph: Graph): Set<number> {
-  const output = graph.nodes[graph.nodes.length - 1];
-  const list = output?.op === "o" ? output.args[0] : null;
-  if (!output || !Array.isArray(list)) return new Set();
-  const given = new Set<number>();
-  const kept = new Set<number>();
-  list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
-    const node = referred(arg, output.index);
-    if (node >= 0) (isSaved(graph.outputDescriptors[i] ?? "") ? kept : given).add(node);
-  });
-  for (const node of given) kept.delete(node);
-  return kept;
-}
-
-function nodeBox(node: number, lane: Lane): string {
-  return `${lane}#${node}`;
 }

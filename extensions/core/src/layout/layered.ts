@@ -1,101 +1,200 @@
 // A layout that needs no library, no worker and no dummy nodes: rows by longest path, order in a row by the mean
 // position of the neighbours. Long edges cross boxes, but 20,000 nodes take a fraction of a second, where layouts
 // that route every long edge overflow. Used for large pictures and where graphviz can't run.
+//
+// Clusters are laid out from the inside out: what is in one is placed, and then the cluster is a box of that size to
+// what is around it. A "unit" is a box, or a cluster in its parent; unit `boxes + c` is cluster c.
 
-import type { LaneInput, LaneLayout, Rectangle } from "./placed";
+import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP, TITLE } from "./placed";
 
 const GAP_X = 18;
 const MARGIN = 16;
+const GAP_Y = RANK_GAP + 8;
+const WIDEST_ROW = 2400; // pixels: a longer row is broken into several, unless the whole picture is as large
+const SWEEPS = 4;
+
+interface Sheet {
+  readonly width: Float32Array; // per unit
+  readonly height: Float32Array;
+  readonly x: Float32Array; // per unit: within its container
+  readonly y: Float32Array;
+}
 
 export function layered(lane: LaneInput): LaneLayout {
-  const rowOf = rows(lane);
-  const byRow: string[][] = [];
-  for (const box of lane.boxes) (byRow[rowOf.get(box.id)!] ??= []).push(box.id);
-  const sizes = new Map(lane.boxes.map((box) => [box.id, box.size]));
-  const neighbours = new Map<string, string[]>(lane.boxes.map((box) => [box.id, []]));
-  for (const { from, to } of lane.edges) {
-    neighbours.get(from)?.push(to);
-    neighbours.get(to)?.push(from);
+  const boxes = lane.width.length;
+  const units = boxes + lane.parent.length;
+  const container = new Int32Array(units); // cluster around each unit, -1 for none
+  container.set(lane.cluster);
+  container.set(lane.parent, boxes);
+  const depth = new Int32Array(lane.parent.length);
+  lane.parent.forEach((parent, i) => (depth[i] = parent < 0 ? 1 : depth[parent]! + 1));
+  const inside = new Map<number, number[]>(); // container -> its units
+  for (let unit = 0; unit < units; unit++) push(inside, container[unit]!, unit);
+  const edges = new Map<number, number[]>(); // container -> from, to, from, to, ... among its units
+  lane.from.forEach((from, i) => lift(from, lane.to[i]!, container, depth, boxes, edges));
+  const sheet: Sheet = { width: new Float32Array(units), height: new Float32Array(units), x: new Float32Array(units), y: new Float32Array(units) };
+  sheet.width.set(lane.width);
+  sheet.height.set(lane.height);
+  const rank = new Ranker(units);
+  let whole = { width: 0, height: 0 };
+  for (let cluster = lane.parent.length - 1; cluster >= -1; cluster--) {
+    const own = place(inside.get(cluster) ?? [], edges.get(cluster) ?? [], sheet, rank, lane.upward, cluster < 0 ? MARGIN : CLUSTER_PAD, cluster < 0 ? MARGIN : TITLE);
+    if (cluster < 0) whole = own;
+    else {
+      sheet.width[boxes + cluster] = Math.max(own.width, lane.titles[cluster]! + 2 * CLUSTER_PAD);
+      sheet.height[boxes + cluster] = own.height;
+    }
   }
-  const center = new Map<string, number>();
-  const place = (row: string[]): void => {
-    const total = row.reduce((sum, id) => sum + sizes.get(id)!.width + GAP_X, -GAP_X);
-    let x = -total / 2;
-    for (const id of row) {
-      const { width } = sizes.get(id)!;
-      center.set(id, x + width / 2);
-      x += width + GAP_X;
+  const clusters = new Float32Array(4 * lane.parent.length);
+  for (let cluster = 0; cluster < lane.parent.length; cluster++) { // outer before inner: the parent's place is known
+    const around = lane.parent[cluster]!;
+    const unit = boxes + cluster;
+    if (around >= 0) {
+      sheet.x[unit]! += sheet.x[boxes + around]!;
+      sheet.y[unit]! += sheet.y[boxes + around]!;
+    }
+    clusters.set([sheet.x[unit]!, sheet.y[unit]!, sheet.width[unit]!, sheet.height[unit]!], 4 * cluster);
+  }
+  for (let box = 0; box < boxes; box++) {
+    const around = container[box]!;
+    if (around < 0) continue;
+    sheet.x[box]! += sheet.x[boxes + around]!;
+    sheet.y[box]! += sheet.y[boxes + around]!;
+  }
+  return { ...whole, x: sheet.x.slice(0, boxes), y: sheet.y.slice(0, boxes), clusters, curves: [] };
+}
+
+function push(lists: Map<number, number[]>, key: number, ...items: number[]): void {
+  const list = lists.get(key);
+  if (list) list.push(...items);
+  else lists.set(key, items);
+}
+
+/** An edge between two boxes as one between the units that hold them in the innermost container of both. */
+function lift(from: number, to: number, container: Int32Array, depth: Int32Array, boxes: number, edges: Map<number, number[]>): void {
+  let [a, b] = [from, to];
+  const level = (unit: number): number => (container[unit]! < 0 ? 0 : depth[container[unit]!]!);
+  while (level(a) > level(b)) a = boxes + container[a]!;
+  while (level(b) > level(a)) b = boxes + container[b]!;
+  while (container[a] !== container[b]) {
+    a = boxes + container[a]!;
+    b = boxes + container[b]!;
+  }
+  if (a !== b) push(edges, container[a]!, a, b);
+}
+
+/** Places the units of one container; returns the size that it needs. */
+function place(units: readonly number[], edges: readonly number[], sheet: Sheet, ranker: Ranker, upward: boolean, pad: number, top: number): { width: number; height: number } {
+  const rows = ranker.rows(units, edges);
+  const neighbours = ranker.neighbours;
+  const center = ranker.center;
+  const spread = (row: readonly number[]): void => {
+    let x = -(row.reduce((sum, unit) => sum + sheet.width[unit]! + GAP_X, -GAP_X) / 2);
+    for (const unit of row) {
+      center[unit] = x + sheet.width[unit]! / 2;
+      x += sheet.width[unit]! + GAP_X;
     }
   };
-  const used = byRow.filter(Boolean);
-  used.forEach(place);
-  for (let sweep = 0; sweep < 4; sweep++) {
-    for (const row of sweep % 2 ? [...used].reverse() : used) {
-      const wish = new Map(row.map((id) => {
-        const around = neighbours.get(id)!;
-        return [id, around.length ? around.reduce((sum, other) => sum + center.get(other)!, 0) / around.length : center.get(id)!];
-      }));
-      row.sort((a, b) => wish.get(a)! - wish.get(b)!);
-      place(row);
+  rows.forEach(spread);
+  const wish = ranker.wish;
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+    for (const row of sweep % 2 ? [...rows].reverse() : rows) {
+      if (row.length < 2) continue;
+      for (const unit of row) {
+        const around = neighbours.get(unit);
+        wish[unit] = around ? around.reduce((sum, other) => sum + center[other]!, 0) / around.length : center[unit]!;
+      }
+      row.sort((a, b) => wish[a]! - wish[b]!);
+      spread(row);
     }
   }
+  const area = units.reduce((sum, unit) => sum + (sheet.width[unit]! + GAP_X) * (sheet.height[unit]! + GAP_Y), 0);
+  const broken = rows.flatMap((row) => brokenRow(row, sheet.width, Math.max(WIDEST_ROW, 2 * Math.sqrt(area))));
+  broken.forEach(spread);
   let left = 0;
-  for (const [id, x] of center) left = Math.min(left, x - sizes.get(id)!.width / 2);
-  const boxes = new Map<string, Rectangle>();
-  let y = MARGIN;
+  for (const unit of units) left = Math.min(left, center[unit]! - sheet.width[unit]! / 2);
+  let y = top;
   let width = 0;
-  for (const row of lane.upward ? [...used].reverse() : used) {
+  for (const row of upward ? broken.reverse() : broken) {
     let tall = 0;
-    for (const id of row) {
-      const size = sizes.get(id)!;
-      const x = center.get(id)! - size.width / 2 - left + MARGIN;
-      boxes.set(id, { x, y, ...size });
-      width = Math.max(width, x + size.width + MARGIN);
-      tall = Math.max(tall, size.height);
+    for (const unit of row) tall = Math.max(tall, sheet.height[unit]!);
+    for (const unit of row) {
+      sheet.x[unit] = center[unit]! - sheet.width[unit]! / 2 - left + pad;
+      sheet.y[unit] = y + (tall - sheet.height[unit]!) / 2;
+      width = Math.max(width, sheet.x[unit]! + sheet.width[unit]! + pad);
     }
-    y += tall + lane.rankGap + 8;
+    y += tall + GAP_Y;
   }
-  const edges = lane.edges.flatMap(({ from, to }) => {
-    const [a, b] = [boxes.get(from), boxes.get(to)];
-    return a && b ? [{ from, to, path: straight(a, b) }] : [];
-  });
-  return { width, height: y - lane.rankGap - 8 + MARGIN, boxes, clusters: new Map(), edges };
+  return { width, height: y - (broken.length ? GAP_Y : 0) + pad };
 }
 
-function rows(lane: LaneInput): Map<string, number> {
-  const row = new Map<string, number>();
-  const inputs = new Map<string, string[]>();
-  for (const box of lane.boxes) {
-    inputs.set(box.id, []);
+/** A row as rows of at most `widest` pixels. */
+function brokenRow(row: number[], width: Float32Array, widest: number): number[][] {
+  const out: number[][] = [[]];
+  let used = 0;
+  for (const unit of row) {
+    if (used > widest) {
+      out.push([]);
+      used = 0;
+    }
+    out[out.length - 1]!.push(unit);
+    used += width[unit]! + GAP_X;
   }
-  for (const { from, to } of lane.edges) if (inputs.has(from)) inputs.get(to)?.push(from);
-  // Closing modules can make cycles; an edge that would close one is left out of the ranking.
-  for (const { id } of lane.boxes) {
-    const stack = [id];
-    while (stack.length) {
-      const at = stack[stack.length - 1]!;
-      if (row.get(at) === undefined) {
-        row.set(at, -1);
-        for (const input of inputs.get(at)!) if (row.get(input) === undefined) stack.push(input);
-      } else {
-        stack.pop();
-        if (row.get(at) === -1) row.set(at, 1 + Math.max(-1, ...inputs.get(at)!.map((input) => row.get(input)!)));
+  return out;
+}
+
+/** Rows by longest path. Its arrays serve all containers of a layout, since a unit is in one of them. */
+class Ranker {
+  readonly center: Float32Array;
+  readonly wish: Float32Array;
+  neighbours = new Map<number, number[]>();
+  private readonly row: Int32Array;
+
+  constructor(units: number) {
+    this.center = new Float32Array(units);
+    this.wish = new Float32Array(units);
+    this.row = new Int32Array(units).fill(-2); // -2: not seen; -1: on the way
+  }
+
+  rows(units: readonly number[], edges: readonly number[]): number[][] {
+    const { row } = this;
+    const inputs = new Map<number, number[]>();
+    this.neighbours = new Map();
+    for (let i = 0; i < edges.length; i += 2) {
+      const [from, to] = [edges[i]!, edges[i + 1]!];
+      push(inputs, to, from);
+      push(this.neighbours, from, to);
+      push(this.neighbours, to, from);
+    }
+    // Closing modules can make cycles; an edge that would close one is left out of the ranking.
+    const stack: number[] = [];
+    for (const unit of units) {
+      stack.push(unit);
+      while (stack.length) {
+        const at = stack[stack.length - 1]!;
+        if (row[at] === -2) {
+          row[at] = -1;
+          for (const input of inputs.get(at) ?? []) if (row[input] === -2) stack.push(input);
+        } else {
+          stack.pop();
+          if (row[at] !== -1) continue;
+          let most = -1;
+          for (const input of inputs.get(at) ?? []) most = Math.max(most, row[input]!);
+          row[at] = most + 1;
+        }
       }
     }
+    // What reads nothing (a parameter) stands just before its first reader, not in one endless first row.
+    const first = new Map<number, number>();
+    for (let i = 0; i < edges.length; i += 2) {
+      const reader = row[edges[i + 1]!]!;
+      first.set(edges[i]!, Math.min(first.get(edges[i]!) ?? Infinity, reader));
+    }
+    const out: number[][] = [];
+    for (const unit of units) {
+      const reader = inputs.has(unit) ? undefined : first.get(unit);
+      (out[reader === undefined ? row[unit]! : Math.max(0, reader - 1)] ??= []).push(unit);
+    }
+    return out.filter(Boolean);
   }
-  // What reads nothing (a parameter) stands just before its first reader, not in one endless first row.
-  const first = new Map<string, number>();
-  for (const { from, to } of lane.edges) first.set(from, Math.min(first.get(from) ?? Infinity, row.get(to) ?? Infinity));
-  for (const [id, before] of inputs) {
-    const reader = first.get(id);
-    if (!before.length && reader !== undefined && Number.isFinite(reader)) row.set(id, Math.max(0, reader - 1));
-  }
-  return row;
-}
-
-/** From the edge of one box to the edge of the other. */
-function straight(a: Rectangle, b: Rectangle): string {
-  const down = a.y + a.height / 2 <= b.y + b.height / 2;
-  const [y1, y2] = down ? [a.y + a.height, b.y] : [a.y, b.y + b.height];
-  return `M${(a.x + a.width / 2).toFixed(1)},${y1.toFixed(1)}L${(b.x + b.width / 2).toFixed(1)},${y2.toFixed(1)}`;
 }

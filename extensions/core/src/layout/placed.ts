@@ -1,5 +1,6 @@
-// What a layout gives back, in pixels, and the sizes that it is given. Both layouts (graphviz in a worker, and the
-// plain one that needs nothing) speak this.
+// What a layout is given and what it gives back, in pixels. Both layouts (graphviz in a worker, and the plain one that
+// needs nothing) speak this. All by number and in typed arrays: it goes to the worker and back in no time, and no name
+// from a recording goes along.
 
 export interface Size {
   readonly width: number;
@@ -11,17 +12,26 @@ export interface Rectangle extends Size {
   readonly y: number; // top
 }
 
-/** One lane to lay out: boxes by size, edges between them, open modules around them. */
+/** One lane to lay out: boxes by size, edges between them, open groups ("clusters") around them. */
 export interface LaneInput {
   readonly upward: boolean; // the backward runs from the bottom to the top, beside the forward that it mirrors
-  readonly boxes: readonly { readonly id: string; readonly size: Size; readonly cluster: string }[]; // cluster: id, "" for none
-  readonly clusters: readonly { readonly id: string; readonly parent: string; readonly letters: number }[]; // outer before inner; letters of the title
-  readonly edges: readonly { readonly from: string; readonly to: string }[];
-  readonly rankGap: number; // between one row of boxes and the next
+  readonly width: Float32Array; // per box
+  readonly height: Float32Array; // per box
+  readonly cluster: Int32Array; // per box: the cluster that it is directly in, -1 for none
+  readonly parent: Int32Array; // per cluster: the cluster around it, -1 for none; outer before inner
+  readonly titles: Float32Array; // per cluster: the least width that its title needs
+  readonly from: Int32Array; // per edge: box
+  readonly to: Int32Array; // per edge: box
 }
 
 export interface LaneLayout extends Size {
-  readonly boxes: ReadonlyMap<string, Rectangle>;
-  readonly clusters: ReadonlyMap<string, Rectangle>;
-  readonly edges: readonly { readonly from: string; readonly to: string; readonly path: string }[]; // SVG path
+  readonly x: Float32Array; // per box: left
+  readonly y: Float32Array; // per box: top
+  readonly clusters: Float32Array; // per cluster: left, top, width, height
+  /** Per edge: start, then Bézier triples, as x, y; null for a straight line from border to border. Empty: all are. */
+  readonly curves: readonly (Float32Array | null)[];
 }
+
+export const RANK_GAP = 26; // between one row of boxes and the next
+export const CLUSTER_PAD = 12;
+export const TITLE = 26; // height of a cluster's title

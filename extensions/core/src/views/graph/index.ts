@@ -1,181 +1,421 @@
-// The graph by modules, closed at first. A click opens a module or selects a node; the selected node is always
-// brought to light, whichever view selected it.
+// The graph by modules, closed at first. A click opens a module or selects a node; the selected node is always brought
+// to light, whichever view selected it. This file holds the parts together: what is drawn (picture, layout, scene), the
+// canvas (surface.ts), the outline, the search and the controls.
 
 import { h, notice, replace } from "../../dom";
-import { plural } from "../../format";
-import { boxOf, firstOpen, type Hierarchy, hierarchy, openTo, picture } from "../../layout/hierarchy";
-import type { Graph } from "../../model";
+import * as format from "../../format";
+import { closeAll, firstOpen, type Group, type Hierarchy, hierarchy, openTo } from "../../layout/hierarchy";
+import { Cancelled } from "../../layout/layouter";
+import { type Picture, picture } from "../../layout/picture";
+import type { Rectangle } from "../../layout/placed";
+import type { Graph, Node } from "../../model";
 import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
-import { draw, type Drawn, legend } from "./draw";
-import { type Label, label } from "./labels";
-import { type Drawing, evened, join, lanesOf } from "./lanes";
+import { colouring, fateGraphs } from "./colouring";
+import { advice, bar, legend, waiting, type Wishes } from "./controls";
+import { emphasis, touching } from "./emphasis";
+import { Grid, type Hit } from "./grid";
+import { became } from "./identity";
+import { label, nodeTitle } from "./labels";
+import { minimap, overviewOf } from "./minimap";
+import { closedLane, groupDetail, outline, type Row, rowsOf } from "./outline";
+import { type Drawn, NOTHING } from "./paint";
+import { type Palette, readPalette } from "./palette";
+import { join, lanesOf, type Scene } from "./scene";
+import { searchBox } from "./searchbox";
+import { Surface } from "./surface";
+import { tipOf } from "./tip";
 
-const READABLE = 0.8; // a tall graph is scrolled rather than made smaller than this
-const MOST_BOXES = 2500;
-const opened = new WeakMap<State, Map<string, Set<string>>>(); // what the reader opened stays open on the way through the stages
+const MOST_BOXES = 60_000;
+const SLOW_MS = 250; // of a layout, before it is said that one is on its way
+const NARROW = 700; // pixels: the outline is shown at first where the view is wider
+
+/** What the reader opened and wished stays on the way through the stages. */
+interface Kept {
+  readonly open: Map<string, Set<string>>; // per compilation and role
+  wishes: Wishes | null;
+  node: { graph: Graph; node: Node } | null; // the last one selected
+}
+const kept = new WeakMap<State, Kept>();
 
 export const graph: View = {
   id: "graph",
   title: "Graph",
-  mount(parent: HTMLElement, { state, layouter }: Context): Mounted {
-    const canvas = h("div", { class: "canvas", tabindex: "-1" });
-    const status = h("span", { class: "muted" });
-    const button = (text: string, title: string, click: () => void): HTMLElement => h("button", { type: "button", class: "small", title, "aria-label": title, on: { click } }, text);
-    let tree: Hierarchy | null = null;
-    let shown: Graph | null = null;
-    let drawn: Drawn | null = null;
-    let drawing: Drawing | null = null;
-    let zoom = 1;
-    let turn = 0; // of layouts; a late answer to an earlier question is dropped
-
-    const setZoom = (next: number): void => {
-      if (!drawing || !drawn) return;
-      const x = (canvas.scrollLeft + canvas.clientWidth / 2) / zoom;
-      const y = (canvas.scrollTop + canvas.clientHeight / 2) / zoom;
-      zoom = Math.max(0.1, Math.min(3, next));
-      drawn.element.setAttribute("width", String(Math.round(drawing.width * zoom)));
-      drawn.element.setAttribute("height", String(Math.round(drawing.height * zoom)));
-      canvas.scrollTo(x * zoom - canvas.clientWidth / 2, y * zoom - canvas.clientHeight / 2);
-    };
-    const fit = (): void => {
-      if (drawing) setZoom(Math.max(0.25, Math.min(1, canvas.clientWidth / drawing.width, Math.max(READABLE, canvas.clientHeight / drawing.height))));
-    };
-    const show = (id: string): void => {
-      const place = drawing?.boxes.get(id) ?? drawing?.clusters.get(id);
-      if (!place) return;
-      canvas.scrollTo((place.x + place.width / 2) * zoom - canvas.clientWidth / 2, place.y * zoom - Math.min(canvas.clientHeight / 2, 80));
-    };
-
-    const relayout = (look: string | null): void => {
-      lay(look).catch((error: unknown) => {
-        drawn = drawing = null;
-        replace(canvas, notice("error", "The graph could not be laid out.", String(error)));
-      });
-    };
-    const lay = async (look: string | null): Promise<void> => {
-      const graph = state.graph;
-      if (!graph || !tree) return;
-      const mine = ++turn;
-      const open = openOf(state, graph, tree);
-      const seen = picture(graph, tree, open);
-      if (seen.boxes.length > MOST_BOXES) {
-        drawn = drawing = null;
-        replace(canvas, notice("empty", `${seen.boxes.length} boxes are too many to read.`, "Close some modules, or read this graph in the Code view."));
-        return;
-      }
-      const labels = new Map<string, Label>(seen.boxes.map((box) => [box.id, label(state, graph, box)]));
-      const lanes = lanesOf(seen, new Map([...labels].map(([id, { size }]) => [id, size])));
-      status.textContent = "laying out …";
-      const layouts = await layouter.layout(lanes.map(({ input }) => input));
-      const even = evened(lanes, layouts);
-      if (even) layouts[even.index] = (await layouter.layout([even.input]))[0]!;
-      if (mine !== turn) return;
-      const fresh = drawn === null;
-      drawing = join(seen, lanes, layouts);
-      drawn = draw(seen, drawing, labels, {
-        box(box) {
-          if (!box.group) return state.openNode(box.node);
-          open.add(box.group.id);
-          relayout(box.group.id);
-        },
-        close(group) {
-          for (const id of [...open]) if (id.startsWith(group)) open.delete(id);
-          relayout(group);
-        },
-      });
-      status.textContent = `${plural(graph.nodes.length, "node")} in ${seen.boxes.length === 1 ? "1 box" : `${seen.boxes.length} boxes`}`;
-      replace(canvas, drawn.element);
-      if (fresh) fit();
-      else setZoom(zoom);
-      mark();
-      if (look) {
-        show(look);
-        drawn.focus(look);
-      }
-    };
-
-    const mark = (): void => {
-      const { graph, selection } = state;
-      if (graph && tree && drawn) drawn.mark(selection.node < 0 ? "" : boxOf(tree, openOf(state, graph, tree), selection.node));
-    };
-
-    const update = (): void => {
-      const { graph, selection } = state;
-      if (!graph) {
-        shown = tree = drawn = drawing = null;
-        turn++;
-        replace(parent, notice("empty", "This stage made no graph.", "Pick a stage that has one: the list shows its nodes."));
-        return;
-      }
-      let fresh = false;
-      if (shown !== graph) {
-        fresh = shown?.role !== graph.role || shown === null;
-        if (fresh) drawn = null;
-        shown = graph;
-        tree = hierarchy(graph, new Set(state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
-        if (!canvas.isConnected) {
-          replace(parent, h("div", { class: "bar" }, status, h("span", { class: "spring" }), legend(),
-            button("−", "Zoom out", () => setZoom(zoom / 1.25)), button("Fit", "Fit to the view", fit), button("+", "Zoom in", () => setZoom(zoom * 1.25)),
-            button("Open all", "Open all modules", () => everything(true)), button("Close all", "Close all modules", () => everything(false))), canvas);
-          replace(canvas, notice("loading", "Laying out the graph …"));
-        }
-        if (selection.node >= 0) reveal(selection.node);
-        relayout(selection.node >= 0 ? boxOf(tree, openOf(state, graph, tree), selection.node) : null);
-      } else if (selection.node >= 0 && reveal(selection.node)) {
-        relayout(boxOf(tree!, openOf(state, graph, tree!), selection.node));
-      } else {
-        mark();
-      }
-    };
-
-    /** Opens what hides a node; whether anything had to be opened. */
-    const reveal = (node: number): boolean => {
-      const open = openOf(state, state.graph!, tree!);
-      const before = open.size;
-      openTo(tree!, node, open);
-      return open.size > before;
-    };
-    const everything = (open: boolean): void => {
-      const set = openOf(state, state.graph!, tree!);
-      set.clear();
-      for (const id of open ? tree!.groups.keys() : firstOpen(tree!)) set.add(id);
-      drawn = null;
-      relayout(null);
-    };
-
-    panByDragging(canvas);
-    canvas.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      setZoom(zoom * Math.exp(-event.deltaY / 300));
-    }, { passive: false });
-    update();
-    return {
-      update,
-      destroy() {
-        turn++;
-      },
-    };
-  },
+  mount: (parent, context) => new GraphView(parent, context),
 };
 
-function openOf(state: State, graph: Graph, tree: Hierarchy): Set<string> {
-  let sets = opened.get(state);
-  if (!sets) opened.set(state, (sets = new Map()));
-  const key = `${state.selection.compilation} ${graph.role}`;
-  let open = sets.get(key);
-  if (!open) sets.set(key, (open = firstOpen(tree)));
-  return open;
+class GraphView implements Mounted {
+  private readonly state: State;
+  private readonly kept: Kept;
+  private readonly wishes: Wishes;
+  private readonly box: HTMLElement;
+  private readonly stage = h("div", { class: "stage-area" });
+  private readonly overlay = h("div", { class: "overlay" });
+  private readonly keys = h("div", { class: "keys" });
+  private readonly status = h("div", { class: "status", "aria-live": "polite" });
+  private readonly note = h("div", { class: "note-line", "aria-live": "polite" });
+  private readonly tip = h("div", { class: "tip", hidden: true });
+  private readonly surface: Surface;
+  private readonly tree;
+  private readonly search;
+  private readonly map;
+  private readonly themes: MutationObserver;
+  private palette: Palette;
+  private shown: Graph | null = null;
+  private hierarchy: Hierarchy | null = null;
+  private drawn: Drawn | null = null;
+  private found: readonly number[] = []; // nodes
+  private rows: readonly Row[] = [];
+  private running: AbortController | null = null;
+  private own = false; // the selection came from the canvas: it needn't be looked for
+
+  constructor(private readonly parent: HTMLElement, private readonly context: Context) {
+    this.state = context.state;
+    if (!kept.has(this.state)) kept.set(this.state, { open: new Map(), wishes: null, node: null });
+    this.kept = kept.get(this.state)!;
+    this.wishes = this.kept.wishes ??= { by: "direction", aliases: true, chain: false, flat: false, outline: parent.clientWidth >= NARROW };
+    context.layouter.warm();
+    this.box = h("div", { class: "graph-view" });
+    replace(parent, this.box);
+    this.palette = readPalette(this.box);
+    this.search = searchBox(this.state, (nodes) => this.mark(nodes));
+    this.tree = outline({
+      open: (group, open) => this.openGroup(group, open, false),
+      select: (node) => this.state.openNode(node),
+      cursor: (row) => this.point(row),
+      neighbour: (node, which) => this.state.openNode(this.shown?.nodes[node]?.[which][0] ?? node),
+      key: (key) => (key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.state.openNode(-1), true) : this.surface.key(key)),
+    });
+    this.map = minimap((x, y) => {
+      const { width, height, scale } = this.surface.view;
+      this.surface.move({ scale, x: x - width / 2 / scale, y: y - height / 2 / scale });
+    });
+    this.surface = new Surface(this.palette, {
+      hit: (hit, x, y) => this.showTip(hit, x, y),
+      click: (hit) => this.click(hit),
+      moved: () => this.map.frame(this.surface.view),
+    });
+    this.surface.canvas.addEventListener("keydown", (event) => {
+      if (event.key === "/") this.search.focus();
+      else if (event.key === "Escape") this.state.openNode(-1);
+      else return;
+      event.preventDefault();
+    });
+    const controls = bar(this.wishes, this.search.element, {
+      changed: (what) => this.wished(what),
+      everything: (open) => this.everything(open),
+      zoom: (key) => this.surface.key(key),
+    });
+    this.stage.append(this.surface.canvas, this.map.element, this.overlay, this.tip);
+    this.box.append(controls, h("div", { class: "graph-body" }, this.tree.element, this.stage), h("div", { class: "graph-foot" }, this.note, this.keys, this.status));
+    this.box.classList.toggle("outlined", this.wishes.outline);
+    this.themes = new MutationObserver(() => this.retheme());
+    this.themes.observe(this.box.closest(".workbench") ?? this.box, { attributes: true, attributeFilter: ["data-theme"] });
+    this.update();
+  }
+
+  destroy(): void {
+    this.running?.abort();
+    this.themes.disconnect();
+    this.surface.destroy();
+  }
+
+  update(): void {
+    const { graph, selection } = this.state;
+    if (!graph) {
+      this.running?.abort();
+      this.shown = this.hierarchy = this.drawn = null;
+      replace(this.parent, notice("empty", "This stage made no graph.", "Pick a stage that has one: the list shows its nodes."));
+      return;
+    }
+    if (!this.box.isConnected) replace(this.parent, this.box);
+    if (this.shown !== graph) return this.change(graph);
+    if (selection.node >= 0) {
+      this.kept.node = { graph, node: graph.nodes[selection.node]! };
+      replace(this.note);
+    } else this.kept.node = null;
+    if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
+    else this.select(!this.own);
+  }
+
+  /** Another graph: the same groups stay open, the selected node is followed. */
+  private change(graph: Graph): void {
+    const fresh = this.shown?.role !== graph.role;
+    const before = this.kept.node;
+    this.shown = graph;
+    this.hierarchy = hierarchy(graph, new Set(this.state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
+    let node = this.state.selection.node;
+    replace(this.note);
+    if (node < 0 && before && before.graph !== graph) {
+      const found = became(before.node, graph);
+      if (found.same >= 0) queueMicrotask(() => this.state.openNode(found.same));
+      else this.sayGone(before.node, graph, found.kin, found.by);
+      node = found.same;
+    } else if (node >= 0) this.kept.node = { graph, node: graph.nodes[node]! };
+    if (fresh) this.drawn = null;
+    this.search.update();
+    if (node >= 0) this.reveal(node);
+    void this.lay(null, node);
+  }
+
+  private sayGone(node: Node, graph: Graph, kin: readonly number[], by: string): void {
+    const { stage } = this.state;
+    const buttons = kin.map((index) => h("button", { type: "button", class: "link", on: { click: () => this.state.openNode(index) } }, graph.nodes[index]!.name));
+    const links = buttons.flatMap((button, i) => (i ? [", ", button] : [button]));
+    const place = stage ? `${stage.name}${stage.graphs.size > 1 ? ` (${graph.role})` : ""}` : "this stage";
+    replace(this.note, h("code", {}, node.name), ` is not in ${place}. `,
+      kin.length ? [by === "call" ? "Of the same call there is here: " : "From the same source line there is here: ", links as (HTMLElement | string)[], "."] : "Nothing here comes from the same call or source line.");
+  }
+
+  private get open(): Set<string> {
+    const key = `${this.state.selection.compilation} ${this.shown!.role}`;
+    let open = this.kept.open.get(key);
+    if (!open) this.kept.open.set(key, (open = firstOpen(this.hierarchy!)));
+    return open;
+  }
+
+  /** Opens what hides a node; whether anything had to be opened. */
+  private reveal(node: number): boolean {
+    for (const root of Object.values(this.hierarchy!.roots)) this.open.delete(closedLane(root));
+    return openTo(this.hierarchy!, node, this.open);
+  }
+
+  private openGroup(group: Group, open: boolean, bring: boolean): void {
+    if (!group.parent) { // a lane: on the canvas it is always open
+      if (open) this.open.delete(closedLane(group));
+      else this.open.add(closedLane(group));
+      return this.listRows();
+    }
+    if (open) this.open.add(group.id);
+    else closeAll(group, this.open);
+    this.listRows();
+    void this.lay(group, -1, bring);
+  }
+
+  private everything(open: boolean): void {
+    if (!this.hierarchy) return;
+    this.open.clear();
+    const roots: Group[] = Object.values(this.hierarchy.roots);
+    for (const id of open ? [...this.hierarchy.groups.values()].filter((group) => !roots.includes(group)).map(({ id }) => id) : firstOpen(this.hierarchy)) this.open.add(id);
+    this.drawn = null;
+    void this.lay(null, -1);
+  }
+
+  /** Lays out and shows what is open. `around`: the group that was opened or closed, which stays where it is. */
+  private async lay(around: Group | null, node: number, bring = true): Promise<void> {
+    const graph = this.shown;
+    const tree = this.hierarchy;
+    if (!graph || !tree) return;
+    this.running?.abort();
+    const running = (this.running = new AbortController());
+    const late = setTimeout(() => this.cover(waiting("Laying out the graph …", () => this.stop(running))), this.drawn ? SLOW_MS : 0);
+    const started = performance.now();
+    try {
+      const seen = picture(graph, tree, this.open, this.wishes.flat);
+      if (seen.boxes.length > MOST_BOXES) throw new TooMany(seen.boxes.length);
+      const labels = seen.boxes.map((box) => label(this.state, graph, box));
+      const sizes = labels.map(({ size }) => size);
+      const lanes = lanesOf(seen, sizes);
+      const { lanes: layouts, note } = await this.context.layouter.layout(lanes.map(({ input }) => input), running.signal);
+      if (running.signal.aborted) return;
+      const scene = join(seen, sizes, lanes, layouts);
+      const touches = touching(scene);
+      this.show({
+        scene, grid: new Grid(scene), labels, colouring: colouring(this.state, graph, seen.boxes, this.wishes.by), aliases: this.wishes.aliases, emphasis: NOTHING,
+        found: this.boxesOf(seen), touching: (box) => touches[box] ?? [],
+      }, around, node, bring);
+      const count = `${format.plural(graph.nodes.length, "node")} in ${seen.boxes.length === 1 ? "1 box" : `${seen.boxes.length.toLocaleString("en-US")} boxes`}`;
+      replace(this.status, count, note && h("span", { title: note }, " · plain layout"));
+      performance.measure("aotviz graph layout", { start: started });
+      this.cover(null);
+    } catch (error) {
+      if (error instanceof Cancelled || running.signal.aborted) return;
+      this.drawn = null;
+      this.cover(this.refusal(error));
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  private refusal(error: unknown): HTMLElement {
+    const close = ["Close all modules", () => {
+      this.wishes.flat = false;
+      this.everything(false);
+    }] as [string, () => void];
+    if (error instanceof TooMany) return advice("empty", `${error.boxes.toLocaleString("en-US")} boxes are too many to draw.`, "The outline and the search still show all of them. Close some modules to see the rest as a drawing.", close);
+    return advice("error", "The graph could not be laid out.", String(error), ["Try again", () => void this.lay(null, -1)], close);
+  }
+
+  private stop(running: AbortController): void {
+    running.abort();
+    const close = (): void => this.everything(false);
+    this.cover(this.drawn ? null : advice("empty", "The layout was cancelled.", "", ["Try again", () => void this.lay(null, -1)], ["Close all modules", close]));
+  }
+
+  private cover(notice: HTMLElement | null): void {
+    replace(this.overlay, notice);
+    this.overlay.hidden = notice === null;
+  }
+
+  private show(drawn: Drawn, around: Group | null, node: number, bring: boolean): void {
+    const before = this.drawn;
+    this.drawn = { ...drawn, emphasis: this.emphasised(drawn.scene) };
+    let from: Map<string, Rectangle> | null = null;
+    const place = around && placeOf(drawn.scene, around.id);
+    const was = around && before && placeOf(before.scene, around.id);
+    if (before) {
+      const [dx, dy] = place && was ? [place.x - was.x, place.y - was.y] : [0, 0];
+      from = new Map();
+      before.scene.clusters.forEach(({ group, ...rectangle }) => from!.set(group.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }));
+      before.scene.places.forEach((rectangle, i) => from!.set(before.scene.picture.boxes[i]!.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }));
+    }
+    const overview = overviewOf(this.drawn, this.palette);
+    const whole = this.surface.whole;
+    this.surface.show(this.drawn, overview, around ? from : null);
+    this.map.show(overview, drawn.scene.width, drawn.scene.height);
+    if (place && was) this.surface.anchor(was, place);
+    this.listRows();
+    if (!before) this.surface.begin();
+    else if (whole && this.surface.keepWhole()) bring = false;
+    if (place && bring) this.surface.reveal(place, true, false);
+    if (node >= 0) this.revealNode(node);
+    this.map.frame(this.surface.view);
+    this.describe();
+    this.tree.select(this.state.selection.node, true);
+  }
+
+  private listRows(): void {
+    const { shown, hierarchy: tree } = this;
+    if (!shown || !tree) return;
+    this.rows = rowsOf(tree, this.open);
+    this.tree.show(this.rows, (row) => {
+      if (row.group) {
+        const { group } = row;
+        return { label: group.parent ? group.label : group.lane, detail: groupDetail(group), title: `${group.path || group.label}: ${row.open ? "close" : "open"}` };
+      }
+      const node = shown.nodes[row.node]!;
+      const type = format.value(this.state.recording, node.value, this.state.compilation.values);
+      return { label: node.op === "f" ? node.name : nodeTitle(node), detail: type, title: `${node.name} = ${node.target}${type && `: ${type}`}` };
+    });
+  }
+
+  private emphasised(scene: Scene): Drawn["emphasis"] {
+    const { graph, selection } = this.state;
+    return graph === this.shown && graph && selection.node >= 0 ? emphasis(graph, scene, selection.node, this.wishes.chain) : NOTHING;
+  }
+
+  /** Shows the selection, and looks for it if it was made elsewhere. */
+  private select(follow: boolean): void {
+    this.redraw({ emphasis: this.drawn ? this.emphasised(this.drawn.scene) : NOTHING });
+    if (follow && this.state.selection.node >= 0) this.revealNode(this.state.selection.node);
+    this.tree.select(this.state.selection.node, follow || this.own);
+    this.search.update();
+  }
+
+  private revealNode(node: number): void {
+    const box = this.drawn?.scene.picture.boxOf(node) ?? -1;
+    if (box >= 0) this.surface.reveal(this.drawn!.scene.places[box]!);
+  }
+
+  private mark(nodes: readonly number[]): void {
+    this.found = nodes;
+    if (this.drawn) this.redraw({ found: this.boxesOf(this.drawn.scene.picture) });
+  }
+
+  private boxesOf(seen: Picture): Set<number> {
+    return new Set(this.found.map((node) => seen.boxOf(node)));
+  }
+
+  private redraw(change: Partial<Drawn>): void {
+    if (!this.drawn) return;
+    const recolour = change.colouring !== undefined;
+    this.drawn = { ...this.drawn, ...change };
+    const overview = recolour ? overviewOf(this.drawn, this.palette) : null;
+    if (overview) this.map.show(overview, this.drawn.scene.width, this.drawn.scene.height);
+    this.surface.show(this.drawn, overview, null);
+    this.describe();
+  }
+
+  private wished(what: "colour" | "aliases" | "chain" | "flat" | "outline"): void {
+    if (what === "outline") this.box.classList.toggle("outlined", this.wishes.outline);
+    else if (what === "flat") {
+      this.drawn = null;
+      void this.lay(null, this.state.selection.node);
+    } else if (what === "colour") this.recolour();
+    else if (what === "aliases") this.redraw({ aliases: this.wishes.aliases });
+    else this.select(false);
+  }
+
+  /** What was saved and recomputed stands in the graphs of the partition, which may have to be loaded. */
+  private recolour(): void {
+    const { recording } = this.state;
+    const coming = this.wishes.by === "fate" ? recording.load(fateGraphs(this.state).flatMap(({ stage, role }) => this.state.graphNeed(stage, role))) : null;
+    const done = (): void => {
+      if (this.shown && this.drawn) this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
+    };
+    if (coming) coming.then(done, (error: unknown) => replace(this.note, `What was saved could not be loaded: ${String(error)}`));
+    else done();
+  }
+
+  private retheme(): void {
+    this.palette = readPalette(this.box);
+    this.surface.repaint(this.palette);
+    if (this.drawn) this.redraw({ colouring: this.drawn.colouring });
+  }
+
+  /** The legend, and what the canvas is called for those who can't see it. */
+  private describe(): void {
+    const { drawn } = this;
+    if (!drawn) return;
+    const { scene } = drawn;
+    const has = (kind: string): boolean => scene.routes.some((route) => route.kind === kind);
+    replace(this.keys, legend(drawn.colouring, {
+      across: has("across"), alias: this.wishes.aliases && has("alias"), saved: scene.picture.boxes.some(({ saved }) => saved > 0), gradients: scene.picture.boxes.some(({ gradients }) => gradients > 0),
+    }));
+    this.surface.canvas.setAttribute("aria-label", `Drawing of ${format.plural(scene.places.length, "box")}`.replace("boxs", "boxes") + ". The outline lists the same; arrows pan, plus and minus zoom, 0 fits.");
+  }
+
+  private click(hit: Hit | null): void {
+    const { drawn } = this;
+    if (!drawn) return;
+    if (hit?.kind === "title") return this.openGroup(drawn.scene.clusters[hit.cluster]!.group, false, true);
+    if (hit?.kind === "edge") return;
+    const box = hit && drawn.scene.picture.boxes[hit.box]!;
+    if (box?.group) return this.openGroup(box.group, true, true);
+    this.own = true;
+    this.state.openNode(box ? box.node : -1);
+    this.own = false;
+  }
+
+  /** The row that the outline's focus is on, shown on the canvas. */
+  private point(row: Row | null): void {
+    const { drawn } = this;
+    if (!drawn) return;
+    const box = !row ? -1 : row.group ? drawn.scene.picture.boxes.findIndex(({ id }) => id === row.id) : drawn.scene.picture.boxOf(row.node, row.id.startsWith("backward") ? "backward" : "forward");
+    this.surface.encircle(box);
+    const place = box >= 0 ? drawn.scene.places[box] : row && placeOf(drawn.scene, row.id);
+    if (place) this.surface.reveal(place, true, false);
+  }
+
+  private showTip(hit: Hit | null, x: number, y: number): void {
+    const text = hit && this.drawn && this.shown ? tipOf(hit, this.drawn, this.shown) : "";
+    this.tip.hidden = !text;
+    if (!text) return;
+    this.tip.textContent = text;
+    const { width, height } = this.surface.view;
+    this.tip.style.left = `${Math.max(4, Math.min(x + 14, width - this.tip.offsetWidth - 6))}px`;
+    this.tip.style.top = `${y + 18 + this.tip.offsetHeight > height ? Math.max(4, y - this.tip.offsetHeight - 10) : y + 18}px`;
+  }
 }
 
-function panByDragging(canvas: HTMLElement): void {
-  let from: { x: number; y: number; left: number; top: number } | null = null;
-  canvas.addEventListener("pointerdown", (event) => {
-    if (event.button === 0) from = { x: event.clientX, y: event.clientY, left: canvas.scrollLeft, top: canvas.scrollTop };
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    if (!from || !(event.buttons & 1)) return void (from = null);
-    canvas.scrollTo(from.left - event.clientX + from.x, from.top - event.clientY + from.y);
-  });
+class TooMany extends Error {
+  constructor(readonly boxes: number) {
+    super();
+  }
+}
+
+/** Where a group is drawn, open or closed. */
+function placeOf(scene: Scene, id: string): Rectangle | undefined {
+  const box = scene.picture.boxes.findIndex((other) => other.id === id);
+  return box >= 0 ? scene.places[box] : scene.clusters.find(({ group }) => group.id === id);
 }

@@ -1,7 +1,7 @@
 // What a box says, and how large it must be for that.
 
 import * as format from "../../format";
-import type { Box, Group } from "../../layout/hierarchy";
+import type { Box } from "../../layout/picture";
 import type { Size } from "../../layout/placed";
 import { userName } from "../../meaning";
 import type { Graph, Node } from "../../model";
@@ -15,8 +15,8 @@ export interface Label {
 }
 
 const MOST = 30; // characters in a line
-const LETTER = 6.7; // pixels, of the 11.5 px monospace that draw.ts uses
-const DETAIL_LETTER = 6.0;
+const LETTER = 6.95; // pixels, of the 11.5 px monospace that paint.ts uses
+const DETAIL_LETTER = 6.25;
 
 export function label(state: State, graph: Graph, box: Box): Label {
   if (box.group) {
@@ -26,28 +26,33 @@ export function label(state: State, graph: Graph, box: Box): Label {
   const node = graph.nodes[box.node]!;
   if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
   const type = format.value(state.recording, node.value, state.compilation.values);
-  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(title(node, box.parent)), clip(type));
+  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(nodeTitle(node, box.parent.path)), clip(type));
 }
 
 /** `mm` for aten.mm.default; for a parameter its name below the module around it; else the node's name. */
-function title(node: Node, around: Group): string {
+export function nodeTitle(node: Node, around = ""): string {
   if (node.op === "p") {
     const path = userName(node.descriptor) || node.name;
-    return around.path && path.startsWith(`${around.path}.`) ? path.slice(around.path.length + 1) : path;
+    return around && path.startsWith(`${around}.`) ? path.slice(around.length + 1) : path;
   }
+  if (node.op === "o") return "output";
   if (node.op === "a" || node.op === "m") return node.target;
-  const parts = node.target.split(".");
-  const last = parts[parts.length - 1]!;
-  const namespaced = parts.length >= 3 && /^(torch\.ops\.)?\w+\.\w+\.\w+$/.test(node.target);
-  return namespaced ? parts[parts.length - 2]! : last || node.name;
+  return operator(node.target) || node.name;
+}
+
+/** `mm` of "aten.mm.default" and of "torch.ops.aten.mm.default"; the last word of anything else. */
+export function operator(target: string): string {
+  const parts = target.split(".");
+  const namespaced = parts.length >= 3 && /^(torch\.ops\.)?\w+\.\w+\.\w+$/.test(target);
+  return namespaced ? parts[parts.length - 2]! : parts[parts.length - 1]!;
 }
 
 function clip(text: string): string {
-  const line = text.replace(/\s+/g, " ");
+  const line = text.slice(0, 4 * MOST).replace(/\s+/g, " ");
   return line.length > MOST ? `${line.slice(0, MOST - 1)}…` : line;
 }
 
 function sized(kind: Label["kind"], title: string, detail: string): Label {
-  const width = Math.max(title.length * LETTER * (kind === "module" ? 1.06 : 1), detail.length * DETAIL_LETTER, 34) + (kind === "module" ? 38 : 20);
+  const width = Math.max(title.length * LETTER * (kind === "module" ? 1.04 : 1), detail.length * DETAIL_LETTER, 34) + (kind === "module" ? 38 : 20);
   return { kind, title, detail, size: { width: Math.ceil(width), height: detail ? 40 : 26 } };
 }

@@ -1,0 +1,137 @@
+// What is drawn of a graph while some of its groups are open: a box for each closed group and for each node in open
+// ones, and edges between boxes with a count of the values that pass. Everything is by number, since the flat picture
+// of a large graph has tens of thousands of boxes. Pure data in, pure data out; nothing here draws.
+
+import { isSaved } from "../meaning";
+import { type Graph, referred } from "../model";
+import { type Group, type Hierarchy, type Lane, laneOf } from "./hierarchy";
+
+export interface Box {
+  readonly id: string; // the same on the way through the stages, as far as names stay
+  readonly lane: Lane;
+  readonly group: Group | null; // a closed group, or
+  readonly node: number; // a node, else -1
+  readonly parent: Group; // the open group around it
+  saved: number; // values in it that the forward hands to the backward
+  gradients: number; // values in it that the backward returns
+}
+
+export interface Edge {
+  readonly from: number; // box
+  readonly to: number; // box
+  readonly count: number; // values that pass, or pairs that share memory
+  readonly kind: "data" | "quiet" | "alias"; // quiet: drawn only when the reader points at one of its ends
+}
+
+export interface Picture {
+  readonly boxes: readonly Box[];
+  readonly open: readonly Group[]; // open groups, outer before inner; the roots are not among them
+  readonly edges: readonly Edge[];
+  /** The box that stands for a node, or -1. The output node may have one in each lane. */
+  boxOf(node: number, lane?: Lane): number;
+}
+
+const MOST_GRADIENT_EDGES = 4;
+const MOST_ALIASES = 4000; // of one picture
+
+export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>, flat = false): Picture {
+  const boxes: Box[] = [];
+  const opened: Group[] = [];
+  const at = { forward: new Int32Array(graph.nodes.length).fill(-1), backward: new Int32Array(graph.nodes.length).fill(-1) };
+  const add = (lane: Lane, group: Group | null, node: number, parent: Group): number =>
+    boxes.push({ id: group ? group.id : `${lane}#${node}`, lane, group, node, parent, saved: 0, gradients: 0 }) - 1;
+  const walk = (group: Group): void => {
+    const around = flat ? tree.roots[group.lane] : group;
+    for (const node of group.nodes) at[group.lane][node] = add(group.lane, null, node, around);
+    for (const child of group.groups) {
+      if (!child.size) continue;
+      if (flat || open.has(child.id)) {
+        if (!flat) opened.push(child);
+        walk(child);
+      } else {
+        fill(child, at[child.lane], add(child.lane, child, -1, group));
+      }
+    }
+  };
+  walk(tree.roots.forward);
+  walk(tree.roots.backward);
+  const boxOf = (node: number, lane?: Lane): number => {
+    const here = lane ? at[lane][node] ?? -1 : -1;
+    return here >= 0 ? here : Math.max(at.forward[node] ?? -1, at.backward[node] ?? -1);
+  };
+  return { boxes, open: opened, boxOf, edges: [...dataEdges(graph, boxes, boxOf), ...aliasEdges(graph, boxes.length, boxOf)] };
+}
+
+/** All nodes of a closed group stand in its box. */
+function fill(group: Group, at: Int32Array, box: number): void {
+  const stack = [group];
+  for (let part = stack.pop(); part; part = stack.pop()) {
+    for (const node of part.nodes) at[node] = box;
+    stack.push(...part.groups);
+  }
+}
+
+function dataEdges(graph: Graph, boxes: readonly Box[], boxOf: Picture["boxOf"]): Edge[] {
+  const saved = savedValues(graph);
+  for (const node of saved) mark(boxes, boxOf(node, laneOf(graph.nodes[node]!)), "saved");
+  const output = graph.nodes[graph.nodes.length - 1];
+  const returned = output?.op === "o" ? output.inputs.filter((node) => laneOf(graph.nodes[node]!) === "backward") : [];
+  for (const node of returned) mark(boxes, boxOf(node, "backward"), "gradients");
+  const counts = new Map<number, number>();
+  for (const node of graph.nodes) {
+    for (const input of node.inputs) {
+      if (node.op === "o" && saved.has(input)) continue;
+      const lane = laneOf(graph.nodes[input]!);
+      const from = boxOf(input, lane);
+      const to = boxOf(node.index, node.op === "o" ? lane : laneOf(node));
+      if (from === to || from < 0 || to < 0) continue;
+      const key = from * boxes.length + to;
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+  }
+  // Where many modules return gradients, an edge from each to the output hides the rest; one, from the last, stays.
+  const returning = new Set(returned.map((node) => boxOf(node, "backward")));
+  const quietTo = output && returning.size > MOST_GRADIENT_EDGES ? boxOf(output.index, "backward") : -1;
+  const last = quietTo < 0 ? -1 : boxOf(returned.reduce((most, node) => Math.max(most, node), -1), "backward");
+  return [...counts].map(([key, count]) => {
+    const from = Math.floor(key / boxes.length);
+    const to = key % boxes.length;
+    return { from, to, count, kind: to === quietTo && from !== last ? "quiet" : "data" };
+  });
+}
+
+/** Boxes whose values share memory, each with the next in the order of the graph. */
+function aliasEdges(graph: Graph, boxes: number, boxOf: Picture["boxOf"]): Edge[] {
+  const last = new Map<number, number>(); // storage group -> box
+  const counts = new Map<number, number>();
+  for (const node of graph.nodes) {
+    const storage = node.value?.storage ?? -1;
+    if (storage < 0 || node.op === "o") continue;
+    const box = boxOf(node.index, laneOf(node));
+    const before = last.get(storage);
+    last.set(storage, box);
+    if (before === undefined || before === box || before < 0 || box < 0) continue;
+    const key = before * boxes + box;
+    if (counts.has(key) || counts.size < MOST_ALIASES) counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  return [...counts].map(([key, count]) => ({ from: Math.floor(key / boxes), to: key % boxes, count, kind: "alias" }));
+}
+
+function mark(boxes: readonly Box[], box: number, what: "saved" | "gradients"): void {
+  if (box >= 0) boxes[box]![what]++;
+}
+
+/** Nodes that are outputs only to be kept for the backward. They are marked rather than wired to the output. */
+export function savedValues(graph: Graph): Set<number> {
+  const output = graph.nodes[graph.nodes.length - 1];
+  const list = output?.op === "o" ? output.args[0] : null;
+  if (!output || !Array.isArray(list)) return new Set();
+  const given = new Set<number>();
+  const kept = new Set<number>();
+  list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
+    const node = referred(arg, output.index);
+    if (node >= 0) (isSaved(graph.outputDescriptors[i] ?? "") ? kept : given).add(node);
+  });
+  for (const node of given) kept.delete(node);
+  return kept;
+}

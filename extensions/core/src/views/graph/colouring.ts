@@ -1,0 +1,159 @@
+// Colour by a property of the nodes: which categories there are, how many nodes each has, and which a box shows. A
+// closed group shows the mixture of what is in it. Bytes of output stand in for cost, and say so.
+
+import { bytes, dtype } from "../../format";
+import type { Group } from "../../layout/hierarchy";
+import { type Box, savedValues } from "../../layout/picture";
+import type { Graph, Node } from "../../model";
+import type { State } from "../../state";
+import type { ValueRecord } from "../../wire";
+import { operator } from "./labels";
+import { CATEGORIES, RAMP } from "./palette";
+
+export const COLOURINGS = {
+  direction: "forward / backward", kind: "kind of operation", dtype: "dtype", device: "device", storage: "shared storage", fate: "saved / recomputed",
+  bytes: "output bytes (a stand-in for cost)",
+} as const;
+export type ColourBy = keyof typeof COLOURINGS;
+
+export interface LegendEntry {
+  readonly text: string;
+  readonly colour: number; // category, or step of the ramp
+  readonly count: number; // nodes, or boxes on the ramp
+}
+
+export interface Tint {
+  readonly colour: number; // of most of the box
+  readonly shares: readonly (readonly [colour: number, share: number])[]; // of a closed group, largest first; colour -1: none
+}
+
+export interface Colouring {
+  readonly by: ColourBy;
+  readonly ramp: boolean;
+  readonly legend: readonly LegendEntry[];
+  readonly tints: readonly (Tint | null)[]; // per box; null where it has no such property
+}
+
+const KINDS: readonly (readonly [string, RegExp])[] = [
+  ["attention", /attention|scaled_dot_product/],
+  ["matrix product, convolution", /^_?(add|ba|scaled_|int_)*b?mm(_|$)|^(matmul|linear|dot|mv|addmv|einsum)|conv(olution)?/],
+  ["normalisation, softmax", /norm|softmax/],
+  ["random", /dropout|^rand|bernoulli|philox|^normal|^uniform/],
+  ["view", /^((_?unsafe_)?view|_reshape_alias|reshape|permute|transpose|t|expand|slice|select|unsqueeze|squeeze|split|split_with_sizes|as_strided|alias|detach|unbind|diagonal|narrow|unfold|movedim)(_copy)?$/],
+  ["reduction", /^(sum|mean|amax|amin|max|min|var|var_mean|std|argmax|argmin|prod|any|all|logsumexp|cumsum|cumprod|topk|sort)(_|$)/],
+  ["copy, gather, scatter", /clone|copy|^(cat|stack|index|gather|scatter|embedding|constant_pad_nd|flip|roll|repeat|convert_element_type)/],
+  ["creation", /^(full|zeros|ones|empty|arange|iota|scalar_tensor|lift)/],
+];
+
+export function kindOf(node: Node): string {
+  if (node.op === "p" || node.op === "a") return "input";
+  if (node.op === "o" || node.target.endsWith("getitem")) return "";
+  const name = operator(node.target);
+  return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? "pointwise and other";
+}
+
+/** Of a tensor whose sizes are known, else null. */
+export function outputBytes(state: State, value: ValueRecord | null): number | null {
+  if (value?.kind !== "tensor") return null;
+  let size = Number(/\d+/.exec(state.recording.text(value.dtype))?.[0] ?? 8) / 8; // torch.bool has no number
+  for (const length of value.shape) {
+    if (typeof length !== "number") return null;
+    size *= length;
+  }
+  return size;
+}
+
+export function colouring(state: State, graph: Graph, boxes: readonly Box[], by: ColourBy): Colouring {
+  if (by === "direction") return { by, ramp: false, legend: [], tints: boxes.map(() => null) };
+  if (by === "bytes") return byBytes(state, graph, boxes);
+  const keyOf = keys(state, graph, by);
+  const counts = new Map<string, number>();
+  const keyed = graph.nodes.map((node) => {
+    const key = keyOf(node);
+    if (key) counts.set(key, (counts.get(key) ?? 0) + 1);
+    return key;
+  });
+  const order = [...counts].sort((a, b) => b[1] - a[1]);
+  const number = new Map(order.map(([key], i) => [key, Math.min(i, CATEGORIES - 1)]));
+  const legend = order.slice(0, order.length > CATEGORIES ? CATEGORIES - 1 : CATEGORIES).map(([text, count], colour) => ({ text, colour, count }));
+  const others = order.slice(legend.length);
+  if (others.length) legend.push({ text: `${others.length} others`, colour: CATEGORIES - 1, count: others.reduce((sum, [, count]) => sum + count, 0) });
+  const colourOf = (node: number): number => number.get(keyed[node]!) ?? -1;
+  return { by, ramp: false, legend, tints: boxes.map((box) => (box.group ? mixture(box.group, colourOf) : single(colourOf(box.node)))) };
+}
+
+function single(colour: number): Tint | null {
+  return colour < 0 ? null : { colour, shares: [] };
+}
+
+function mixture(group: Group, colourOf: (node: number) => number): Tint | null {
+  const counts = new Map<number, number>();
+  eachNode(group, (node) => counts.set(colourOf(node), (counts.get(colourOf(node)) ?? 0) + 1));
+  const shares = [...counts].map(([colour, count]) => [colour, count / group.size] as const).sort((a, b) => b[1] - a[1]);
+  const most = shares.find(([colour]) => colour >= 0);
+  return most ? { colour: most[0], shares } : null;
+}
+
+function eachNode(group: Group, visit: (node: number) => void): void {
+  const stack = [group];
+  for (let at = stack.pop(); at; at = stack.pop()) {
+    at.nodes.forEach(visit);
+    stack.push(...at.groups);
+  }
+}
+
+function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
+  const sizes = graph.nodes.map((node) => (node.op === "o" ? 0 : outputBytes(state, node.value) ?? 0));
+  const totals = boxes.map((box) => {
+    if (!box.group) return sizes[box.node]!;
+    let sum = 0;
+    eachNode(box.group, (node) => (sum += sizes[node]!));
+    return sum;
+  });
+  const most = totals.reduce((a, b) => Math.max(a, b), 1);
+  const least = totals.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), most);
+  const span = Math.log(most / least) || 1;
+  const step = (total: number): number => Math.min(RAMP - 1, Math.floor((RAMP * Math.log(total / least)) / span));
+  const legend = Array.from({ length: RAMP }, (_, colour) => ({
+    colour, text: `up to ${bytes(Math.round(least * Math.exp((span * (colour + 1)) / RAMP)))}`, count: totals.filter((total) => total > 0 && step(total) === colour).length,
+  })).filter(({ count }) => count > 0);
+  return { by: "bytes", ramp: true, legend, tints: totals.map((total) => (total > 0 ? { colour: step(total), shares: [] } : null)) };
+}
+
+function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "bytes">): (node: Node) => string {
+  const { recording } = state;
+  const tensor = ({ value }: Node): ValueRecord | null => (value?.kind === "tensor" ? value : null);
+  if (by === "kind") return kindOf;
+  if (by === "dtype") return (node) => (tensor(node) ? dtype(recording.text(tensor(node)!.dtype)) : "");
+  if (by === "device") return (node) => (tensor(node) ? recording.text(tensor(node)!.device) : "");
+  if (by === "storage") {
+    const counts = new Map<number, number>();
+    for (const { op, value } of graph.nodes) if (op !== "o" && value && value.storage >= 0) counts.set(value.storage, (counts.get(value.storage) ?? 0) + 1);
+    return ({ op, value }) => (op !== "o" && value && (counts.get(value.storage) ?? 0) > 1 ? `storage ${value.storage}` : "");
+  }
+  const { saved, recomputed } = fates(state);
+  return ({ op, valueIndex }) => (op === "o" || valueIndex < 0 ? "" : saved.has(valueIndex) ? "saved for the backward" : recomputed.has(valueIndex) ? "recomputed in the backward" : "");
+}
+
+/** The last graphs of the forward and of the backward: what they say of a value is what happens to it. */
+export function fateGraphs({ compilation }: State): { stage: number; role: "forward" | "backward" }[] {
+  return (["forward", "backward"] as const).flatMap((role) => {
+    const stage = compilation.stages.findLastIndex(({ graphs }) => graphs.has(role) && graphs.has("forward") === graphs.has("backward"));
+    return stage < 0 ? [] : [{ stage, role }];
+  });
+}
+
+/** The values that the partition saved, and those that the backward computes again, wherever they are shown. */
+export function fates(state: State): { saved: ReadonlySet<number>; recomputed: ReadonlySet<number> } {
+  const { recording, compilation } = state;
+  const saved = new Set<number>();
+  const recomputed = new Set<number>();
+  for (const { stage, role } of fateGraphs(state)) {
+    const graph = recording.graph(compilation, compilation.stages[stage]!, role);
+    if (!graph) continue;
+    const kept = role === "forward" ? savedValues(graph) : [];
+    for (const node of kept) saved.add(graph.nodes[node]!.valueIndex);
+    if (role === "backward") for (const { op, index, valueIndex } of graph.nodes) if (op === "f" && graph.snapshot.backward[index] !== "1") recomputed.add(valueIndex);
+  }
+  return { saved, recomputed };
+}

@@ -1,0 +1,28 @@
+// What is said of the thing under the pointer.
+
+import { plural } from "../../format";
+import type { Graph } from "../../model";
+import type { Hit } from "./grid";
+import type { Drawn } from "./paint";
+
+export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
+  const { scene, labels, colouring } = drawn;
+  if (hit.kind === "title") return `${scene.clusters[hit.cluster]!.group.path || scene.clusters[hit.cluster]!.group.label}: click to close`;
+  if (hit.kind === "edge") {
+    const { from, to, count, kind } = scene.routes[hit.route]!;
+    const ends = `${labels[from]!.title} → ${labels[to]!.title}`;
+    if (kind === "alias") return `${ends}: ${count === 1 ? "they share memory" : `${count} pairs of values share memory`}`;
+    return `${ends}: ${plural(count, "value")}${kind === "across" ? ", from the forward to the backward" : ""}`;
+  }
+  const box = scene.picture.boxes[hit.box]!;
+  const { title, detail } = labels[hit.box]!;
+  const tint = colouring.tints[hit.box];
+  const category = tint && colouring.legend.find(({ colour }) => colour === tint.colour)?.text;
+  const node = graph.nodes[box.node];
+  const source = node?.source?.code;
+  return [
+    box.group ? `${box.group.path || box.group.label} ${detail}: click to open` : `${node && node.op === "f" ? `${node.name} = ${node.target}` : title}  ${detail}`,
+    source, category && (box.group && !colouring.ramp ? `mostly ${category}` : category),
+    box.saved > 0 && `saves ${plural(box.saved, "value")} for the backward`, box.gradients > 0 && `returns ${plural(box.gradients, "gradient")}`,
+  ].filter(Boolean).join("\n");
+}
