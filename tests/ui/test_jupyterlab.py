@@ -33,9 +33,11 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Pa
 
         first.locator('.stage[data-stage="partition"]').click()
         first.locator('[role=tab][data-view="graph"]').click()
-        expect(first.locator("svg .box.module").first).to_be_visible(timeout=30_000)
-        first.locator("svg .box.module", has_text="blocks.1").click()
-        expect(first.locator("svg .box.module", has_text="act")).to_be_visible()
+        expect(first.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
+        if first.locator("[data-toggle=outline]").get_attribute("aria-pressed") == "false":
+            first.locator("[data-toggle=outline]").click()
+        first.locator(".outline .row", has_text="blocks.1").first.click()
+        expect(first.locator(".outline .row", has_text="act")).to_be_visible()
         page.screenshot(path=screenshots / "jupyterlab-light-graph.png")
 
         # Arrow keys are the rail's, not the notebook's.

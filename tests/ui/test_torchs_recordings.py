@@ -38,7 +38,7 @@ def test_every_view_of_a_stock_compilation_shows_what_there_is(
     page.screenshot(path=screenshots / "torch-code.png")
     stage("partition")
     view("graph")
-    expect(page.locator("svg .box").first).to_be_visible()
+    expect(page.locator(".outline .row").first).to_be_visible()
     page.screenshot(path=screenshots / "torch-graph.png")
     view("diff")
     expect(page.locator(".bar")).to_contain_text("joint")
