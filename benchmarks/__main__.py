@@ -1,7 +1,8 @@
 """The command line of the benchmarks.
 
     python -m benchmarks                        # all of them: some minutes
-    python -m benchmarks calls                  # one: calls, subclasses, compile, recording, watching or trace_reading
+    python -m benchmarks calls                  # one: calls, subclasses, compile, recording, watching, trace_reading,
+                                                # viewer
     python -m benchmarks --quick                # few rounds, to see that they run; the figures are rough
 
 Writes results/<name>.json beside this file (or into --out), and prints a table each. The exit status is 1 if a
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from . import calls, compiling, recording, results, subclasses, trace_reading, watching
+from . import calls, compiling, recording, results, subclasses, trace_reading, viewer, watching
 
 Benchmark = Callable[[bool], list[results.Result]]
 BENCHMARKS: dict[str, Benchmark] = {
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],
     "trace_reading": lambda quick: [trace_reading.run(rounds=1, nbytes=3_000_000) if quick else trace_reading.run()],
+    "viewer": lambda quick: [viewer.run(rounds=1, sizes=(200,), seconds=1) if quick else viewer.run()],
 }
 
 

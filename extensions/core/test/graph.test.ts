@@ -12,7 +12,7 @@ import { picture } from "../src/layout/picture";
 import { type Graph, Recording } from "../src/model";
 import { State } from "../src/state";
 import { zoomed } from "../src/views/graph/camera";
-import { colouring, fates, kindOf, outputBytes } from "../src/views/graph/colouring";
+import { colouring, fateGraphs, fates, kindOf, outputBytes } from "../src/views/graph/colouring";
 import { defUse } from "../src/views/graph/defuse";
 import { emphasis } from "../src/views/graph/emphasis";
 import { Grid } from "../src/views/graph/grid";
@@ -187,6 +187,7 @@ describe("colours", () => {
     const tint = (by: "storage" | "fate" | "bytes", name: string): number | undefined => colouring(state, joint, boxes, by).tints[boxes.findIndex((box) => box.node === named(name))]?.colour;
     expect(tint("storage", "t")).toBe(tint("storage", "primals_1"));
     expect(tint("storage", "gelu")).toBeUndefined();
+    expect(state.recording.load(fateGraphs(state).flatMap(({ stage, role }) => state.graphNeed(stage, role)))).toBeNull(); // it is all there
     expect(fates(state).saved.size).toBe(9);
     expect(tint("fate", "primals_1")).toBeDefined();
     expect(tint("fate", "slice_1")).toBeUndefined();

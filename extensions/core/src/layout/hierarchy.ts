@@ -69,8 +69,10 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     if (isGiven(node)) continue;
     const lane = laneOf(node);
     const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
-    if (node.op === "o") for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
-    else {
+    if (node.op === "o") {
+      for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
+      if (!node.inputs.length) lanes[lane] = roots[lane];
+    } else {
       const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence);
       lanes[lane] = steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane];
     }

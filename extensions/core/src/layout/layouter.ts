@@ -42,8 +42,8 @@ class Bench {
     const id = this.next++;
     return new Promise((resolve, reject) => {
       const stop = (): void => {
-        this.restart("cancelled");
         reject(new Cancelled("The layout was cancelled."));
+        this.restart("cancelled");
       };
       const timer = setTimeout(() => this.restart("too slow"), patience);
       this.waiting.set(id, (answer) => {
@@ -92,6 +92,7 @@ export class Layouter {
     if (!worker) return { lanes: lanes.map(layered), note: why || "plain layout: graphviz needs a worker, which this page does not allow" };
     const answer = await bench.ask(worker, lanes, large, large ? 60_000 : PATIENCE_MS, signal);
     if (answer.layouts) return { lanes: answer.layouts, note: why };
+    if (boxes > BESIDE) throw new Error(`The layout of ${boxes.toLocaleString("en-US")} boxes failed: ${answer.error ?? "no answer"}.`);
     return { lanes: lanes.map(layered), note: `plain layout: graphviz gave none (${answer.error ?? "no answer"})` };
   }
 

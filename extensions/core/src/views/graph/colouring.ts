@@ -45,11 +45,14 @@ const KINDS: readonly (readonly [string, RegExp])[] = [
   ["creation", /^(full|zeros|ones|empty|arange|iota|scalar_tensor|lift)/],
 ];
 
+const OTHER_KIND = "pointwise and other";
+const KIND_NAMES = [OTHER_KIND, "input", ...KINDS.map(([name]) => name)]; // as many as there are colours
+
 export function kindOf(node: Node): string {
   if (node.op === "p" || node.op === "a") return "input";
   if (node.op === "o" || node.target.endsWith("getitem")) return "";
   const name = operator(node.target);
-  return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? "pointwise and other";
+  return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? OTHER_KIND;
 }
 
 /** Of a tensor whose sizes are known, else null. */
@@ -74,8 +77,9 @@ export function colouring(state: State, graph: Graph, boxes: readonly Box[], by:
     return key;
   });
   const order = [...counts].sort((a, b) => b[1] - a[1]);
-  const number = new Map(order.map(([key], i) => [key, Math.min(i, CATEGORIES - 1)]));
-  const legend = order.slice(0, order.length > CATEGORIES ? CATEGORIES - 1 : CATEGORIES).map(([text, count], colour) => ({ text, colour, count }));
+  // Kinds keep their colours from graph to graph; of anything else the most frequent get the colours that there are.
+  const number = new Map(order.map(([key], i) => [key, by === "kind" ? KIND_NAMES.indexOf(key) : Math.min(i, CATEGORIES - 1)]));
+  const legend = order.slice(0, order.length > CATEGORIES ? CATEGORIES - 1 : CATEGORIES).map(([text, count]) => ({ text, colour: number.get(text)!, count }));
   const others = order.slice(legend.length);
   if (others.length) legend.push({ text: `${others.length} others`, colour: CATEGORIES - 1, count: others.reduce((sum, [, count]) => sum + count, 0) });
   const colourOf = (node: number): number => number.get(keyed[node]!) ?? -1;

@@ -8,7 +8,7 @@ import { closeAll, firstOpen, type Group, type Hierarchy, hierarchy, openTo } fr
 import { Cancelled } from "../../layout/layouter";
 import { type Picture, picture } from "../../layout/picture";
 import type { Rectangle } from "../../layout/placed";
-import type { Graph, Node } from "../../model";
+import type { Graph, Need, Node } from "../../model";
 import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
 import { colouring, fateGraphs } from "./colouring";
@@ -41,8 +41,14 @@ const kept = new WeakMap<State, Kept>();
 export const graph: View = {
   id: "graph",
   title: "Graph",
+  needs: (state) => [...state.graphNeed(), ...(kept.get(state)?.wishes?.by === "fate" ? fateNeeds(state) : [])],
   mount: (parent, context) => new GraphView(parent, context),
 };
+
+/** What was saved and recomputed stands in the graphs of the partition. */
+function fateNeeds(state: State): Need[] {
+  return fateGraphs(state).flatMap(({ stage, role }) => state.graphNeed(stage, role));
+}
 
 class GraphView implements Mounted {
   private readonly state: State;
@@ -66,7 +72,7 @@ class GraphView implements Mounted {
   private drawn: Drawn | null = null;
   private found: readonly number[] = []; // nodes
   private rows: readonly Row[] = [];
-  private running: AbortController | null = null;
+  private running: AbortController | null = null; // the layout that will be shown, which the reader may cancel
   private own = false; // the selection came from the canvas: it needn't be looked for
 
   constructor(private readonly parent: HTMLElement, private readonly context: Context) {
@@ -107,7 +113,7 @@ class GraphView implements Mounted {
       zoom: (key) => this.surface.key(key),
     });
     this.stage.append(this.surface.canvas, this.map.element, this.overlay, this.tip);
-    this.box.append(controls, h("div", { class: "graph-body" }, this.tree.element, this.stage), h("div", { class: "graph-foot" }, this.note, this.keys, this.status));
+    this.box.append(controls, h("div", { class: "graph-body" }, this.tree.element, this.stage), h("div", { class: "graph-foot" }, this.note, this.status, this.keys));
     this.box.classList.toggle("outlined", this.wishes.outline);
     this.themes = new MutationObserver(() => this.retheme());
     this.themes.observe(this.box.closest(".workbench") ?? this.box, { attributes: true, attributeFilter: ["data-theme"] });
@@ -115,7 +121,7 @@ class GraphView implements Mounted {
   }
 
   destroy(): void {
-    this.running?.abort();
+    this.running = null;
     this.themes.disconnect();
     this.surface.destroy();
   }
@@ -123,7 +129,7 @@ class GraphView implements Mounted {
   update(): void {
     const { graph, selection } = this.state;
     if (!graph) {
-      this.running?.abort();
+      this.running = null;
       this.shown = this.hierarchy = this.drawn = null;
       replace(this.parent, notice("empty", "This stage made no graph.", "Pick a stage that has one: the list shows its nodes."));
       return;
@@ -206,10 +212,8 @@ class GraphView implements Mounted {
     const graph = this.shown;
     const tree = this.hierarchy;
     if (!graph || !tree) return;
-    this.running?.abort();
     const running = (this.running = new AbortController());
     const late = setTimeout(() => this.cover(waiting("Laying out the graph …", () => this.stop(running))), this.drawn ? SLOW_MS : 0);
-    const started = performance.now();
     try {
       const seen = picture(graph, tree, this.open, this.wishes.flat);
       if (seen.boxes.length > MOST_BOXES) throw new TooMany(seen.boxes.length);
@@ -217,19 +221,17 @@ class GraphView implements Mounted {
       const sizes = labels.map(({ size }) => size);
       const lanes = lanesOf(seen, sizes);
       const { lanes: layouts, note } = await this.context.layouter.layout(lanes.map(({ input }) => input), running.signal);
-      if (running.signal.aborted) return;
+      if (this.running !== running) return; // another was asked for since
       const scene = join(seen, sizes, lanes, layouts);
       const touches = touching(scene);
       this.show({
         scene, grid: new Grid(scene), labels, colouring: colouring(this.state, graph, seen.boxes, this.wishes.by), aliases: this.wishes.aliases, emphasis: NOTHING,
         found: this.boxesOf(seen), touching: (box) => touches[box] ?? [],
       }, around, node, bring);
-      const count = `${format.plural(graph.nodes.length, "node")} in ${seen.boxes.length === 1 ? "1 box" : `${seen.boxes.length.toLocaleString("en-US")} boxes`}`;
-      replace(this.status, count, note && h("span", { title: note }, " · plain layout"));
-      performance.measure("aotviz graph layout", { start: started });
+      replace(this.status, `${format.plural(graph.nodes.length, "node")} in ${boxes(seen.boxes.length)}`, note && h("span", { title: note }, " · plain layout"));
       this.cover(null);
     } catch (error) {
-      if (error instanceof Cancelled || running.signal.aborted) return;
+      if (error instanceof Cancelled || this.running !== running) return;
       this.drawn = null;
       this.cover(this.refusal(error));
     } finally {
@@ -242,7 +244,7 @@ class GraphView implements Mounted {
       this.wishes.flat = false;
       this.everything(false);
     }] as [string, () => void];
-    if (error instanceof TooMany) return advice("empty", `${error.boxes.toLocaleString("en-US")} boxes are too many to draw.`, "The outline and the search still show all of them. Close some modules to see the rest as a drawing.", close);
+    if (error instanceof TooMany) return advice("empty", `${boxes(error.boxes)} are too many to draw.`, "The outline and the search still show all of them. Close some modules to see the rest as a drawing.", close);
     return advice("error", "The graph could not be laid out.", String(error), ["Try again", () => void this.lay(null, -1)], close);
   }
 
@@ -346,10 +348,9 @@ class GraphView implements Mounted {
     else this.select(false);
   }
 
-  /** What was saved and recomputed stands in the graphs of the partition, which may have to be loaded. */
   private recolour(): void {
     const { recording } = this.state;
-    const coming = this.wishes.by === "fate" ? recording.load(fateGraphs(this.state).flatMap(({ stage, role }) => this.state.graphNeed(stage, role))) : null;
+    const coming = this.wishes.by === "fate" ? recording.load(fateNeeds(this.state)) : null;
     const done = (): void => {
       if (this.shown && this.drawn) this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
     };
@@ -372,7 +373,7 @@ class GraphView implements Mounted {
     replace(this.keys, legend(drawn.colouring, {
       across: has("across"), alias: this.wishes.aliases && has("alias"), saved: scene.picture.boxes.some(({ saved }) => saved > 0), gradients: scene.picture.boxes.some(({ gradients }) => gradients > 0),
     }));
-    this.surface.canvas.setAttribute("aria-label", `Drawing of ${format.plural(scene.places.length, "box")}`.replace("boxs", "boxes") + ". The outline lists the same; arrows pan, plus and minus zoom, 0 fits.");
+    this.surface.canvas.setAttribute("aria-label", `Drawing of ${boxes(scene.places.length)}. The outline lists the same; arrows pan, plus and minus zoom, 0 fits.`);
   }
 
   private click(hit: Hit | null): void {
@@ -406,6 +407,10 @@ class GraphView implements Mounted {
     this.tip.style.left = `${Math.max(4, Math.min(x + 14, width - this.tip.offsetWidth - 6))}px`;
     this.tip.style.top = `${y + 18 + this.tip.offsetHeight > height ? Math.max(4, y - this.tip.offsetHeight - 10) : y + 18}px`;
   }
+}
+
+function boxes(count: number): string {
+  return count === 1 ? "1 box" : `${count.toLocaleString("en-US")} boxes`;
 }
 
 class TooMany extends Error {

@@ -17,6 +17,8 @@ const ANIMATED = 420; // boxes: more are not moved one by one
 const REST_MS = 90; // without a change of scale, before it is painted at that scale
 const LEAST_OPENING = 0.72; // a drawing is not opened smaller than this: text must be readable
 
+const PAINTED = "aotviz graph painted"; // a mark on the page's timeline: benchmarks/viewer.py waits for it
+
 export interface Pointed {
   hit(hit: Hit | null, x: number, y: number): void;
   click(hit: Hit | null, event: MouseEvent): void;
@@ -38,6 +40,7 @@ export class Surface {
   private grow: { from: ReadonlyMap<string, Rectangle>; start: number } | null = null;
   private scaledAt = 0;
   private asked = 0;
+  private announced = true; // whether it was said that this drawing is painted
   private readonly calm = matchMedia("(prefers-reduced-motion: reduce)");
   private readonly sizes: ResizeObserver;
 
@@ -72,7 +75,10 @@ export class Surface {
     if (overview) this.overview = overview;
     this.stale = same ? this.tiles : null;
     this.tiles = null;
-    if (!same) this.hover = null;
+    if (!same) {
+      this.hover = null;
+      this.announced = false;
+    }
     this.grow = from && !this.calm.matches && drawn.scene.places.length <= ANIMATED ? { from, start: performance.now() } : null;
     this.ask();
   }
@@ -110,7 +116,7 @@ export class Surface {
     if (!this.drawn) return;
     const { width, height } = this.drawn.scene;
     const [w, hh] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    const scale = Math.min(1, Math.max(Math.min(w / width, hh / height), Math.min(LEAST_OPENING, Math.max(0.5, w / width))));
+    const scale = Math.min(1, Math.max(Math.min(w / width, hh / height), Math.min(LEAST_OPENING, Math.max(0.42, w / width))));
     this.move({ scale, x: width / 2 - w / 2 / scale, y: height * scale <= hh ? height / 2 - hh / 2 / scale : 0 });
   }
 
@@ -225,6 +231,10 @@ export class Surface {
     ctx.setTransform(zoom, 0, 0, zoom, -Math.round(this.camera.x * zoom), -Math.round(this.camera.y * zoom));
     this.paintPointer(drawn);
     if (more) this.ask();
+    else if (!this.announced) {
+      this.announced = true;
+      performance.mark(PAINTED);
+    }
   }
 
   private paintTiles(drawn: Drawn, ratio: number, now: number): boolean {

@@ -1,0 +1,282 @@
+"""The graph view as a person uses it: pointer, keyboard, search, colours; real and hostile recordings, both themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+import aotviz
+from aotviz import demo
+from aotviz.recorder import events
+from aotviz.recorder.recording import Recording
+from aotviz.widgets.html import write_html
+from tests.ui.fixture import Builder, Ref, Strings, recording
+
+INK = """(canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const colours = new Map();
+  for (let i = 0; i < data.length; i += 4) {
+    const colour = (data[i] << 16) | (data[i + 1] << 8) | data[i + 2];
+    colours.set(colour, (colours.get(colour) ?? 0) + 1);
+  }
+  return 1 - Math.max(...colours.values()) / (data.length / 4);
+}"""  # the share of pixels that are not background
+
+
+def aliasing_puzzle(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a.mul_(2)
+    view = x.t()
+    view.add_(1)
+    y = x[0] * b
+    return y, x.view(-1), a[0], b.detach()
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of the training of a GPT-2 of 12 layers."""
+    step, batch = demo.gpt2(12)
+    with aotviz.record() as recorded:
+        loss, _ = aotviz.compile(step, backend="eager")(*batch)
+        loss.backward()
+    html = tmp_path_factory.mktemp("graph") / "gpt2.html"
+    recorded.to_html(html)
+    return html
+
+
+@pytest.fixture(scope="module")
+def puzzle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = torch.randn(4, 4)
+    with aotviz.record() as recorded:
+        compiled = aotviz.compile(aliasing_puzzle, backend="eager")
+        y, *_ = compiled(base[0], base[:, 0], torch.randn(4, 4, requires_grad=True).clone())
+        y.sum().backward()
+    html = tmp_path_factory.mktemp("graph") / "puzzle.html"
+    recorded.to_html(html)
+    return html
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return write_html(recording(), tmp_path / "plain.html")
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True, reduced_motion="reduce")
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    yield page
+    page.close()
+    assert problems == []
+
+
+def open_graph(page: Page, html: Path, stage: str = "trace") -> None:
+    page.goto(html.as_uri())
+    page.locator(f'.stage[data-stage="{stage}"]').first.click()
+    page.locator('[role=tab][data-view="graph"]').click()
+    expect(page.locator(".graph-foot .status")).to_contain_text("box")
+
+
+def row(page: Page, text: str) -> None:
+    page.locator(".outline .row", has_text=text).first.click()
+
+
+def status(page: Page) -> str:
+    return page.locator(".graph-foot .status").inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, theme: str, screenshots: Path) -> None:
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    open_graph(page, gpt2)
+    expect(page.locator(".workbench")).to_have_attribute("data-theme", theme)
+    page.wait_for_timeout(400)
+    page.screenshot(path=screenshots / f"graph-gpt2-{theme}.png")
+    assert page.locator("canvas.drawing").evaluate(INK) > 0.02
+    before = status(page)
+    row(page, "h.3")
+    row(page, "attn")
+    expect(page.locator(".graph-foot .status")).not_to_have_text(before)
+    expect(page.locator(".outline .row", has_text="c_attn").first).to_be_visible()
+    page.get_by_label("Colour by").select_option("kind")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("matrix product, convolution")
+    page.wait_for_timeout(400)
+    page.screenshot(path=screenshots / f"graph-gpt2-open-{theme}.png")
+    page.locator("[data-toggle=flat]").click()
+    expect(page.locator(".graph-foot .status")).to_contain_text("plain layout")
+    page.get_by_label("Fit to the view").click()
+    page.wait_for_timeout(400)
+    page.screenshot(path=screenshots / f"graph-gpt2-flat-{theme}.png")
+    assert page.locator("canvas.drawing").evaluate(INK) > 0.001
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
+    page: Page, puzzle: Path, theme: str, screenshots: Path
+) -> None:
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    open_graph(page, puzzle)
+    expect(page.locator(".graph-foot .keys")).to_contain_text("shares memory")
+    page.get_by_label("Colour by").select_option("storage")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("storage ")
+    page.wait_for_timeout(400)
+    page.screenshot(path=screenshots / f"graph-puzzle-{theme}.png")
+    with_aliases = page.locator("canvas.drawing").evaluate(INK)
+    page.locator("[data-toggle=aliases]").click()
+    expect(page.locator(".graph-foot .keys")).not_to_contain_text("shares memory")
+    page.wait_for_timeout(400)
+    assert page.locator("canvas.drawing").evaluate(INK) < with_aliases
+
+
+def test_a_click_on_the_canvas_opens_a_module_selects_a_node_and_closes_again(page: Page, plain: Path) -> None:
+    open_graph(page, plain)
+    canvas = page.locator("canvas.drawing").bounding_box()
+    assert canvas is not None
+
+    def point_at(words: str) -> None:
+        """Moves the pointer over the drawing until its tip says so."""
+        for y in range(8, int(canvas["height"]), 9):
+            for x in range(8, int(canvas["width"]), 40):
+                page.mouse.move(canvas["x"] + x, canvas["y"] + y)
+                if words in (page.locator(".tip").text_content() or "") and page.locator(".tip").is_visible():
+                    return
+        raise AssertionError(f"nothing on the canvas says {words!r}")
+
+    point_at("blocks.1 Block")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".graph-foot .status")).to_have_text("43 nodes in 13 boxes")
+    expect(page.locator('.outline [aria-expanded="true"]', has_text="blocks.1")).to_have_count(1)
+    point_at("add_1 = aten.add.Tensor")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".facts h3")).to_have_text("add_1")
+    expect(page.locator('.outline [aria-selected="true"]')).to_contain_text("add_1")
+    point_at("blocks.1: click to close")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".graph-foot .status")).to_have_text("43 nodes in 11 boxes")
+
+
+def test_everything_is_reached_with_the_keyboard_alone(page: Page, plain: Path) -> None:
+    open_graph(page, plain)
+    page.locator("[data-toggle=outline]").focus()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.querySelector('main').shadowRoot.activeElement?.getAttribute('role')") == "treeitem":
+            break
+    focused = page.locator(".outline [tabindex='0']")
+    expect(focused).to_be_focused()
+    expect(focused).to_have_attribute("aria-level", "1")
+    for key in ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "End", "Home", "ArrowRight"]:
+        page.keyboard.press(key)
+    expect(focused).to_contain_text("Net")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(focused).to_contain_text("blocks.1")
+    expect(focused).to_have_attribute("aria-expanded", "true")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(focused).to_contain_text("add_1")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_have_text("add_1")
+    page.keyboard.press("u")
+    expect(page.locator(".facts h3")).to_have_text("addmm_2")
+    page.keyboard.press("i")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search the graph.")).to_be_focused()
+    page.locator("canvas.drawing").focus()
+    page.keyboard.press("Escape")
+    expect(page.locator(".facts h3")).to_be_hidden()
+
+
+def test_a_search_lists_jumps_and_opens_what_hides_a_node(page: Page, plain: Path, screenshots: Path) -> None:
+    open_graph(page, plain)
+    search = page.get_by_label("Search the graph.")
+    search.fill("op:gelu_backward")
+    expect(page.locator(".results [role=option]")).to_have_count(3)
+    page.screenshot(path=screenshots / "graph-search.png")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward_1")
+    expect(page.locator(".graph-search output")).to_have_text("2 of 3")
+    expect(page.locator('.outline [aria-selected="true"]')).to_contain_text("gelu_backward_1")
+    page.get_by_label("Next result").click()
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")
+    page.get_by_label("Previous result").click()
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward_1")
+    search.fill("shape:[64, 8]")
+    expect(page.locator(".graph-search output")).to_contain_text("3 results")
+    search.fill("line:model.py:13 module:blocks.2")
+    expect(page.locator(".results [role=option]")).to_have_count(2)
+    search.fill("nothing-like-this")
+    expect(page.locator(".results")).to_contain_text("Nothing fits.")
+
+
+def test_a_node_that_a_stage_does_not_have_is_said_to_be_gone(page: Page, plain: Path) -> None:
+    open_graph(page, plain, "decompose")
+    page.get_by_label("Search the graph.").fill("name:mm_1")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_have_text("mm_1")
+    page.locator('.stage[data-stage="trace"]').click()
+    note = page.locator(".note-line")
+    expect(note).to_contain_text("mm_1 is not in trace.")
+    note.get_by_role("button", name="addmm_1").click()
+    expect(page.locator(".facts h3")).to_have_text("addmm_1")
+    expect(note).to_be_empty()
+
+
+def test_what_is_open_and_how_it_is_coloured_stays_through_the_stages(page: Page, plain: Path) -> None:
+    open_graph(page, plain)
+    row(page, "blocks.1")
+    page.get_by_label("Colour by").select_option("fate")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("saved for the backward · 9")
+    page.locator('.stage[data-stage="decompose"]').click()
+    expect(page.locator('.outline [aria-expanded="true"]', has_text="blocks.1")).to_have_count(1)
+    expect(page.get_by_label("Colour by")).to_have_value("fate")
+
+
+def flat_recording(nodes: int) -> Recording:
+    """One stage, one chain, no modules."""
+    strings = Strings()
+    values: list[events.ValueRecord] = []
+    builder = Builder(strings, values)
+    value = builder.tensor((4,))
+    for i in range(nodes):
+        builder.node("f", f"n{i}", "aten.relu.default", [Ref(f"n{i - 1}")] if i else [], value)
+    builder.node("o", "output", "output", [[Ref(f"n{nodes - 1}")]])
+    stage = events.StageRecord("trace", "InferenceGraph", "", True, False, 0, 1, {"inference": 0}, [], {})
+    compilation = events.CompilationData(
+        id="0", name="flat", kind="inference", started_unix_ns=0, options={}, stages=[stage],
+        graphs=[builder.snapshot(["out"])], values=values, inputs=[], outputs=[], saved_tensors=[], wrapper=None,
+        error=None,
+    )  # fmt: skip
+    data = events.RecordingData(events.FORMAT, events.VERSION, {}, strings.all, [compilation], 0)
+    return Recording(data)
+
+
+def test_a_graph_of_a_hundred_thousand_nodes_without_modules_opens_run_by_run(page: Page, tmp_path: Path) -> None:
+    html = write_html(flat_recording(100_000), tmp_path / "flat.html")
+    open_graph(page, html)
+    expect(page.locator(".graph-foot .status")).to_have_text("100,001 nodes in 101 boxes", timeout=30_000)
+    row(page, "n4000 … n4999")
+    row(page, "n4100 … n4199")
+    expect(page.locator(".outline .row", has_text="n4100").last).to_be_visible()
+    page.locator("[data-toggle=flat]").click()
+    expect(page.locator(".overlay")).to_contain_text("too many to draw")
+    page.get_by_role("button", name="Close all modules").last.click()
+    expect(page.locator(".graph-foot .status")).to_have_text("100,001 nodes in 101 boxes")
+
+
+def test_a_page_without_workers_draws_with_the_plain_layout_and_says_so(page: Page, plain: Path) -> None:
+    page.add_init_script("window.Worker = class { constructor() { throw new Error('barred'); } }")
+    open_graph(page, plain)
+    expect(page.locator(".graph-foot .status")).to_have_text("43 nodes in 11 boxes · plain layout")
+    assert page.locator("canvas.drawing").evaluate(INK) > 0.02
