@@ -14,10 +14,6 @@ REFUSALS = {
         "{names} overlap in memory and one of them is mutated, and they have no storage that could be written in "
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
-    "alias gains a history": (
-        "{names} overlaps another input, and is written with a value that requires grad, which the function makes by "
-        "itself: no input does. Pass a clone of it, or write it under torch.no_grad()."
-    ),
     "view with another history": (
         "{names} overlaps another input, is a view, and has a history that what it is a view of does not have; a write "
         "would join the two, or end its own. Pass a clone of it."
@@ -53,6 +49,10 @@ REFUSALS = {
     "a new leaf is returned": (
         "{names} is made inside the function and made to require grad there. Returned, it would be a leaf that nothing "
         "ties to the other outputs. Call requires_grad_() on it after the call."
+    ),
+    "a leaf made inside": (
+        "{names} requires grad after the call, and no input does before: it depends on a tensor that the function "
+        "makes, and makes require grad. Pass that tensor, or detach what depends on it."
     ),
     "inference mode inside": (
         "{names} is made under torch.inference_mode() inside the function. Enter inference mode around the call, "

@@ -117,7 +117,7 @@ class SyntheticBases:
             elif isinstance(group, StorageGroup) and not group.tied:
                 gained = next((p for p in group.members if whole[p].requires_grad), None)
                 if gained is not None:
-                    raise Refused("alias gains a history", repr(self.names[gained]))
+                    raise Refused("a leaf made inside", repr(self.names[gained]))
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         bases: list[str] = []

@@ -158,6 +158,14 @@ def refuse_grad_changes(
         raise Refused("requires_grad changes", name, "on" if event.on else "off")
 
 
+def refuse_new_history(args: Sequence[Any], outputs: Sequence[Any], names: Sequence[str]) -> None:
+    """Raise where something leaves that requires grad, and no input did: its history ends in a leaf made inside."""
+    leaving = [(f"output {k}", output) for k, output in enumerate(outputs)]
+    for name, value in [*((repr(n), arg) for n, arg in zip(names, args, strict=False)), *leaving]:
+        if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
+            raise Refused("a leaf made inside", name)
+
+
 @dataclass(frozen=True)
 class OutputFacts:
     """What is known of all outputs together."""

@@ -141,6 +141,8 @@ class ForwardTrace:
         self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
         self._refuse_unmarked_views(turned)
+        if not self.with_gradients:
+            facts.refuse_new_history(args, self.outputs, self.program.names)
 
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
