@@ -28,6 +28,7 @@ from aotviz.recorder.events import (
     GraphSnapshot,
     ValueRecord,
 )
+from aotviz.recorder.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
 LEVEL = 4  # of gzip: between kernel and page time counts for more than the last kilobyte
@@ -78,6 +79,8 @@ class CompilationPart(Frozen, frozen=True):
 
     compilation: CompilationData
     graph_values: list[list[int]]  # per graph of the compilation, the value of each node
+    graph_bytes: list[int]  # per graph, what its operators make (sizes.py); -1 where a size is symbolic
+    code_lines: list[dict[str, int]]  # per stage, the length of each of its texts
     text_table: TextTable
 
 
@@ -154,7 +157,13 @@ def compilation(recording: HasCompilations, compilation_id: str) -> CompilationP
         values=[],
         graph_texts=[],
     )
-    return CompilationPart(small, [graph.value for graph in data.graphs], _texts(found.strings, numbers.of(small)))
+    return CompilationPart(
+        compilation=small,
+        graph_values=[graph.value for graph in data.graphs],
+        graph_bytes=[graph_bytes(graph, data.values, found.strings) for graph in data.graphs],
+        code_lines=[{name: text.count("\n") + 1 for name, text in stage.code.items()} for stage in data.stages],
+        text_table=_texts(found.strings, numbers.of(small)),
+    )
 
 
 def graph(recording: HasCompilations, compilation_id: str, number: int) -> GraphPart:

@@ -54,7 +54,7 @@ export type Need =
 /** What has come of a compilation: the record's lists fill up. */
 interface Held {
   readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
-  graphValues: readonly (readonly number[])[];
+  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines">;
   readonly code: Set<number>; // stages whose texts are there
   opened: boolean; // whether its stages and facts are there
 }
@@ -66,7 +66,7 @@ export class Recording {
   private readonly coming = new Map<string, Promise<void>>();
 
   constructor(private readonly source: Source, readonly index: RecordingIndex) {
-    this.held = index.compilations.map((head) => ({ data: outline(head), graphValues: [], code: new Set(), opened: false }));
+    this.held = index.compilations.map((head) => ({ data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [] }, code: new Set(), opened: false }));
   }
 
   /** A recording that is all there. */
@@ -90,7 +90,21 @@ export class Recording {
 
   /** The value numbers of a graph's nodes, one a node, once its compilation is loaded. */
   graphValues(compilation: CompilationData, graph: number): readonly number[] {
-    return this.held.find(({ data }) => data === compilation)?.graphValues[graph] ?? [];
+    return this.about(compilation)?.graph_values[graph] ?? [];
+  }
+
+  /** What a graph's operators make, each storage once, in bytes; -1 where a size is symbolic. */
+  graphBytes(compilation: CompilationData, graph: number): number {
+    return this.about(compilation)?.graph_bytes[graph] ?? NONE;
+  }
+
+  /** How long each text of a stage is, by its name. */
+  codeLines(compilation: CompilationData, stage: number): ReadonlyMap<string, number> {
+    return this.about(compilation)?.code_lines[stage] ?? new Map();
+  }
+
+  private about(compilation: CompilationData): Held["about"] | undefined {
+    return this.held.find(({ data }) => data === compilation)?.about;
   }
 
   /** Null for a stage without such a graph, and for one that is not loaded. */
@@ -187,7 +201,7 @@ function takeCompilation(held: Held, part: CompilationPart): void {
   Object.assign(held.data, part.compilation);
   if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
   held.data.graphs = graphs;
-  held.graphValues = part.graph_values;
+  held.about = part;
   held.opened = true;
 }
 

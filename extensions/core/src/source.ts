@@ -37,7 +37,12 @@ export class WholeSource implements Source {
 
   compilation(id: string): CompilationPart {
     const compilation = this.find(id);
-    return { compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value), text_table: NO_TEXTS };
+    return {
+      compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value),
+      graph_bytes: compilation.graphs.map((graph) => graphBytes(graph, compilation.values, this.strings)),
+      code_lines: compilation.stages.map(({ code }) => new Map([...code].map(([name, text]) => [name, text.split("\n").length]))),
+      text_table: NO_TEXTS,
+    };
   }
 
   graph(id: string, number: number): GraphPart {
@@ -60,6 +65,31 @@ function head(data: CompilationData): CompilationHead {
     elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
     nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
   };
+}
+
+/** As graph_bytes in aotviz/recorder/sizes.py; a test holds the two together. */
+function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
+  const largest = new Map<number, number>();
+  const given = new Set<number>();
+  const pending: number[] = [];
+  graph.value.forEach((number, i) => {
+    if (number < 0) return;
+    if (graph.op[i] === "p") given.add(values[number]!.storage);
+    else if (graph.op[i] !== "o") pending.push(number);
+  });
+  for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
+    const value = values[number]!;
+    pending.push(...value.parts);
+    if (value.kind !== "tensor" || (value.storage >= 0 && given.has(value.storage))) continue;
+    let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(strings[value.dtype] ?? "")?.[0] ?? 8) / 8));
+    for (const size of value.shape) {
+      if (typeof size !== "number") return NONE;
+      bytes *= size;
+    }
+    const key = value.storage >= 0 ? value.storage : ~number;
+    largest.set(key, Math.max(largest.get(key) ?? 0, bytes));
+  }
+  return [...largest.values()].reduce((sum, bytes) => sum + bytes, 0);
 }
 
 export type Question = readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];

@@ -2,7 +2,7 @@
 // and change it here, never each other. What is selected may still be on its way from a kernel; the stage and node
 // that are meant are kept, and selected when it arrives.
 
-import type { Graph, Need, Node, Recording } from "./model";
+import { type Graph, type Need, type Node, previousGraph, type Recording } from "./model";
 import type { CompilationData, StageRecord } from "./wire";
 
 export interface Selection {
@@ -11,6 +11,21 @@ export interface Selection {
   readonly role: string; // the graph of the stage, "" if it has none
   readonly view: string;
   readonly node: number; // index in the graph, or -1
+  readonly against: Against | null; // what the diff compares with; null for the stage before
+}
+
+/** A graph to compare with: of the stage of that name, else of one called like the selected. */
+export interface Against {
+  readonly compilation: number;
+  readonly stage?: number;
+  readonly role?: string;
+}
+
+/** A graph by its place. */
+export interface Place {
+  readonly compilation: number;
+  readonly stage: number;
+  readonly role: string;
 }
 
 /** A selection that outlives the page: by names, which stay true when numbers do not. */
@@ -31,7 +46,7 @@ interface Meant {
 
 export class State {
   private readonly listeners = new Set<(now: Selection, before: Selection) => void>();
-  private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1 };
+  private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1, against: null };
   private opened = false; // whether the stage is chosen: it can't be before the compilation is loaded
   private meantStage: { name: string; role: string | undefined } | null = null;
   private meantNode: Meant | null = null;
@@ -116,6 +131,35 @@ export class State {
     if (!record) return;
     this.meantNode = { name };
     this.set({ stage, role: roleOf(record, role), node: -1 });
+  }
+
+  /** What to compare with from here on; null for the stage before. */
+  compareWith(against: Against | null): void {
+    this.set({ against });
+  }
+
+  /** The graph to compare the selected one with, or null where there is none; its compilation may not be loaded yet. */
+  get opposite(): Place | null {
+    const { against, compilation, stage, role } = this.current;
+    if (!against) {
+      const earlier = previousGraph(this.compilation, stage, role);
+      return earlier && { compilation, ...earlier };
+    }
+    const { stages } = this.recording.compilation(against.compilation);
+    const last = stages.findLastIndex(({ name, graphs }) => name === this.stage?.name && graphs.size > 0);
+    const found = against.stage ?? last;
+    const record = stages[found];
+    return record && record.graphs.size ? { compilation: against.compilation, stage: found, role: roleOf(record, against.role ?? role) } : null;
+  }
+
+  /** What must be loaded to compare. */
+  oppositeNeed(): Need[] {
+    const { against } = this.current;
+    const place = this.opposite;
+    return [
+      ...(against ? [{ what: "compilation", compilation: against.compilation } as const] : []),
+      ...(place ? this.recording.graphNeed(place.compilation, place.stage, place.role) : []),
+    ];
   }
 
   /** Called when a part of the recording has come: selects what was meant. */

@@ -397,6 +397,8 @@ export interface TextTable {
 export interface CompilationPart {
   readonly compilation: CompilationData;
   readonly graph_values: number[][]; // per graph of the compilation, the value of each node
+  readonly graph_bytes: number[]; // per graph, what its operators make (sizes.py); -1 where a size is symbolic
+  readonly code_lines: (ReadonlyMap<string, number>)[]; // per stage, the length of each of its texts
   readonly text_table: TextTable;
 }
 
@@ -816,6 +818,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     fields: [
       ["compilation", ["record","CompilationData"]],
       ["graph_values", ["list",["list","int"]]],
+      ["graph_bytes", ["list","int"]],
+      ["code_lines", ["list",["map","str","int"]]],
       ["text_table", ["record","TextTable"]],
     ],
   },

@@ -5,6 +5,7 @@ import { decodeRecording, RecordingError } from "./decode";
 import { append, h, notice, replace } from "./dom";
 import { milliseconds, plural } from "./format";
 import type { Host } from "./host";
+import { keyboard } from "./keyboard";
 import { Layouter } from "./layout/layouter";
 import { Recording, timed } from "./model";
 import { messageOf, Panel } from "./panel";
@@ -20,6 +21,8 @@ import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
 import type { CompilationData, RecordingData } from "./wire";
 
+const MOST_OPTIONS = 100; // compilations in a list to pick from; of more, the view of them can be searched
+
 export interface Workbench {
   destroy(): void;
 }
@@ -28,6 +31,8 @@ export interface Options {
   /** Where to begin: what an earlier page's `onSelect` was last told. */
   readonly bookmark?: Bookmark;
   readonly onSelect?: (bookmark: Bookmark) => void;
+  /** Whether to take the keyboard at once: where there is nothing else on the page. */
+  readonly focus?: boolean;
 }
 
 interface Frame {
@@ -94,17 +99,22 @@ function show(place: Frame, recording: Recording, host: Host, options: Options):
   replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side))));
 
   const shown = new Panel(panel, context);
-  const parts: Mounted[] = [stages(rail, context), facts(side, context), shown];
+  const steps = stages(rail, context);
+  const parts: Mounted[] = [steps, facts(side, context), shown];
+  const { help, button } = keyboard(place.body, state, steps, finder);
+  place.body.append(help);
   const render = (): void => {
+    const focused = place.root.activeElement !== null;
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
+    if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true }); // what had it is drawn anew: keep the keys
   };
   let headOf: unknown = null;
   const renderHeadOnce = (): void => {
     if (headOf === state.compilation.stages) return;
     headOf = state.compilation.stages;
-    renderHead(head, state, finder);
+    renderHead(head, state, finder, button);
   };
   const stop = state.subscribe(() => {
     renderHeadOnce();
@@ -113,6 +123,7 @@ function show(place: Frame, recording: Recording, host: Host, options: Options):
   });
   renderHeadOnce();
   render();
+  if (options.focus) place.body.focus({ preventScroll: true });
   return {
     destroy() {
       stop();
@@ -123,7 +134,7 @@ function show(place: Frame, recording: Recording, host: Host, options: Options):
   };
 }
 
-function renderHead(head: HTMLElement, state: State, finder: HTMLElement): void {
+function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: HTMLElement): void {
   const { compilation, recording } = state;
   const { producer, dropped } = recording.index;
   const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
@@ -131,7 +142,7 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement): void 
   replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
     stages > 0 && h("span", { class: "muted" }, [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
     h("span", { class: "spring" }), dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
-    h("span", { class: "faint versions" }, versions), finder);
+    h("span", { class: "faint versions" }, versions), finder, help);
 }
 
 function totalTime(compilation: CompilationData): number {
@@ -141,6 +152,7 @@ function totalTime(compilation: CompilationData): number {
 function picker(state: State): HTMLElement {
   const { compilations } = state.recording.index;
   if (compilations.length === 1) return h("h2", {}, state.compilation.name);
+  if (compilations.length > MOST_OPTIONS) return h("button", { type: "button", class: "small", title: "All compilations", on: { click: () => state.openView("compilations") } }, `${state.compilation.id} · ${state.compilation.name} ▾`);
   const select = h("select", { "aria-label": "Compilation" }, compilations.map((compilation, i) =>
     h("option", { value: i, selected: i === state.selection.compilation }, `${compilation.id} · ${compilation.name} (${compilation.kind}${compilation.error ? ", failed" : ""})`)));
   select.addEventListener("change", () => state.openCompilation(Number(select.value)));

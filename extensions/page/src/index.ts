@@ -17,4 +17,8 @@ void openRecording(place, Promise.resolve().then(() => embedded("recording")), {
     const script = await gunzip(embedded("graphviz"));
     return new Worker(URL.createObjectURL(new Blob([script as BlobPart], { type: "text/javascript" })));
   },
+}, {
+  focus: true,
+  bookmark: Object.fromEntries(new URLSearchParams(location.hash.slice(1))),
+  onSelect: (bookmark) => history.replaceState(null, "", `#${new URLSearchParams({ ...bookmark })}`),
 });

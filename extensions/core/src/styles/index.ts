@@ -2,6 +2,7 @@
 
 import aliasing from "./aliasing.css";
 import base from "./base.css";
+import compilations from "./compilations.css";
 import code from "./code.css";
 import facts from "./facts.css";
 import graph from "./graph.css";
@@ -11,4 +12,4 @@ import stages from "./stages.css";
 import tables from "./tables.css";
 import wrapper from "./wrapper.css";
 
-export default [base, tables, stages, code, graph, aliasing, saved, wrapper, facts, shell].join("\n");
+export default [base, tables, stages, code, compilations, graph, aliasing, saved, wrapper, facts, shell].join("\n");

@@ -1,76 +1,76 @@
-// What this stage changed: its graph's code against that of the stage before that has a graph.
+// What changed between two graphs: those of this stage and the one before, or of any two stages, or of two
+// compilations. As text, or node by node.
 
 import { counts, diffLines, spans } from "../../code/diff";
 import { h, notice, replace } from "../../dom";
 import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
-import { previousGraph } from "../../model";
+import type { Graph } from "../../model";
+import type { Place, State } from "../../state";
+import { listingIn, listingOf } from "../listings";
 import { chip } from "../table";
-import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
+import { nodeTable } from "./nodes";
+import { opponent } from "./opponent";
 
 const WIDE = 1200; // pixels from which two columns are readable
 
 export const diff: View = {
   id: "diff",
   title: "Diff",
-  needs(state) {
-    const earlier = previousGraph(state.compilation, state.selection.stage, state.selection.role);
-    return [...state.graphNeed(), ...(earlier ? state.graphNeed(earlier.stage, earlier.role) : [])];
-  },
+  needs: (state) => [...state.graphNeed(), ...state.oppositeNeed()],
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let editor: Editor | null = null;
     let view: { destroy(): void } | null = null;
     let shown = "";
+    let byNode = false;
     let sideBySide: boolean | null = null; // until the reader chooses, by the width there is
     let gone = false;
 
+    const bar = (...children: Parameters<typeof h>[2][]): HTMLElement => h("div", { class: "bar" },
+      h("label", { class: "muted" }, "compared with ", opponent(state)), ...children, h("span", { class: "spring" }),
+      h("span", { class: "choice", role: "radiogroup", "aria-label": "Compare by" }, ([["text", false], ["nodes", true]] as const).map(([text, value]) =>
+        h("button", { type: "button", class: "small", role: "radio", "aria-checked": String(byNode === value), on: { click: () => redraw(() => (byNode = value)) } }, `by ${text}`))),
+      !byNode && h("button", { type: "button", class: "small", on: { click: () => redraw(() => (sideBySide = !isWide())) } }, isWide() ? "In one column" : "Side by side"));
+    const isWide = (): boolean => sideBySide ?? parent.clientWidth >= WIDE;
+    const redraw = (change: () => void): void => {
+      change();
+      shown = "";
+      update();
+    };
+    const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
+
     const update = (): void => {
-      const { compilation, graph, selection } = state;
-      const earlier = previousGraph(compilation, selection.stage, selection.role);
-      const before = earlier && state.recording.graph(compilation, compilation.stages[earlier.stage]!, earlier.role);
-      if (!graph || !before || !earlier) {
-        view?.destroy();
-        view = null;
-        shown = "";
-        replace(parent, graph
-          ? notice("empty", "This is the first graph.", "There is no earlier one to compare it with. Step on to the next stage.")
-          : notice("empty", "This stage made no graph.", "Pick a stage that has one: the list shows its nodes."));
-        return;
-      }
-      if (!editor) return;
-      const two = sideBySide ?? parent.clientWidth >= WIDE;
-      const key = [selection.compilation, selection.stage, selection.role, two].join();
-      if (shown === key) return;
+      const { graph, selection, opposite } = state;
+      const key = JSON.stringify([selection.compilation, selection.stage, selection.role, opposite, byNode, isWide(), byNode && selection.node]);
+      if (shown === key || (!editor && !byNode)) return;
       shown = key;
       view?.destroy();
       view = null;
-      const [a, b] = [listingOf(state, before), listingOf(state, graph)];
+      const before = opposite && graphAt(state, opposite);
+      if (!graph) return empty("This stage made no graph.", "Pick a stage that has one: the list shows its nodes.");
+      if (!before) {
+        return selection.against
+          ? empty("There is no such graph to compare with.", "The other compilation has no stage of this name with a graph: pick another stage here, or another one to compare with.")
+          : empty("This is the first graph.", "There is no earlier one to compare it with. Step on to the next stage, or pick another one to compare with.");
+      }
+      if (byNode) {
+        replace(parent, bar(), nodeTable(state, before, graph, opposite.compilation === selection.compilation));
+      } else {
+        showText(state.recording.compilation(opposite.compilation), before, graph);
+      }
+    };
+
+    const showText = (compilation: State["compilation"], before: Graph, graph: Graph): void => {
+      const [a, b] = [listingIn(state.recording, compilation, before), listingOf(state, graph)];
       const blocks = diffLines(a.lines, b.lines);
       const { added, removed } = counts(blocks);
-      const from = `${compilation.stages[earlier.stage]!.name} · ${earlier.role}`;
-      const bar = h("div", { class: "bar" },
-        h("span", { class: "muted" }, "compared with ", h("b", {}, from)),
-        chip(`+${added}`, "added", plural(added, "line") + " added"), chip(`−${removed}`, "removed", plural(removed, "line") + " removed"),
-        h("span", { class: "spring" }),
-        h("button", {
-          type: "button", class: "small",
-          on: {
-            click: () => {
-              sideBySide = !two;
-              update();
-            },
-          },
-        }, two ? "In one column" : "Side by side"));
-      if (!blocks.length) {
-        replace(parent, bar, notice("empty", "The graph is the same.", "This stage changed no line of it."));
-        return;
-      }
+      if (!blocks.length) return empty("The graph is the same.", "No line of it differs.");
       const place = h("div", { class: "editor merge" });
-      replace(parent, bar, place);
-      view = editor.diff({
+      replace(parent, bar(chip(`+${added}`, "added", plural(added, "line") + " added"), chip(`−${removed}`, "removed", plural(removed, "line") + " removed")), place);
+      view = editor!.diff({
         parent: place, root, before: a.lines.join("\n"), after: b.lines.join("\n"), spans: spans(a.lines, b.lines, blocks),
-        sideBySide: two, onLine: (line) => state.openNode(b.nodes[line] ?? -1),
+        sideBySide: isWide(), onLine: (line) => state.openNode(b.nodes[line] ?? -1),
       });
     };
 
@@ -82,7 +82,10 @@ export const diff: View = {
         update();
       },
       (error: unknown) => {
-        if (!gone) replace(parent, notice("error", "The diff could not be loaded.", String(error)));
+        if (gone) return;
+        byNode = true; // which needs no editor
+        update();
+        parent.append(notice("error", "The text can't be shown: the editor could not be loaded.", String(error)));
       },
     );
     return {
@@ -94,3 +97,8 @@ export const diff: View = {
     };
   },
 };
+
+function graphAt(state: State, { compilation, stage, role }: Place): Graph | null {
+  const data = state.recording.compilation(compilation);
+  return state.recording.graph(data, data.stages[stage]!, role);
+}

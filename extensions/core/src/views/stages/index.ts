@@ -1,50 +1,109 @@
-// The rail: every stage in order, what it changed, how long it took, how many nodes there are after it. Arrow keys
-// step through it.
+// The rail: every stage in order, what it changed, how long it took, what there is after it. Stages that changed
+// nothing can be hidden; the arrow keys step through, and "play" does it by itself. What came of the compilation
+// later stands below: the backward that was compiled when it was needed, programs for gradients of gradients, the
+// next compilation of the same function.
 
-import { h, replace } from "../../dom";
-import { milliseconds } from "../../format";
-import { previousGraph, type Recording, timed } from "../../model";
+import { changes, type GraphChange } from "../../changes";
+import { append, h, replace } from "../../dom";
+import { bytes, milliseconds, plural } from "../../format";
+import { type Recording, timed } from "../../model";
+import { type Related, related } from "../../related";
+import type { State } from "../../state";
 import type { CompilationData, StageRecord } from "../../wire";
 import { chip } from "../table";
 import type { Context, Mounted } from "../view";
 
-export function stages(parent: HTMLElement, { state }: Context): Mounted {
+const STEP_MS = 1400; // of playing
+
+export interface Rail extends Mounted {
+  /** Goes `by` stages on, over hidden ones. */
+  step(by: number): void;
+  play(): void;
+}
+
+export function stages(parent: HTMLElement, { state }: Context): Rail {
   let shown: unknown = null;
   let rows: HTMLElement[] = [];
+  let hiding = false;
+  let timer: ReturnType<typeof setInterval> | undefined;
+  const bar = h("div", { class: "rail-bar" });
+  const list = h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: (event: KeyboardEvent) => onKey(event) } });
+  const before = h("div", { class: "rail-related" });
+  const after = h("div", { class: "rail-related" });
+  replace(parent, bar, h("div", { class: "rail-list" }, before, list, after));
 
+  const visible = (): number[] => rows.flatMap((row, i) => (row.hidden ? [] : [i]));
   const build = (): void => {
     const { compilation, recording } = state;
     const longest = Math.max(1, ...compilation.stages.map((stage) => stage.elapsed_ns));
     rows = compilation.stages.map((stage, i) => row(recording, compilation, stage, i, longest));
     rows.forEach((element, i) => element.addEventListener("click", () => state.openStage(i)));
-    replace(parent, h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: step } }, rows, unfinished(compilation)));
+    const late = compilation.stages.findIndex((stage) => stage.late);
+    replace(list);
+    append(list, rows.map((element, i) => [i === late && divider("when the backward was first needed"), element]));
+    append(list, [unfinished(compilation)]);
+    const others = related(recording.index, state.selection.compilation);
+    replace(before, others.filter(({ kind }) => kind === "earlier" || kind === "of").map((other) => link(state, other)));
+    replace(after, others.filter(({ kind }) => kind === "gradient" || kind === "again").map((other) => link(state, other)));
   };
-
-  const step = (event: KeyboardEvent): void => {
-    const { stage } = state.selection;
-    const last = rows.length - 1;
-    const next = { ArrowDown: stage + 1, ArrowUp: stage - 1, j: stage + 1, k: stage - 1, Home: 0, End: last }[event.key];
-    if (next === undefined) return;
+  const renderBar = (): void => {
+    const same = state.compilation.stages.filter((stage) => !stage.changed && stage.name !== state.compilation.error?.stage).length;
+    replace(bar,
+      h("button", { type: "button", class: "small play", "aria-pressed": String(timer !== undefined), title: "Step through the stages by itself (p)", on: { click: () => play() } }, timer === undefined ? "Play" : "Pause"),
+      same > 0 && h("label", { class: "hide-same" }, h("input", { type: "checkbox", checked: hiding, on: { change: () => {
+        hiding = !hiding;
+        update();
+      } } }), `hide ${same} without change`));
+  };
+  const go = (index: number | undefined, focus: boolean): void => {
+    if (index === undefined) return;
+    state.openStage(index);
+    if (focus) rows[index]?.focus();
+  };
+  const step = (by: number, focus = false): void => {
+    const open = visible();
+    const at = open.indexOf(state.selection.stage);
+    go(open[Math.max(0, Math.min(open.length - 1, at + by))], focus);
+  };
+  const onKey = (event: KeyboardEvent): void => {
+    const open = visible();
+    const by = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -open.length, End: open.length }[event.key];
+    if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    state.openStage(Math.max(0, Math.min(last, next)));
-    rows[state.selection.stage]?.focus();
+    event.stopPropagation();
+    step(by, true);
+  };
+  const play = (): void => {
+    if (timer !== undefined) {
+      clearInterval(timer);
+      timer = undefined;
+    } else {
+      if (visible().at(-1) === state.selection.stage) go(visible()[0], false);
+      timer = setInterval(() => {
+        step(1);
+        if (visible().at(-1) === state.selection.stage) play();
+      }, STEP_MS);
+    }
+    renderBar();
   };
 
   const update = (): void => {
     if (shown !== state.compilation.stages) {
       shown = state.compilation.stages;
       build();
+      renderBar();
     }
     rows.forEach((element, i) => {
       const selected = i === state.selection.stage;
+      element.hidden = hiding && !selected && element.classList.contains("same");
       element.setAttribute("aria-selected", String(selected));
       element.tabIndex = selected ? 0 : -1;
     });
     const current = rows[state.selection.stage];
-    if (current) keepInView(parent, current);
+    if (current) keepInView(list.parentElement!, current);
   };
   update();
-  return { update, destroy() {} };
+  return { update, step, play, destroy: () => clearInterval(timer) };
 }
 
 /** Scrolls the rail only: scrollIntoView would move the notebook as well. */
@@ -59,13 +118,17 @@ function row(recording: Recording, compilation: CompilationData, stage: StageRec
   const bar = h("i");
   const share = stage.elapsed_ns / longest;
   bar.style.width = `${(100 * share).toFixed(1)}%`;
-  return h("li", { role: "option", class: `stage${stage.changed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
+  return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, stage.late && chip("late", "", "ran after the compilation had returned"), failed && chip("failed", "removed")),
     h("span", { class: "time" }, timed(compilation) && milliseconds(stage.elapsed_ns)),
     h("span", { class: "what" }, stage.summary),
-    h("span", { class: "counts" }, nodeCounts(recording, compilation, stage, index)),
+    h("span", { class: "counts" }, changes(recording, compilation, index).map(counted), written(recording, compilation, index)),
     share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
+}
+
+function divider(text: string): HTMLElement {
+  return h("li", { class: "rail-divider", role: "presentation" }, text);
 }
 
 /** A stage that raised returned nothing to record; it is named at the end all the same. */
@@ -75,13 +138,27 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
     h("span", { class: "name" }, error.stage, chip("failed", "removed")), h("span", { class: "what" }, error.type));
 }
 
-/** `forward 210 · backward 340`, with the difference where the stage before had the same graph. */
-function nodeCounts(recording: Recording, compilation: CompilationData, stage: StageRecord, index: number): HTMLElement[] {
-  return [...stage.graphs].map(([role, graph]) => {
-    const nodes = recording.graphValues(compilation, graph).length;
-    const before = previousGraph(compilation, index, role);
-    const earlier = before?.role === role ? recording.graphValues(compilation, compilation.stages[before.stage]!.graphs.get(role)!).length : undefined;
-    const change = earlier === undefined ? 0 : nodes - earlier;
-    return h("span", {}, `${role} ${nodes}`, change !== 0 && h("em", { class: change > 0 ? "more" : "less" }, change > 0 ? ` +${change}` : ` −${-change}`));
-  });
+/** `forward 210 +12 −3 · 1.2 MiB`. */
+function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
+  const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
+  return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${nodes}`,
+    added > 0 && h("em", { class: "more" }, ` +${added}`), removed > 0 && h("em", { class: "less" }, ` −${removed}`),
+    size > 0 && h("small", {}, ` ${bytes(size)}`));
+}
+
+/** How much a stage said: lines of each text, reasons. */
+function written(recording: Recording, compilation: CompilationData, index: number): HTMLElement[] {
+  const lines = [...recording.codeLines(compilation, index)].map(([name, count]) => h("span", {}, `${name} ${plural(count, "line")}`));
+  const reasons = compilation.stages[index]!.evidence.length;
+  return reasons ? [...lines, h("span", {}, plural(reasons, "reason"))] : lines;
+}
+
+const SAID: Record<Related["kind"], string> = {
+  of: "made for a gradient of a gradient of", earlier: "compiled before", gradient: "second order", again: "compiled again",
+};
+
+function link(state: State, { position, head, kind }: Related): HTMLElement {
+  const because = kind === "again" ? head.because[0] : kind === "earlier" ? state.recording.index.compilations[state.selection.compilation]!.because[0] : "";
+  return h("button", { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
+    h("span", { class: "faint" }, SAID[kind]), h("b", {}, `${head.id} · ${head.name}`), because && h("span", { class: "what" }, because));
 }

@@ -1,0 +1,64 @@
+// Two compilations side by side: A is the one that is open, B the one compared with it. Stages are matched by their
+// names; of the facts only those are shown that differ.
+
+import { changes } from "../../changes";
+import { type Child, h, replace } from "../../dom";
+import { bytes, milliseconds } from "../../format";
+import type { State } from "../../state";
+import type { CompilationData } from "../../wire";
+import { chip, table } from "../table";
+import { differingFacts } from "./facts";
+
+interface StageRow {
+  readonly name: string;
+  readonly a: number; // position among the stages, -1 where it has none
+  readonly b: number;
+}
+
+export function comparison(state: State, other: number): HTMLElement {
+  const { recording, compilation: a } = state;
+  const b = recording.compilation(other);
+  const facts = differingFacts(a, b);
+  const place = h("section", { class: "comparison", "aria-label": "Two compilations compared" });
+  const title = (letter: string, { id, name }: CompilationData): Child => [chip(letter, letter === "A" ? "grad" : "alias"), h("b", {}, `${id} · ${name} `)];
+  replace(place,
+    h("p", { class: "lead" }, title("A", a), " and ", title("B", b), h("button", { type: "button", class: "small", on: { click: () => state.openView("diff") } }, "Diff of their graphs"), " ",
+      h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close")),
+    facts.length ? table("Facts that differ", [
+      { title: "About", cell: (row) => row.about }, { title: "Fact", cell: (row) => row.fact },
+      { title: "A", kind: "code", cell: (row) => row.a || "–" }, { title: "B", kind: "code", cell: (row) => row.b || "–" },
+    ], facts) : h("p", { class: "muted" }, "No option, input, output or saved tensor differs."),
+    table("Stages", [
+      { title: "Stage", cell: (row) => row.name },
+      { title: "A", kind: "text", cell: (row) => cell(state, a, row.a) }, { title: "B", kind: "text", cell: (row) => cell(state, b, row.b) },
+    ], matched(a, b), {
+      onRow: (row) => {
+        if (row.a < 0) return;
+        state.openStage(row.a);
+        if (row.b >= 0 && b.stages[row.b]!.graphs.size) state.compareWith({ compilation: other, stage: row.b });
+        state.openView("diff");
+      },
+    }));
+  return place;
+}
+
+/** Stages of both in order; a stage that one lacks stands where the other has it. */
+export function matched(a: CompilationData, b: CompilationData): StageRow[] {
+  const rows: StageRow[] = [];
+  let next = 0;
+  a.stages.forEach(({ name }, i) => {
+    const at = b.stages.findIndex((stage, j) => j >= next && stage.name === name);
+    for (let j = next; j < at; j++) rows.push({ name: b.stages[j]!.name, a: -1, b: j });
+    rows.push({ name, a: i, b: at });
+    if (at >= 0) next = at + 1;
+  });
+  for (let j = next; j < b.stages.length; j++) rows.push({ name: b.stages[j]!.name, a: -1, b: j });
+  return rows;
+}
+
+function cell(state: State, compilation: CompilationData, index: number): Child {
+  const stage = compilation.stages[index];
+  if (!stage) return h("span", { class: "faint" }, "–");
+  const graphs = changes(state.recording, compilation, index).map(({ role, nodes, bytes: size }) => `${role} ${nodes}${size > 0 ? ` · ${bytes(size)}` : ""}`);
+  return [[...graphs, ...(stage.elapsed_ns > 0 ? [milliseconds(stage.elapsed_ns)] : [])].join(" · "), h("small", {}, stage.summary)];
+}

@@ -1,0 +1,38 @@
+// The diff node by node: what came, what went, and what differs in those that stayed.
+
+import { call } from "../../code/python";
+import { type Change, diffNodes, type NodeChange } from "../../code/nodes";
+import { type Child, h, notice } from "../../dom";
+import * as format from "../../format";
+import type { Graph, Node } from "../../model";
+import type { State } from "../../state";
+import { chip, codeText, table } from "../table";
+
+const KINDS: { readonly [change in Change]: string } = { same: "", changed: "warn", added: "added", removed: "removed" };
+const found = new WeakMap<Graph, WeakMap<Graph, NodeChange[]>>();
+
+export function nodeTable(state: State, before: Graph, after: Graph, sameCompilation: boolean): HTMLElement {
+  let pairs = found.get(before);
+  if (!pairs) found.set(before, (pairs = new WeakMap()));
+  let rows = pairs.get(after);
+  if (!rows) pairs.set(after, (rows = diffNodes(state.recording, before, after, sameCompilation)));
+  const count = (change: Change): number => rows.filter((row) => row.change === change).length;
+  const differing = rows.filter(({ change }) => change !== "same");
+  const summary = h("p", { class: "lead" }, chip(`+${count("added")}`, "added", "nodes added"), chip(`−${count("removed")}`, "removed", "nodes removed"),
+    chip(`${count("changed")} changed`, "warn"), chip(`${count("same")} the same`));
+  if (!differing.length) return h("div", { class: "page" }, summary, notice("empty", "Every node is the same.", "They differ, if at all, in their order."));
+  const text = (node: Node, graph: Graph): string => (node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording));
+  const type = (node: Node | null): string => (node?.value ? format.value(state.recording, node.value, []) : "");
+  return h("div", { class: "page" }, summary, table("Nodes that differ", [
+    { title: "Change", kind: "flags", cell: ({ change, differs }) => [chip(change, KINDS[change]), differs.length > 0 && h("small", {}, differs.join(", "))] },
+    { title: "Before", kind: "code", cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)) },
+    { title: "After", kind: "code", cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)) },
+  ], differing, {
+    onRow: (row) => state.openNode(row.after?.index ?? -1),
+    selected: (row) => row.after !== null && row.after.index === state.selection.node,
+  }));
+}
+
+function side(node: Node | null, text: string | null, type: string): Child {
+  return node && [codeText(node.name + (type && `: ${type}`)), text && h("small", {}, text.length > 300 ? `${text.slice(0, 300)} …` : text)];
+}

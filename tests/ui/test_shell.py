@@ -1,0 +1,158 @@
+"""The workbench's frame in the exported page: the rail, the compilations, the keys, the place kept in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.recorder.events import CompilationData
+from aotviz.widgets.html import write_html
+from tests.ui.fixture import FixtureRecording, recording
+
+
+def several() -> FixtureRecording:
+    """The fixture, its first function compiled twice, with the program for a gradient of its gradient."""
+    made = recording()
+    first, second, failed = made.data.compilations
+
+    def copy(of: CompilationData, id: str, name: str, *because: str) -> CompilationData:
+        return msgspec.structs.replace(of, id=id, name=name, because=list(because))
+
+    again = copy(first, "4", "Net", "x.shape changed from (8, 64) to (9, 64)")
+    fewer = msgspec.structs.replace(again, stages=[s for s in again.stages if s.name != "decompose"], inputs=[])
+    compilations = [first, second, failed, copy(second, "3", "gradient of Net"), fewer]
+    made.data = msgspec.structs.replace(made.data, compilations=compilations)
+    return made
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def page(browser: Browser, theme: str) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    yield page
+    assert problems == []
+    page.close()
+
+
+def selected(page: Page, name: str) -> None:
+    expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", name)
+
+
+def test_the_rail_hides_what_changed_nothing_and_plays(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    page.goto(write_html(several(), tmp_path / "rail.html").as_uri())
+    rail = page.locator(".rail")
+    same = rail.locator(".stage.same")
+    hidden = same.count()
+    assert hidden > 0
+    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} without change")
+    expect(rail.locator('[data-stage="decompose"] .more')).to_be_visible()
+    expect(rail.locator(".rail-divider")).to_have_text("when the backward was first needed")
+    expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("3 · gradient of Net")
+    expect(rail.locator('.related[data-kind="again"]')).to_contain_text("x.shape changed from (8, 64) to (9, 64)")
+    page.screenshot(path=screenshots / f"shell-{theme}-rail.png")
+    rail.locator("[type=checkbox]").check()
+    expect(same.first).to_be_hidden()
+    rail.locator(".stage").first.click()
+    page.get_by_role("button", name="Play").click()
+    expect(rail.locator(".stage[aria-selected=true]")).not_to_have_attribute("data-stage", "flatten", timeout=4000)
+    page.get_by_role("button", name="Pause").click()
+    rail.locator('.related[data-kind="again"]').click()
+    expect(page.locator('.related[data-kind="earlier"]')).to_contain_text("0 · Net")
+
+
+def test_compilations_are_searched_sorted_and_compared(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    page.goto(write_html(several(), tmp_path / "compilations.html").as_uri())
+    page.locator("[role=tab][data-view=compilations]").click()
+    rows = page.locator(".compilations tbody tr")
+    expect(rows).to_have_count(5)
+    page.get_by_label("Search the compilations").fill("net shape")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Search the compilations").fill("nowhere")
+    expect(rows).to_contain_text("No compilation fits.")
+    page.get_by_label("Search the compilations").fill("")
+    page.get_by_role("button", name="Nodes").click()
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Nodes")
+    page.screenshot(path=screenshots / f"shell-{theme}-compilations.png")
+    rows.filter(has=page.locator("th", has_text="4")).get_by_role("button", name="compare").click()
+    compared = page.locator(".comparison")
+    expect(compared).to_contain_text("x.shape changed from (8, 64) to (9, 64)")
+    expect(compared.locator("tr", has_text="decompose")).to_contain_text("–")
+    page.screenshot(path=screenshots / f"shell-{theme}-comparison.png")
+    compared.locator("tr", has_text="partition").click()
+    expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".panel")).to_contain_text("The graph is the same.")
+    page.get_by_label("Compare with").select_option(label="the stage before")
+    expect(page.locator(".bar .chip.added")).to_be_visible()
+    page.get_by_role("radio", name="by nodes").click()
+    expect(page.locator(".panel tbody tr").first).to_be_visible()
+    page.screenshot(path=screenshots / f"shell-{theme}-nodes.png")
+
+
+def test_any_two_stages_are_compared(page: Page, tmp_path: Path) -> None:
+    page.goto(write_html(several(), tmp_path / "stages.html").as_uri())
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator("[role=tab][data-view=diff]").click()
+    page.get_by_role("radio", name="by nodes").click()
+    trace = page.get_by_label("Compare with").locator("option", has_text="trace · joint").last.inner_text()
+    page.get_by_label("Compare with").select_option(label=trace)
+    expect(page.locator(".lead .removed")).to_be_visible()
+    page.locator(".panel tbody tr", has=page.locator(".chip.warn")).first.click()
+    expect(page.locator(".facts h3")).to_be_visible()
+
+
+def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:
+    page.goto(write_html(several(), tmp_path / "keys.html").as_uri())
+    expect(page.locator(".cm-content")).to_be_visible()
+    selected(page, "trace")
+    page.keyboard.press("ArrowRight")
+    selected(page, "decompose")
+    page.keyboard.press("ArrowLeft")
+    selected(page, "trace")
+    page.keyboard.press("2")
+    expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("1")
+    page.keyboard.press("/")
+    page.keyboard.type("gelu")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_contain_text("gelu")
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    page.keyboard.press("Escape")
+    expect(page.locator(".facts")).to_be_hidden()
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_be_visible()
+    page.screenshot(path=screenshots / f"shell-{theme}-keys.png")
+    page.keyboard.press("ArrowRight")
+    selected(page, "trace")  # the dialog is in the way
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+
+
+def test_the_place_is_kept_when_the_page_is_loaded_again(page: Page, tmp_path: Path) -> None:
+    page.goto(write_html(several(), tmp_path / "place.html").as_uri())
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator('.roles [data-role="backward"]').click()
+    page.locator(".cm-line", has_text="gelu_backward:").first.click()
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")
+    page.locator("[role=tab][data-view=graph]").click()
+    page.reload()
+    selected(page, "partition")
+    expect(page.locator("[role=tab][data-view=graph]")).to_have_attribute("aria-selected", "true")
+    expect(page.locator('.roles [aria-checked="true"]')).to_have_text("backward")
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")
