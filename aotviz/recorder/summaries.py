@@ -24,8 +24,10 @@ from aotviz.ir.forms import (
 )
 from aotviz.ir.metadata import OutputType
 from aotviz.recorder.records import nbytes
+from aotviz.torch_private.inductor import generated_code
 
 Counts = Mapping[str, int]  # role -> nodes
+MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one graph
 
 
 def changed(argument: Form, result: Form) -> bool:
@@ -111,8 +113,27 @@ def _graphs(before: Counts, after: Counts, same: bool) -> str:
 
 
 def texts(form: Form) -> dict[str, str]:
-    """The form's other texts, e.g. the wrapper's source, by name."""
-    return {str(name): str(text) for name, text in _mapping(form, "texts").items()}
+    """The form's other texts by name, e.g. the wrapper's source, or what Inductor wrote for a graph.
+
+    Inductor's code is cut off at MOST_CODE characters.
+    """
+    named = {str(name): str(text) for name, text in _mapping(form, "texts").items()}
+    for role, compiled in _compiled(form).items():
+        code = generated_code(compiled)
+        if len(code) > MOST_CODE:
+            code = f"{code[:MOST_CODE]}\n# ... {len(code) - MOST_CODE:,} more characters are not recorded"
+        if code:
+            named[f"inductor {role}"] = code
+    return named
+
+
+def _compiled(form: Form) -> dict[str, Any]:
+    """What a compiler made of the form's graph, by its role."""
+    if isinstance(form, LoweredSplit):
+        return {"forward": form.compiled_forward}
+    if isinstance(form, LoweredGraph):
+        return {"inference": form.compiled_forward}
+    return {"backward": form.compiled} if isinstance(form, LoweredBackward) else {}
 
 
 def graphs(form: Form) -> dict[str, Any]:

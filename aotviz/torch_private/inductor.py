@@ -139,6 +139,15 @@ class InductorCompilers:
             yield
 
 
+def generated_code(compiled: Any) -> str:
+    """What Inductor wrote for a graph that it compiled; "" for a graph that another compiler took, or none.
+
+    A result of Inductor's keeps its source as long as it lives, so to hand it on costs nothing.
+    """
+    text = getattr(compiled, "source_code", "")
+    return text if isinstance(text, str) else ""
+
+
 def _facts() -> CompilerFacts | None:
     """What the pipeline says of the program that is being lowered."""
     context = TracingContext.try_get()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.recorder import summaries
 from aotviz.recorder.recording import Recording, load
 
 
@@ -108,3 +109,30 @@ def test_nothing_is_recorded_where_nobody_asks() -> None:
     compiled(torch.ones(2))
     with pytest.raises(RuntimeError, match="record=False"):
         _ = compiled.recording
+
+
+def written(graph, inputs):
+    """A compiler whose results say what it wrote for them, as Inductor's do."""
+    call = boxed(graph, inputs)
+    call.source_code = f"# for {len(inputs)} inputs\n" + "x" * written.length
+    return call
+
+
+@pytest.mark.parametrize("length", [10, summaries.MOST_CODE])
+def test_what_a_compiler_wrote_is_kept_with_the_stage_that_ran_it(length: int) -> None:
+    written.length = length
+    with aotviz.record() as recording:
+        compiled = aotviz.aot_function(lambda x: x.sin(), fw_compiler=written, bw_compiler=written)
+        compiled(torch.ones(3, requires_grad=True)).sum().backward()
+    code = {stage.name: dict(stage.code) for stage in recording[0].data.stages if stage.name.startswith("lower")}
+    assert code["lower"]["inductor forward"].startswith("# for 1 inputs\nxxx")
+    assert code["lower backward"]["inductor backward"].startswith("# for 2 inputs\nxxx")
+    assert ("more characters are not recorded" in code["lower"]["inductor forward"]) == (length > 10)
+    assert len(code["lower"]["inductor forward"]) < summaries.MOST_CODE + 100
+
+
+def test_what_inductor_wrote_is_kept() -> None:
+    compiled = aotviz.compile(lambda x: x.sin() * 2, backend="inductor")
+    compiled(torch.ones(3))
+    code = {name: text for stage in compiled.recording[0].data.stages for name, text in stage.code.items()}
+    assert "cpp_fused_mul_sin_0(" in code["inductor inference"]

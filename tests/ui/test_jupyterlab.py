@@ -31,6 +31,8 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Pa
         assert page.evaluate("globalThis[Symbol.for('aotviz.bundles')].size") == 2  # core and editor, once for both
         page.screenshot(path=screenshots / "jupyterlab-light-code.png")
 
+        # The rail is complete, though only what is shown has come from the kernel.
+        expect(first.locator('.stage[data-stage="partition"] .counts')).to_contain_text("backward 32")
         first.locator('.stage[data-stage="partition"]').click()
         first.locator('[role=tab][data-view="graph"]').click()
         expect(first.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
@@ -58,4 +60,57 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Pa
         assert len(json.dumps(saved)) < 60_000  # neither the recording nor the viewer is in the notebook
         assert "partition" in json.dumps(saved["cells"][0]["outputs"][0]["data"]["text/html"])
         assert problems == []
+        page.close()
+
+
+MANY = """from tests.ui.fixture import recording
+from aotviz.widgets.workbench import Workbench
+asked = []
+class Told(Workbench):
+    def _bytes_of(self, what):
+        asked.append(what)
+        if broken and isinstance(what, list) and what[0] == "graph":
+            raise RuntimeError("the graph is gone")
+        return super()._bytes_of(what)
+broken = False
+workbench = Told(recording())
+workbench"""
+
+
+def test_the_kernel_is_asked_for_what_is_looked_at_and_a_failure_says_what_to_do(
+    browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    with jupyter.lab(tmp_path) as url:
+        notebook = tmp_path / "work" / "parts.ipynb"
+        jupyter.write_notebook(notebook, MANY, "broken = True", "broken = False", "print(asked, workbench.bookmark)")
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        jupyter.open_notebook(page, url, notebook.name)
+
+        def run(cell: int) -> None:
+            page.evaluate(
+                """index => {
+                  const { content } = window.jupyterapp.shell.currentWidget;
+                  content.activeCellIndex = index;
+                  return window.jupyterapp.commands.execute('notebook:run-cell');
+                }""",
+                cell,
+            )
+
+        run(0)
+        bench = page.locator(".workbench")
+        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
+        run(1)
+        bench.locator('.stage[data-stage="partition"]').click()
+        expect(bench.get_by_role("alert")).to_contain_text("the graph is gone", timeout=30_000)
+        page.screenshot(path=screenshots / "jupyterlab-part-failed.png")
+        run(2)
+        bench.get_by_role("button", name="Try again").click()
+        expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
+        run(3)
+        said = page.locator(".jp-OutputArea-output pre").last
+        expect(said).to_contain_text("['graph', '0', 0]", timeout=30_000)
+        asked = said.inner_text()
+        assert asked.count("'compilation'") == 2  # asked for once; the bookmark names one too
+        assert "['graph', '0', 3]" not in asked  # the backward was not looked at
+        assert "'stage': 'partition'" in asked
         page.close()

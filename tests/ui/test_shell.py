@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+import aotviz
 from aotviz.recorder.events import CompilationData
 from aotviz.widgets.html import write_html
+from tests import corpus
 from tests.ui.fixture import FixtureRecording, recording
 
 
@@ -113,6 +115,41 @@ def test_any_two_stages_are_compared(page: Page, tmp_path: Path) -> None:
     expect(page.locator(".lead .removed")).to_be_visible()
     page.locator(".panel tbody tr", has=page.locator(".chip.warn")).first.click()
     expect(page.locator(".facts h3")).to_be_visible()
+
+
+def test_a_line_of_code_and_the_users_line_point_at_each_other(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    page.goto(write_html(several(), tmp_path / "code.html").as_uri())
+    page.locator('.stage[data-stage="trace"]').click()
+    page.locator(".cm-line", has_text="gelu_1:").click()
+    line = page.locator('.source[aria-pressed="true"]')
+    expect(line).to_contain_text("h = self.act(h)")
+    page.locator(".source", has_text="return x + h").click()
+    expect(page.locator(".aot-marked", has_text="add_1:")).to_be_visible()
+    expect(page.locator(".facts h3")).to_have_text("add")
+    page.screenshot(path=screenshots / f"shell-{theme}-code.png")
+    page.get_by_role("button", name="Your code").click()
+    expect(page.locator(".sources")).to_have_count(0)
+    expect(page.locator(".cm-content")).to_be_visible()
+
+
+def test_kernels_stand_beside_the_graph_that_they_compute(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    html = tmp_path / "kernels.html"
+    aotviz.read_trace(corpus.folder("training")).to_html(html)
+    page.goto(html.as_uri())
+    page.locator('.stage[data-stage="post-grad passes"]').click()
+    page.get_by_role("button", name="Kernels").click()
+    kernels = page.locator(".kernels")
+    expect(kernels.locator(".bar")).to_contain_text("kernel")
+    page.locator(".columns > .editor .cm-line", has_text="= aten.addmm.default(").first.click()
+    expect(kernels.locator(".bar")).to_contain_text("extern_kernels.addmm")
+    expect(kernels.locator(".aot-marked").first).to_contain_text("extern_kernels.addmm(")
+    kernels.locator(".cm-line", has_text="extern_kernels.addmm(").first.click()
+    expect(page.locator(".columns > .editor .aot-marked").first).to_contain_text("aten.addmm.default(")
+    page.screenshot(path=screenshots / f"shell-{theme}-kernels.png")
 
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:

@@ -1,11 +1,17 @@
-// The stage's graph as Python-like code. A click on a line selects its node. A stage that made no graph may have made
-// code all the same, as torch's Inductor does: then that is shown.
+// The stage's graph as Python-like code, with the user's lines that it comes from on one side and, where Inductor
+// compiled it, the kernels on the other. A click on any of the three marks what belongs to it in the other two. A
+// stage that made no graph may have made code all the same, as torch's Inductor does: then that is shown.
 
 import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
+import type { Graph } from "../../model";
 import type { StageRecord } from "../../wire";
 import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
+import { KernelPane, kernelText } from "./kernels";
+import { SourcePane } from "./sources";
+
+const WIDE = 900; // pixels from which the user's lines are shown unasked
 
 export const code: View = {
   id: "code",
@@ -15,44 +21,102 @@ export const code: View = {
     const graph = state.graphNeed();
     return graph.length || !state.stage?.code.size ? graph : [{ what: "code", compilation, stage }];
   },
-  mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
+  mount(parent: HTMLElement, context: Context): Mounted {
+    const { state, host, root } = context;
     let editor: Editor | null = null;
     let reader: Reader | null = null;
+    let sources: SourcePane | null = null;
+    let kernels: KernelPane | null = null;
     let shown: unknown = null;
-    let own = false; // the selection came from here: don't scroll
+    let shownNode: number | null = null;
+    let group: readonly number[] = []; // nodes that were chosen together: those of a source line, of a kernel
+    let own = false; // the selection came from the code itself: don't scroll
+    let withSources: boolean | null = null;
+    let withKernels = false;
     let gone = false;
 
-    const open = (what: unknown, text: string, label: string, onLine?: (line: number) => void): void => {
+    const close = (): void => {
       reader?.destroy();
-      shown = what;
+      kernels?.destroy();
+      reader = kernels = sources = null;
+      shownNode = null;
+    };
+    const choose = (nodes: readonly number[]): void => {
+      group = nodes;
+      if (nodes.includes(state.selection.node) || !nodes.length) mark(true);
+      else state.openNode(nodes[0]!);
+    };
+    const toggle = (text: string, pressed: boolean, click: () => void): HTMLElement => h("button", {
+      type: "button", class: "small", "aria-pressed": String(pressed), on: {
+        click: () => {
+          click();
+          shown = null;
+          update();
+        },
+      },
+    }, text);
+
+    const openGraph = (graph: Graph): void => {
+      close();
+      shown = graph;
+      const { lines, nodes } = listingOf(state, graph);
       const place = h("div", { class: "editor" });
-      replace(parent, place);
-      reader = editor!.reader({ parent: place, root, text, label, ...(onLine && { onLine }) });
+      const columns = h("div", { class: "columns" });
+      const bar = h("div", { class: "bar" });
+      const made = kernelText(state);
+      sources = new SourcePane(graph, choose);
+      const sided = !sources.isEmpty && (withSources ?? parent.clientWidth >= WIDE);
+      replace(bar, !sources.isEmpty && toggle("Your code", sided, () => (withSources = !sided)), made !== null && toggle("Kernels", withKernels, () => (withKernels = !withKernels)));
+      replace(columns, sided && sources.element, place);
+      if (!sided) sources = null;
+      replace(parent, bar.childElementCount > 0 && bar, columns);
+      reader = editor!.reader({
+        parent: place, root, text: lines.join("\n"), label: `Code of the ${graph.role} graph`, onLine(line) {
+          own = true;
+          group = [];
+          state.openNode(nodes[line] ?? -1);
+          own = false;
+        },
+      });
+      if (made !== null && withKernels) kernels = new KernelPane(columns, context, editor!, graph, made, choose, () => mark(false));
+    };
+
+    const mark = (scroll: boolean): void => {
+      const { graph } = state;
+      const { node } = state.selection;
+      if (!graph) return;
+      if (!group.includes(node)) group = node < 0 ? [] : [node];
+      const { lineOf } = listingOf(state, graph);
+      reader?.mark(group.flatMap((index) => lineOf.get(index) ?? []), scroll);
+      sources?.mark(group);
+      kernels?.mark(group, true);
     };
 
     const update = (): void => {
-      const graph = state.graph;
-      if (!graph && state.stage?.code.size) {
-        if (editor && shown !== state.stage) open(state.stage, codeOf(state.stage), `Code of the stage ${state.stage.name}`);
-        return;
-      }
-      if (!graph) {
-        reader?.destroy();
-        reader = shown = null;
+      const { graph } = state;
+      if (!graph && !state.stage?.code.size) {
+        close();
+        shown = null;
         replace(parent, notice("empty", "This stage made no graph.", "Pick a later stage, or read its evidence: it only decided something."));
         return;
       }
       if (!editor) return;
-      const { lines, nodes, lineOf } = listingOf(state, graph);
-      if (shown !== graph) {
-        open(graph, lines.join("\n"), `Code of the ${graph.role} graph`, (line) => {
-          own = true;
-          state.openNode(nodes[line] ?? -1);
-          own = false;
-        });
+      if (!graph) {
+        if (shown !== state.stage) openTexts(state.stage!);
+        return;
       }
-      const line = lineOf.get(state.selection.node);
-      reader?.mark(line === undefined ? [] : [line], !own);
+      const fresh = shown !== graph;
+      if (fresh) openGraph(graph);
+      if (fresh || shownNode !== state.selection.node) mark(!own);
+      shownNode = state.selection.node;
+    };
+
+    const openTexts = (stage: StageRecord): void => {
+      close();
+      shown = stage;
+      const place = h("div", { class: "editor" });
+      replace(parent, place);
+      reader = editor!.reader({ parent: place, root, text: codeOf(stage), label: `Code of the stage ${stage.name}` });
     };
 
     replace(parent, notice("loading", "Loading the code view …"));
@@ -63,14 +127,14 @@ export const code: View = {
         update();
       },
       (error: unknown) => {
-        if (!gone) replace(parent, notice("error", "The code view could not be loaded.", String(error)));
+        if (!gone) replace(parent, notice("error", "The code view could not be loaded.", `${String(error)} The other views still work.`));
       },
     );
     return {
       update,
       destroy() {
         gone = true;
-        reader?.destroy();
+        close();
       },
     };
   },
