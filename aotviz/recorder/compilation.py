@@ -1,7 +1,7 @@
 """One compilation of a recording, as a reader sees it: tables, graphs, code.
 
-A compilation of a log comes as an outline: its stages and graphs are made from the log's texts when they are looked
-at, since reading a thousand graphs to look at one would be a waste.
+A compilation of a log, or of a running process, comes as an outline: its graphs (of a log, its stages too) are made
+when they are looked at, since reading a thousand graphs to look at one would be a waste.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ class Compilation:
         outline: CompilationData,
         strings: Sequence[str],
         complete: Callable[[], CompilationData] | None = None,
+        nodes: int | None = None,
     ) -> None:
         self.outline = outline
         self.strings = strings
         self._complete = complete
+        self._nodes = nodes
 
     @cached_property
     def data(self) -> CompilationData:
@@ -73,6 +75,11 @@ class Compilation:
     def kind(self) -> str:
         """ "training" or "inference"; "" where a log doesn't say."""
         return self.outline.kind
+
+    @property
+    def nodes(self) -> int:
+        """Of the largest graph; 0 where that is not known before the graphs are read."""
+        return max((len(graph.op) for graph in self.outline.graphs), default=0) if self._nodes is None else self._nodes
 
     @property
     def wrapper(self) -> WrapperRecord | None:

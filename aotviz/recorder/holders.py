@@ -5,16 +5,16 @@ A third holder is the reading of torch's logs (torch_trace/contents.py).
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from aotviz.recorder.compilation import Compilation
-from aotviz.recorder.events import RecordingData
+from aotviz.recorder.events import CompilationData, RecordingData
 from aotviz.recorder.merging import merge
-from aotviz.recorder.store import Store
+from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
 
 MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
@@ -75,7 +75,8 @@ class Live:
     def __init__(self, store: Store, producer: dict[str, str]) -> None:
         self.producer = {clean(name): clean(version) for name, version in producer.items()}
         self._store = store
-        self._unpacked: OrderedDict[tuple[str, int], Compilation] = OrderedDict()
+        self._known: dict[tuple[str, int], Compilation] = {}  # by id and revision
+        self._unpacked: deque[tuple[str, int]] = deque()  # those that somebody has looked into, the latest last
 
     @property
     def dropped(self) -> int:
@@ -94,15 +95,20 @@ class Live:
         return len(self._store.logs())
 
     def __iter__(self) -> Iterator[Compilation]:
-        found = []
+        known: dict[tuple[str, int], Compilation] = {}
         for number, log in self._store.logs():
             key = (number, log.revision)
-            compilation = self._unpacked.pop(key, None)
-            if compilation is None:
-                data, strings = log.read()
-                compilation = Compilation(replace(data, id=number), strings)
-            self._unpacked[key] = compilation
+            known[key] = self._known.get(key) or self._outlined(key, log)
+        self._known = known
+        return iter(list(known.values()))
+
+    def _outlined(self, key: tuple[str, int], log: CompilationLog) -> Compilation:
+        outline, strings = log.outline()
+
+        def complete() -> CompilationData:
+            self._unpacked.append(key)
             while len(self._unpacked) > MOST_UNPACKED:
-                self._unpacked.popitem(last=False)
-            found.append(compilation)
-        return iter(found)
+                self._known.pop(self._unpacked.popleft(), None)
+            return replace(log.read()[0], id=key[0])
+
+        return Compilation(replace(outline, id=key[0]), strings, complete, nodes=log.most_nodes)

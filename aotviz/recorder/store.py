@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from aotviz.recorder.events import (
     CompilationData,
@@ -58,6 +59,7 @@ class CompilationLog:
         self._error: ErrorRecord | None = None
         self._packed_bytes = 0
         self._stage_bytes = 0
+        self.most_nodes = 0  # of the largest graph
         self.revision = 0  # grows whenever there is more to read
 
     @property
@@ -71,6 +73,7 @@ class CompilationLog:
     def graph(self, snapshot: GraphSnapshot) -> int:
         """The number under which the graph is kept: the same for a graph that has not changed."""
         packed = _encoder.encode(snapshot)
+        self.most_nodes = max(self.most_nodes, len(snapshot.op))
         with self._lock:
             number = self._graph_numbers.get(packed)
             if number is None:
@@ -119,27 +122,39 @@ class CompilationLog:
     def read(self) -> tuple[CompilationData, list[str]]:
         """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
-            data = CompilationData(
-                id="",
-                name=self._name,
-                kind=self._kind,
-                started_unix_ns=self._started_unix_ns,
-                options=self._options,
-                stages=list(self._stages),
+            data = replace(
+                self._outline(),
                 graphs=[msgspec.msgpack.decode(packed, type=GraphSnapshot) for packed in self._graphs],
                 values=[
                     record
                     for packed in self._values
                     for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])
                 ],
-                inputs=self._inputs,
-                outputs=self._outputs,
-                saved_tensors=self._saved,
-                wrapper=self._wrapper,
-                error=self._error,
-                because=self._because,
             )
         return data, self._strings.texts
+
+    def outline(self) -> tuple[CompilationData, list[str]]:
+        """The same without graphs and values, which are what takes time to read."""
+        with self._lock:
+            return self._outline(), self._strings.texts
+
+    def _outline(self) -> CompilationData:
+        return CompilationData(
+            id="",
+            name=self._name,
+            kind=self._kind,
+            started_unix_ns=self._started_unix_ns,
+            options=self._options,
+            stages=list(self._stages),
+            graphs=[],
+            values=[],
+            inputs=self._inputs,
+            outputs=self._outputs,
+            saved_tensors=self._saved,
+            wrapper=self._wrapper,
+            error=self._error,
+            because=self._because,
+        )
 
 
 class Store:

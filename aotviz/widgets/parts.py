@@ -123,12 +123,13 @@ def index(recording: HasCompilations) -> RecordingIndex:
         producer=recording.data_producer,
         dropped=recording.dropped,
         notes=recording.notes,
-        compilations=[head(compilation.outline) for compilation in recording.compilations],
+        compilations=[head(compilation) for compilation in recording.compilations],
     )
 
 
-def head(data: CompilationData) -> CompilationHead:
+def head(compilation: Compilation) -> CompilationHead:
     """What a list shows of a compilation."""
+    data = compilation.outline
     return CompilationHead(
         id=data.id,
         name=data.name,
@@ -136,7 +137,7 @@ def head(data: CompilationData) -> CompilationHead:
         started_unix_ns=data.started_unix_ns,
         elapsed_ns=sum(stage.elapsed_ns for stage in data.stages),
         stages=len(data.stages),
-        nodes=max((len(graph.op) for graph in data.graphs), default=0),
+        nodes=compilation.nodes,
         compile_id=data.compile_id,
         attempts=data.attempts,
         rank=data.rank,

@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from aotviz.recorder.events import NONE, GraphSnapshot, StageRecord, ValueRecord
+from aotviz.recorder.events import NONE, CompilationData, GraphSnapshot, StageRecord, ValueRecord
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import StringTable
+from aotviz.widgets import parts
 
 
 def log(name: str, nodes: int = 1) -> CompilationLog:
@@ -124,3 +125,29 @@ def test_versions_of_any_kind_of_text_can_be_saved() -> None:
     recording = Recording(Store(), {"torch": Version("2.13.0")})
     assert Recording(recording.data).data.producer == {"torch": "2.13.0"}
     assert recording.to_bytes()
+
+
+def test_a_live_recording_reads_only_the_graphs_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    for number in range(9):
+        store.add(log(f"f{number}", nodes=number + 2))
+    read: list[str] = []
+    whole = CompilationLog.read
+
+    def reading(made: CompilationLog) -> tuple[CompilationData, list[str]]:
+        read.append(made.outline()[0].name)
+        return whole(made)
+
+    monkeypatch.setattr(CompilationLog, "read", reading)
+    recording = Recording(store)
+    index = parts.index(recording)
+    assert [(head.name, head.nodes) for head in index.compilations] == [(f"f{n}", n + 2) for n in range(9)]
+    assert read == []
+    for _ in range(3):
+        parts.graph(recording, "4", 0)
+        parts.compilation(recording, "4")
+    assert read == ["f4"]
+    for number in range(9):
+        parts.graph(recording, str(number), 0)
+    parts.graph(recording, "0", 0)
+    assert read.count("f0") == 2  # a few stay unpacked, not all
