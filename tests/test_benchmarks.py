@@ -9,7 +9,19 @@ import pytest
 
 import aotviz
 from benchmarks import __main__ as command
-from benchmarks import calls, compiling, measure, recording, results, subclasses, trace_reading, viewer, watching
+from benchmarks import (
+    calls,
+    compiling,
+    diffing,
+    measure,
+    opening,
+    recording,
+    results,
+    subclasses,
+    trace_reading,
+    viewer,
+    watching,
+)
 
 
 def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
@@ -112,3 +124,18 @@ def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> No
 def test_results_in_the_repository_are_of_this_form() -> None:
     for path in sorted(results.FOLDER.glob("*.json")):
         assert results.read(path).name == path.stem
+
+
+def test_what_a_workbench_asks_for_on_opening_is_less_than_the_whole(tmp_path: Path) -> None:
+    recording = opening.make(1, tmp_path / "step.aotviz")
+    sent = opening.sent(recording)
+    assert 0 < sent["on opening"] < sent["whole"]
+
+
+def test_the_two_graphs_of_the_diff_benchmark_differ_where_it_says() -> None:
+    (compilation,) = diffing.recording(1_000).data.compilations
+    before, after = (graph.target for graph in compilation.graphs)
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    assert changed
+    assert all(i % diffing.EVERY == 0 for i in changed)
+    assert compilation.graphs[0].value == compilation.graphs[1].value
