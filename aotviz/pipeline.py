@@ -202,7 +202,7 @@ def settle(program: Program, observer: Observer) -> Program:
     lowered = program.lowered
     if isinstance(lowered, LoweredSplit):
         late = observer.late()
-        lowered.backward.compile = lambda request: run(BACKWARD, request, late)
+        lowered.partial.compile = lowered.backward.compile = lambda request: run(BACKWARD, request, late)
         lowered.with_history.compile = lambda request: compile_gradient(request, observer.further())
         if any(saved.is_symbol for saved in lowered.saved):
             lowered.backward(False)

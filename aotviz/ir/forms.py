@@ -320,6 +320,7 @@ class LoweredSplit(Split):
     compiled_forward: Callable[[list[Any]], Any]
     backward: BackwardSource
     with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
+    partial: Any  # runtime.partial_backward.PartialBackward: the backward where not all gradients come in
     generators: Any  # runtime.generators.Generators that both halves draw from; None where there are none
     backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
 

@@ -6,20 +6,17 @@ into the layout that the backward was compiled for, and runs it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from aotviz.ir import graphs
+from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
-from aotviz.runtime import aliases, double_backward, refusals
+from aotviz.runtime import aliases, double_backward, partial_backward, refusals
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
-from aotviz.torch_private.philox import is_generator
-from aotviz.tracing.strides import strides_in
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -152,14 +149,18 @@ class _Writer:
         whole = names
         if self.insides is not None:
             names = self.insides.tangents(names)
+        self._refuse_deterministic()
+        if self.insides is None:
+            self._differentiable(names)
+        self._partial(names)
         if self.tensors:
             wholes = self.insides is not None and self.insides.kept_with_parts()
             source.line(f"saved = ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
-        if self.insides is None:
-            self._differentiable(names)
-        absent = self._absent(names)
+        written = self._written(names)
+        for given, name in written.items():
+            source.line(f"{given} = {name}", "a custom backward writes to this gradient, which may be the caller's own")
         self._lay_out(names)
         arguments = self._arguments(names)
         if call.generators is not None:
@@ -170,16 +171,14 @@ class _Writer:
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "as they were in the forward")
             arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]")
-        held = [*dict.fromkeys([*whole, *names]), *(["saved"] if self.tensors else [])]
+        held = [
+            *dict.fromkeys(name for name in (*whole, *names) if name not in written.values()),
+            *(["saved"] if self.tensors else []),
+        ]
         if held:
             source.line(f"del {', '.join(held)}")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
-        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
-            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.bind("refuse_deterministic", refusals.refuse_deterministic)
-            fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
-            source.line(f"if {deterministic}(): {refuse}({self.label!r})", fact)
         backward = source.bind("backward_of", call.backward)
         if call.backward.donates:
             keeps = source.bind("keeps_graph", runtime.keeps_graph)
@@ -190,18 +189,46 @@ class _Writer:
             source.line(f"run = {backward}.keeping or {backward}(True)")
         fact = "vmap over the backward, as with is_grads_batched=True, goes through its graph operator by operator"
         source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
-        self._run(absent)
+        self._run(written)
+
+    def _refuse_deterministic(self) -> None:
+        source, call = self.source, self.call
+        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
+            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
+            refuse = source.bind("refuse_deterministic", refusals.refuse_deterministic)
+            fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
+            source.line(f"if {deterministic}(): {refuse}({self.label!r})", fact)
+
+    def _partial(self, names: list[str]) -> None:
+        """The way that a backward takes to which not all gradients come in."""
+        if not names:
+            return
+        source = self.source
+        partial = source.bind("partial_backward", self.call.partial)
+        fact = "where no gradient comes in, nothing is computed from one: as in eager, and unlike zeros"
+        source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
+        source.indent()
+        source.line(f"result = {partial}(ctx, ({''.join(f'{name}, ' for name in names)}))", fact)
+        self._return()
+        source.dedent()
 
     def _differentiable(self, names: list[str]) -> None:
         """The way that a backward under create_graph=True takes."""
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.call.with_history)
-        values = ([] if not self.tensors else ["*saved"]) + ([] if not self.symbols else ["*ctx.symbols"])
+        values = ([] if not self.tensors else ["*ctx.saved_tensors"]) + ([] if not self.symbols else ["*ctx.symbols"])
         text = f"{gradients}(ctx, [{', '.join(values)}], ({''.join(f'{name}, ' for name in names)}))"
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
 
-    def _run(self, absent: dict[str, list[int]]) -> None:
+    def _written(self, names: list[str]) -> dict[str, str]:
+        """Variables for the gradients that the backward graph writes to, before they are laid out anew."""
+        nodes = self.call.backward_module.graph.nodes
+        targets = [node.args[0] for node in nodes if graphs.is_input_mutation(node)]
+        numbers = [int(node.name.removeprefix("tangents_")) - 1 for node in targets if is_tangent(node)]
+        return {self.source.fresh(f"given_{names[i]}"): names[i] for i in dict.fromkeys(numbers)}
+
+    def _run(self, written: dict[str, str]) -> None:
         source = self.source
         call = "run(args)"
         if self.call.meta.autocast:
@@ -212,15 +239,13 @@ class _Writer:
             source.dedent()
         else:
             source.line(f"result = [*{call}]")
-        for flag, positions in absent.items():
-            fact = "no gradient came in for what these inputs led to, so eager sends None"
-            listed = ", ".join(map(str, positions))
-            source.line(f"if {flag}:", fact)
-            source.line(f"    for i in ({listed},): result[i] = None", fact)
-        if self.insides is not None:
-            source.line(f"return {self.insides.gradients()},")
-            return
-        source.line("return tuple(result)")
+        for given, name in written.items():
+            source.line(f"if {given} is not {name}: {given}.copy_({name})")
+        self._return()
+
+    def _return(self) -> None:
+        text = "tuple(result)" if self.insides is None else f"{self.insides.gradients()},"
+        self.source.line(f"return {text}")
 
     def _tangents(self) -> list[str]:
         names = []
@@ -230,46 +255,17 @@ class _Writer:
             names.append(name)
         return names
 
-    def _absent(self, names: list[str]) -> dict[str, list[int]]:
-        """Flags for inputs whose gradient is None when certain tangents are: flag -> input positions."""
-        graph = self.call.backward_module.graph
-        tangents = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
-        numbers = [int(node.name.removeprefix("tangents_")) - 1 for node in tangents]
-        depends = graphs.dependencies(graph, tangents)
-        by_set: dict[tuple[int, ...], list[int]] = {}
-        for position, gradient in enumerate(graphs.outputs(graph)):
-            on = tuple(sorted(numbers[i] for i in depends(gradient)))
-            if gradient is not None and on and len(on) < len(names):
-                by_set.setdefault(on, []).append(position)
-        flags: dict[str, list[int]] = {}
-        for on, positions in by_set.items():
-            flag = self.source.fresh("no_" + "_".join(names[i] for i in on[:2]))
-            condition = " and ".join(f"{names[i]} is None" for i in on)
-            self.source.line(f"{flag} = {condition}")
-            flags[flag] = positions
-        return flags
-
     def _lay_out(self, names: list[str]) -> None:
         source = self.source
         fact = "the backward was compiled for gradients of this layout"
         for name, tangent in zip(names, self.call.tangents, strict=True):
-            dtype = source.bind(str(tangent.dtype).removeprefix("torch."), tangent.dtype)
-            device = source.bind(str(tangent.device).replace(":", ""), tangent.device)
             subject = str(self.call.slots[tangent.slot].descriptor)
-            dynamic = _is_dynamic(tangent)
-            size = f"ctx.shapes[{self._dynamic().index(tangent)}]" if dynamic else str(tangent.size)
-            zeros = f"{source.bind('zeros', torch.zeros)}({size}, dtype={dtype}, device={device})"
-            if not dynamic and tangent.stride != strides_in(range(len(tangent.size)), tangent.size):
-                strided = source.bind("empty_strided", torch.empty_strided)
-                zeros = f"{strided}({size}, {tangent.stride}, dtype={dtype}, device={device}).zero_()"
-            source.line(f"if {name} is None: {name} = {zeros}", fact, subject)
-            if dynamic:
-                unless = "else: " if tangent.order == tuple(range(len(tangent.order))) else ""
-                source.line(f"{unless}{name} = {_in_order(name, tangent.order)}", fact, subject)
+            if _is_dynamic(tangent):
+                source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
                 restrided = source.bind("restrided", runtime.restrided)
                 again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
-                source.line(f"elif {name}.stride() != {tangent.stride}: {again}", fact, subject)
+                source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
 
     def _dynamic(self) -> list[Tangent]:
         """Tangents whose layout is known only at run time."""
@@ -277,19 +273,9 @@ class _Writer:
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its own order, found by name; runs of saved tensors become one slice."""
-        place = {saved.name: i for i, saved in enumerate(self.call.saved)}
         arguments: list[str] = []
-        wanted: list[Any] = []
-        nodes = [node for node in graphs.placeholders(self.call.backward_module.graph) if not is_generator(node)]
-        taken = {node.name for node in nodes}
-        renamed = iter([i for i, saved in enumerate(self.call.saved) if saved.name not in taken])
-        for node in nodes:
-            if node.name in place:
-                wanted.append(place[node.name])
-            elif node.name.startswith("tangents_"):
-                wanted.append(names[int(node.name.removeprefix("tangents_")) - 1])
-            else:  # the state of a random generator, which partitioners name anew in the backward
-                wanted.append(next(renamed))
+        found = partial_backward.sources(self.call)
+        wanted = [names[i] if kind == "tangent" else i for kind, i in found if kind != "generator"]
         run: list[int] = []
 
         def flush() -> None:

@@ -28,6 +28,7 @@ from aotviz.ir.forms import (
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
@@ -72,13 +73,24 @@ def _split(call: Split) -> LoweredSplit:
             evidence=(Reason("backward", why),),
         )
 
+    def request_part(module: Any, inputs: tuple[int, ...], why: str) -> BackwardRequest:
+        return replace(
+            request(True),
+            backward_module=module,
+            values=tuple(values[i] for i in inputs),
+            evidence=(Reason("backward", why),),
+            reason=why,
+        )
+
     plain = boxed(lambda *args: call.backward_module(*args))
     backward = LazyBackward(request, run_backward, donates=bool(call.donated), plain=plain)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     reported_call = replace(call, saved=tuple(replace(s, value=known.get(s.name, s.value)) for s in call.saved))
     with_history = Gradients(call, lambda tangents: GradientRequest(call.options, reported_call, tangents))
+    partial = PartialBackward(call, request_part, run_backward)
     makers = philox.generators_of(call.forward_module.graph)
+    partial.generators = Generators(makers) if makers else None
     fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
     return LoweredSplit(
         **fields,
@@ -86,7 +98,8 @@ def _split(call: Split) -> LoweredSplit:
         compiled_forward=compiled,
         backward=backward,
         with_history=with_history,
-        generators=Generators(makers) if makers else None,
+        partial=partial,
+        generators=partial.generators,
         backward_values=values,
     )
 

@@ -9,6 +9,7 @@ run tags each node, by the user's policy if there is one, and the second takes w
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,13 +22,19 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 _TAGS = ("recompute", "ac_graph_id")
 _generator = checkpoint._checkpoint_without_reentrant_generator
+_by_tuples: Callable[..., Any] | None = getattr(checkpoint, "_checkpoint_without_reentrant_generator_impl", None)
 _reentrant = checkpoint.CheckpointFunction
 
 
 @contextlib.contextmanager
 def tagging_checkpoints() -> Iterator[None]:
     """Let checkpointed regions tag what is traced inside. Other threads, which don't trace, checkpoint as ever."""
-    ours = {"_checkpoint_without_reentrant_generator": _tagging_generator, "CheckpointFunction": _TaggingFunction}
+    ours: dict[str, Any] = {
+        "_checkpoint_without_reentrant_generator": _tagging_generator,
+        "CheckpointFunction": _TaggingFunction,
+    }
+    if _by_tuples is not None:
+        ours["_checkpoint_without_reentrant_generator_impl"] = _tagging_by_tuples
     before = {name: getattr(checkpoint, name) for name in ours}
     vars(checkpoint).update(ours)
     try:
@@ -56,6 +63,16 @@ def _tagging_generator(
     return _untagging(_generator(fn, False, contexts, determinism_check, False, False, *args, **kwargs))
 
 
+def _tagging_by_tuples(fn: Callable[..., Any], args: Any, kwargs: Any, **settings: Any) -> Any:
+    """What newer releases call."""
+    assert _by_tuples is not None
+    if not _traces():
+        return _by_tuples(fn, args, kwargs, **settings)
+    contexts = functools.partial(_tagging_contexts, settings.get("context_fn", noop_context_fn))
+    ours = {"preserve_rng_state": False, "context_fn": contexts, "debug": False, "early_stop": False}
+    return _untagging(_by_tuples(fn, args, kwargs, **{**settings, **ours}))
+
+
 def _untagging(region: Iterator[Any]) -> Iterator[Any]:
     """`region`, behind whose end nodes are tagged as they were before it."""
     meta = fx_traceback.current_meta
@@ -75,7 +92,19 @@ def _tagging_contexts(context_fn: Callable[[], Any]) -> Any:
         first, again = context_fn()
     if getattr(first, "ac_graph_id", 0) is None:
         first.ac_graph_id = next(uid)  # partitioners ask which region a node is of
+    if type(again) is checkpoint._CachedTorchDispatchMode:
+        again.__class__ = _Replaying
     return first, again
+
+
+class _Replaying(checkpoint._CachedTorchDispatchMode):
+    """Gives what the first run made as often as it is asked: gradients of gradients ask again."""
+
+    def __enter__(self) -> Any:
+        if not hasattr(self, "whole"):
+            self.whole = {key: copy.copy(entries) for key, entries in self.storage.items()}
+        self.storage.update({key: copy.copy(entries) for key, entries in self.whole.items()})
+        return super().__enter__()
 
 
 def _recompute_everything(*_args: Any, **_kwargs: Any) -> CheckpointPolicy:

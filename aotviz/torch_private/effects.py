@@ -55,6 +55,11 @@ class Tokens(dict[Any, Any]):
         return super().__contains__(kind)
 
 
+def has_effects(target: Any) -> bool:
+    """Whether an operator stands for one with side effects."""
+    return target is torch.ops.higher_order.with_effects
+
+
 def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
     """Tie up the effects traced so far: tokens are made where they were discovered, `last` are sunk. Edits `graph`."""
     for node in graph.find_nodes(op="placeholder"):

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aotviz.torch_private import script_objects
@@ -161,6 +161,11 @@ def is_concrete(value: Any) -> bool:
 def hint(value: Any) -> int:
     """A size as it is in the call that is being traced. Asks for no guard."""
     return value if isinstance(value, int) else int(value.node.hint)
+
+
+def statically_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are known to be the same. Asks for no guard."""
+    return len(one) == len(other) and all(statically_known_true(a == b) for a, b in zip(one, other, strict=True))
 
 
 def all_concrete(values: Sequence[Any]) -> bool:

@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomSchedulerPass
+from torch._inductor import config, custom_graph_pass
 from torch._inductor.virtualized import V
 
+# What Inductor takes for a pass with a name of its own; in older releases, one class served for all passes.
+_Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
 _METHOD = torch.ops.higher_order.call_torchbind
 
 
-class _MemoryFacts(CustomSchedulerPass):
+class _MemoryFacts(_Pass):
     """Runs before fusion, and then the user's own pass, if there is one."""
 
     def __init__(self, donated: Sequence[int], before: Any) -> None:
@@ -36,7 +37,7 @@ class _MemoryFacts(CustomSchedulerPass):
 
     def uuid(self) -> Any:
         """Names this pass, and the user's, in a cache key."""
-        theirs = self.before.uuid() if isinstance(self.before, CustomSchedulerPass) else None
+        theirs = self.before.uuid() if isinstance(self.before, _Pass) else None
         return ("aotviz memory", self.donated, theirs)
 
 
@@ -50,7 +51,7 @@ def memory_facts(graph_module: fx.GraphModule, donated: Sequence[int] | None) ->
         return contextlib.nullcontext()
     before = config._pre_fusion_custom_pass
     told: Any = _MemoryFacts(donated or (), before)
-    if before is not None and not isinstance(before, CustomSchedulerPass):
+    if before is not None and not isinstance(before, _Pass):
         told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
     patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)
     return patched

@@ -112,6 +112,11 @@ def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
         raise RuntimeError(
             f"a gradient of shape {tuple(tensor.shape)} came in where the backward was compiled for {tuple(size)}"
         )
+    if tensor.layout is not torch.strided:
+        raise RuntimeError(
+            f"a gradient came in as a tensor of layout {tensor.layout}, and the backward was compiled for dense ones. "
+            "Convert it with .to_dense() before backward()."
+        )
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._library.fake_class_registry import maybe_unwrap_fake_script_object
+from torch._library.fake_class_registry import FakeScriptObject
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 
@@ -29,7 +29,8 @@ def anatomy(value: Any) -> tuple[tuple[str, ...], Any]:
 
 def attribute(value: Any, name: str) -> Any:
     """A part of a subclass; an object that stands in for another during a trace, as that other one."""
-    return maybe_unwrap_fake_script_object(getattr(value, name))
+    attribute = getattr(value, name)
+    return attribute.real_obj if isinstance(attribute, FakeScriptObject) else attribute
 
 
 def parts(value: Any) -> Iterator[torch.Tensor]:

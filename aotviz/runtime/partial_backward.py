@@ -1,0 +1,170 @@
+"""The backward where not all gradients come in, and what it leaves for the others.
+
+Eager walks only the part of its graph that a gradient reaches. A compiled backward is one node, so for each pattern of
+gradients that come in it has a graph of its own (`ir/absent.py`), compiled on first use.
+
+Note [One output after the other]
+`a.backward(); b.backward()` is fine in eager where the two share no node that has saved something. The engine frees all
+of our one node after the first. So the first backward holds on to what the other gradients would read, with the version
+of each tensor, since autograd watches them no longer. Where the two share such a node, the second is refused in torch's
+own words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir import absent, graphs
+from aotviz.ir.forms import Split
+from aotviz.torch_private import runtime
+from aotviz.torch_private.fakes import all_concrete
+from aotviz.torch_private.philox import is_generator
+
+MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
+Pattern = tuple[bool, ...]  # one per tangent: does it come in
+
+
+def sources(call: Split) -> list[tuple[str, int]]:
+    """Where each input of the backward graph is found: ("saved" | "tangent" | "generator", position)."""
+    place = {saved.name: i for i, saved in enumerate(call.saved)}
+    nodes = graphs.placeholders(call.backward_module.graph)
+    taken = {node.name for node in nodes}
+    renamed = iter([i for i, saved in enumerate(call.saved) if saved.name not in taken])
+    found: list[tuple[str, int]] = []
+    for node in nodes:
+        if is_generator(node):
+            found.append(("generator", sum(kind == "generator" for kind, _ in found)))
+        elif node.name in place:
+            found.append(("saved", place[node.name]))
+        elif absent.is_tangent(node):
+            found.append(("tangent", int(node.name.removeprefix("tangents_")) - 1))
+        else:  # the state of a random generator, which partitioners name anew in the backward
+            found.append(("saved", next(renamed)))
+    return found
+
+
+class _Part:
+    """The backward for one pattern."""
+
+    def __init__(self, module: Any, inputs: list[int]) -> None:
+        self.module, self.inputs = module, inputs  # of the whole backward's inputs, those that it takes
+        self.compiled: Callable[[list[Any]], Any] | None = None
+
+
+class PartialBackward:
+    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles."""
+
+    def __init__(
+        self, call: Split, request: Callable[[Any, tuple[int, ...], str], Any], compile: Callable[[Any], Any]
+    ) -> None:
+        self._call, self._request, self.compile = call, request, compile
+        self._sources = sources(call)
+        self._tensors = call.saved_tensor_count
+        self._parts: dict[Pattern, _Part] = {}
+        self._lock = threading.Lock()
+        self._count = len(graphs.outputs(call.backward_module.graph))
+        self.generators: Any = None
+
+    def __call__(self, ctx: Any, tangents: Sequence[Any]) -> list[Any]:
+        """What the backward graph returns, a list. `tangents` are None where none came in."""
+        pattern = tuple(tangent is not None for tangent in tangents)
+        if not any(pattern):
+            return [None] * self._count
+        keep = runtime.keeps_graph()
+        saved = self._saved(ctx, pattern)
+        part = self._part(pattern)
+        given = {
+            "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
+            "tangent": self._laid_out(ctx, part, tangents),
+        }
+        if self.generators is not None:
+            given["generator"] = self.generators.backward(ctx.random, True)
+        arguments = [given[kind][position] for kind, position in (self._sources[i] for i in part.inputs)]
+        if not keep:
+            self._hold(ctx, pattern, saved)
+        run = part.compiled
+        if run is None or runtime.batched():
+            run = _as_it_is(part.module)
+        with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
+            return [*run(arguments)]
+
+    def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
+        """The saved tensors; None for one that is gone and that this pattern does not read."""
+        parted = getattr(ctx, "parted", None)
+        if parted is None:
+            return list(ctx.saved_tensors)
+        done, held = parted
+        names = _names(pattern)
+        module = self._call.backward_module
+        if any(absent.shares_saved(module, _names(before), names) for before in done):
+            _ = ctx.saved_tensors  # raises
+        for tensor, version in filter(None, held):
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"{self._call.name}: one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: a tensor of shape {tuple(tensor.shape)} is at version {tensor._version}, and "
+                    f"was saved at version {version}. Clone it before it is modified."
+                )
+        return [None if entry is None else entry[0] for entry in held]
+
+    def _hold(self, ctx: Any, pattern: Pattern, saved: list[Any]) -> None:
+        """See Note [One output after the other]."""
+        parted = getattr(ctx, "parted", None)
+        done = [*(parted[0] if parted is not None else ()), pattern]
+        needed: set[int] = set()
+        for position in range(len(pattern)):
+            alone = tuple(i == position for i in range(len(pattern)))
+            module = self._call.backward_module
+            if not any(absent.shares_saved(module, _names(before), _names(alone)) for before in done):
+                read = (self._sources[i] for i in self._part(alone, compiled=False).inputs)
+                needed |= {place for kind, place in read if kind == "saved"}
+        if needed:  # behind the tensors that the graph takes, the wholes that they are parts of
+            needed.update(range(self._tensors, len(saved)))
+        held = [(t, t._version) if i in needed and t is not None else None for i, t in enumerate(saved)]
+        ctx.parted = (done, held)
+
+    def _part(self, pattern: Pattern, compiled: bool = True) -> _Part:
+        with self._lock:
+            part = self._parts.get(pattern)
+            if part is None:
+                missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
+                whole = [node.name for node in graphs.placeholders(self._call.backward_module.graph)]
+                module = absent.without(self._call.backward_module, missing)
+                inputs = [whole.index(node.name) for node in graphs.placeholders(module.graph)]
+                part = self._parts[pattern] = _Part(module, inputs)
+            if all(result is None for result in graphs.outputs(part.module.graph)):
+                part.compiled = _as_it_is(part.module)
+            many = sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS
+            if compiled and part.compiled is None and not many:
+                slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
+                came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
+                why = f"the backward was first called with gradients of {came or 'nothing'} only"
+                part.compiled = self.compile(self._request(part.module, tuple(part.inputs), why)).compiled
+            return part
+
+    def _laid_out(self, ctx: Any, part: _Part, tangents: Sequence[Any]) -> list[Any]:
+        read = {place for kind, place in (self._sources[i] for i in part.inputs) if kind == "tangent"}
+        made: list[Any] = []
+        shapes = iter(getattr(ctx, "shapes", ()))
+        for position, (tangent, known) in enumerate(zip(tangents, self._call.tangents, strict=True)):
+            shape = known.size if all_concrete((*known.size, *known.stride)) else next(shapes)
+            if position not in read:
+                made.append(None)
+            elif tangent is None:
+                made.append(torch.zeros(shape, dtype=known.dtype, device=known.device))
+            else:
+                made.append(runtime.in_layout(tangent, known.size, known.stride, known.order))
+        return made
+
+
+def _names(pattern: Pattern) -> frozenset[str]:
+    return frozenset(f"tangents_{i + 1}" for i, there in enumerate(pattern) if there)
+
+
+def _as_it_is(module: Any) -> Callable[[list[Any]], Any]:
+    return lambda arguments: module(*arguments)

@@ -1,0 +1,201 @@
+"""Backwards to which not all gradients come in, several of them one after the other, and gradients that are written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.fx as fx
+
+import aotviz
+from aotviz import pipeline
+from aotviz.ir import absent
+from aotviz.ir.forms import BackwardRequest
+from aotviz.pipeline import Silent
+
+torch.set_num_threads(1)
+
+
+def leaves(*values):
+    return [torch.tensor(value).requires_grad_() for value in values]
+
+
+def gradients(fn, inputs, *backwards):
+    """The inputs' gradients after going back from each output in turn; the text of an error if there is one."""
+    outs = fn(*inputs)
+    try:
+        for out in backwards:
+            outs[out].sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return [None if x.grad is None else x.grad.tolist() for x in inputs]
+
+
+@pytest.fixture(params=["eager", "inductor", "dynamic", "nothing donated"])
+def compiled(request):
+    options = {
+        "eager": {"backend": "eager", "debug": True},
+        "inductor": {},
+        "dynamic": {"backend": "eager", "dynamic": True},
+        "nothing donated": {"backend": "eager", "donate_buffers": False},
+    }[request.param]
+    return lambda fn: aotviz.compile(fn, **options)
+
+
+def assert_eagers(compiled, fn, values, *backwards):
+    mine, eagers = (gradients(f, leaves(*values), *backwards) for f in (compiled(fn), fn))
+    if isinstance(eagers, str):
+        assert mine == eagers
+    else:
+        torch.testing.assert_close(*([x if x is None else torch.tensor(x) for x in g] for g in (mine, eagers)))
+    return mine
+
+
+def apart(x, w):
+    return (x * 2).sin(), (w * 3).cos(), x.exp() * w
+
+
+def shared(x, w):
+    h = x.sin()
+    return h * 2, h * w
+
+
+VALUES = ([0.5, 1.0], [2.0, 3.0])
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 2), (2, 1, 0)])
+def test_outputs_that_share_nothing_can_be_gone_back_from_one_after_the_other(compiled, order):
+    assert isinstance(assert_eagers(compiled, apart, VALUES, *order), list)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_outputs_that_share_what_was_saved_are_refused_the_second_time_as_in_eager(order):
+    eager = lambda fn: aotviz.compile(fn, backend="eager")  # noqa: E731
+    assert "backward through the graph a second time" in assert_eagers(eager, shared, VALUES, *order)
+
+
+def test_the_same_output_twice_is_refused_as_in_eager(compiled):
+    assert "backward through the graph a second time" in assert_eagers(compiled, apart, VALUES, 1, 1)
+
+
+@pytest.mark.parametrize("fn", [lambda x, w: (x / 0, x * w), lambda x, w: ((x * w).log(), x * w, x.sqrt() + x * w)])
+def test_what_no_gradient_comes_in_for_does_not_turn_zeros_into_nan(compiled, fn):
+    found = assert_eagers(compiled, fn, ([0.0, 0.0], [2.0, 3.0]), 1)
+    assert "nan" not in str(found)
+
+
+def test_inputs_of_other_outputs_have_no_gradient(compiled):
+    assert assert_eagers(compiled, apart, VALUES, 1)[0] is None
+
+
+def test_what_is_held_for_another_output_is_watched():
+    x, w = leaves(*VALUES)
+    kept = w * 1
+    fn = aotviz.compile(lambda x, w: (x.sin(), w.cos()), backend="eager")
+    first, second = fn(x, kept)
+    first.sum().backward()
+    with torch.no_grad():
+        kept.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        second.sum().backward()
+
+
+def test_each_pattern_of_gradients_is_compiled_once():
+    fn = aotviz.compile(apart, backend="eager")
+    for _ in range(2):
+        gradients(fn, leaves(*VALUES), 1)
+        gradients(fn, leaves(*VALUES), 2)
+    parts = fn.program.lowered.partial._parts
+    assert sum(part.compiled is not None for part in parts.values()) == 2
+
+
+def test_retain_graph_keeps_all(compiled):
+    fn = compiled(shared)
+    x, w = leaves(*VALUES)
+    outs = fn(x, w)
+    for _ in range(2):
+        outs[0].sum().backward(retain_graph=True)
+        outs[1].sum().backward(retain_graph=True)
+    expected = leaves(*VALUES)
+    outs = shared(*expected)
+    for out in (*outs, *outs):
+        out.sum().backward(retain_graph=True)
+    torch.testing.assert_close([x.grad, w.grad], [e.grad for e in expected])
+
+
+def test_more_patterns_than_are_compiled_are_run_as_they_are(monkeypatch):
+    monkeypatch.setattr("aotviz.runtime.partial_backward.MANY_PATTERNS", 1)
+    eager = lambda fn: aotviz.compile(fn, backend="eager")  # noqa: E731
+    fn = eager(apart)
+    for k in range(3):
+        assert gradients(fn, leaves(*VALUES), k) == gradients(apart, leaves(*VALUES), k)
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient.mul_(3)
+        return gradient * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("strides", [(2, 1), (1, 2)])
+def test_a_gradient_that_a_custom_backward_writes_is_written_as_in_eager(backend, strides):
+    seen = []
+    for fn in (Tripled.apply, aotviz.compile(lambda x: Tripled.apply(x), backend=backend)):
+        x = torch.ones(2, 2, requires_grad=True)
+        gradient = torch.ones(2, 2).as_strided((2, 2), strides)
+        fn(x).backward(gradient)
+        seen.append((x.grad, gradient, gradient._version if backend == "eager" else 0))
+    torch.testing.assert_close(*seen)
+    assert seen[0][1].sum() == 12
+
+
+def test_a_sparse_gradient_is_refused_with_what_to_do():
+    out = aotviz.compile(lambda x: x * 2, backend="eager")(torch.ones(3, requires_grad=True))
+    with pytest.raises(RuntimeError, match=r"layout torch.sparse_coo.*to_dense"):
+        out.backward(torch.ones(3).to_sparse())
+
+
+def graph_of(fn):
+    inputs = [torch.ones(2) for _ in range(3)]
+    module = torch.fx.experimental.proxy_tensor.make_fx(fn, tracing_mode="fake")(*inputs)
+    for number, node in enumerate(list(module.graph.find_nodes(op="placeholder"))):
+        node._rename(f"tangents_{number}" if number else "saved")
+    return fx.GraphModule(module, module.graph)
+
+
+def test_a_sum_with_an_absent_gradient_is_the_other_term_and_other_operators_get_zeros():
+    module = graph_of(lambda s, a, b: (a * s + b.exp(), torch.cat([a, b.exp()]), b.exp()))
+    made = absent.without(module, {"tangents_2"})
+    assert [node.name for node in made.graph.find_nodes(op="placeholder")] == ["saved", "tangents_1"]
+    total, joined, alone = made(torch.full((2,), 5.0), torch.ones(2))
+    assert total.tolist() == [5, 5]
+    assert joined.tolist() == [1, 1, 0, 0]
+    assert alone is None
+    assert "exp" not in str(made.graph)
+    assert "exp" in str(module.graph)
+
+
+def test_two_sets_of_gradients_share_what_was_saved_if_one_node_of_both_reads_it():
+    one, two = frozenset({"tangents_1"}), frozenset({"tangents_2"})
+    assert absent.shares_saved(graph_of(lambda s, a, b: ((a + b) * s,)), one, two)
+    assert not absent.shares_saved(graph_of(lambda s, a, b: (a * s + b * s,)), one, two)
+
+
+def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():
+    seen = []
+
+    class Watching(Silent):
+        def before(self, stage, argument):
+            if isinstance(argument, BackwardRequest):
+                seen.append((stage, argument.reason))
+
+    form = aotviz.trace_stages(apart, *leaves(*VALUES), until="link", backend="eager").form
+    outs = pipeline.settle(form, Watching()).function(*leaves(*VALUES))
+    outs[1].sum().backward()
+    why = "the backward was first called with gradients of output[1] only"
+    assert seen == [("lower backward", why)]
