@@ -60,6 +60,7 @@ def test_a_refusal_names_the_input(name):
     assert all(REFUSED[name] in failure.message for _, failure in verdict.failures)
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="what torch gets wrong differs by release")
 @pytest.mark.parametrize("name", RIGHT_WHERE_TORCH_IS_NOT)
 def test_torch_is_wrong_or_refuses(name):
     assert judge(PROGRAMS[name], CANDIDATES["torch"](), expected(name)).status in ("wrong", "raised")

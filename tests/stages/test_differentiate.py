@@ -1,0 +1,99 @@
+"""differentiate: the gradients of a program as a call of their own, which has a history."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.ir import verify
+from aotviz.ir.forms import GradientRequest, TracedCall
+from aotviz.pipeline import GRADIENT, TRAINING, Silent, run
+from aotviz.tracing.second_order import NotDifferentiableAgain
+from tests.stages.support import evidence, fingerprint, targets
+
+torch.set_num_threads(1)
+(STAGE,) = GRADIENT
+
+
+def leaf(*shape):
+    return torch.ones(*shape, requires_grad=True)
+
+
+def request_for(fn, *inputs, tangents=(False,), **options):
+    """What the pipeline is asked when a backward of `fn` runs under create_graph=True."""
+    split = aotviz.trace_stages(fn, *inputs, until="donated buffers", backend="eager", **options).form
+    return GradientRequest(split.options, split, tangents)
+
+
+def differentiated(*args, **options):
+    request = request_for(*args, **options)
+    was = fingerprint(request.call)[0]
+    call = STAGE.run(request)
+    assert fingerprint(request.call)[0] == was
+    assert isinstance(call, TracedCall)
+    verify.verify(call, STAGE.name)
+    return request, call
+
+
+def test_what_was_saved_and_the_tangents_come_in_and_the_gradients_go_out():
+    _, call = differentiated(lambda x, w: (x * w).sin(), leaf(3), leaf(3))
+    names = [str(descriptor) for descriptor in call.graph_inputs]
+    assert names[-3:] == ["tangent of output", "x", "w"]
+    assert all(name.startswith("saved ") or name in "xw" for name in names[:-3])
+    assert [str(output) for output in call.outputs] == ["gradient of x", "gradient of w"]
+    assert call.name.startswith("gradient of ")
+
+
+def test_only_inputs_that_are_differentiated_and_the_tangents_have_a_history():
+    _, call = differentiated(lambda x, w: (x * w).sin(), leaf(3), torch.ones(3), tangents=(True,))
+    wanted = [str(d) for d, info in zip(call.graph_inputs, call.meta.input_info, strict=True) if info.requires_grad]
+    assert wanted == ["tangent of output", "x"]
+    assert call.needs_gradients
+
+
+def test_gradients_that_depend_on_nothing_with_a_history_say_so():
+    _, call = differentiated(lambda x: x * 3, leaf(3))
+    assert evidence(call)["gradient of x"] == "it depends on nothing that requires grad"
+    assert not call.needs_gradients
+
+
+def test_a_tangent_that_did_not_come_in_takes_no_part():
+    _, call = differentiated(lambda x, w: (x.exp(), w.sin()), leaf(3), leaf(3), tangents=(None, False))
+    assert [str(output) for output in call.outputs] == ["gradient of w"]
+    assert "exp" not in targets(call.forward.graph())
+
+
+def test_the_forward_is_not_run_again():
+    calls = []
+
+    def fn(x):
+        calls.append(x)
+        return x.sin().exp()
+
+    request = request_for(fn, leaf(3))
+    before = len(calls)
+    STAGE.run(request)
+    assert len(calls) == before
+
+
+def test_a_second_request_gets_the_same_graph():
+    request = request_for(lambda x: x.sin().exp(), leaf(3))
+    first, second = STAGE.run(request), STAGE.run(request)
+    assert targets(first.forward.graph()) == targets(second.forward.graph())
+
+
+def test_the_rest_of_the_pipeline_takes_it_from_there():
+    _, call = differentiated(lambda x: x.sin().exp(), leaf(3))
+    program = run(TRAINING[4:], call, Silent())
+    assert [slot.kind for slot in program.lowered.slots] == ["output"]
+
+
+def test_random_numbers_that_were_not_kept_are_named():
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint(lambda a: torch.rand_like(a) * a.sin(), x, use_reentrant=False).exp()
+
+    with pytest.raises(
+        NotDifferentiableAgain, match=r"depends on the outcome of aten.rand_like.*Run this part in eager"
+    ):
+        STAGE.run(request_for(fn, leaf(3)))
