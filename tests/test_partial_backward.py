@@ -199,3 +199,16 @@ def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():
     outs[1].sum().backward()
     why = "the backward was first called with gradients of output[1] only"
     assert seen == [("lower backward", why)]
+
+
+def test_what_no_other_gradient_reads_is_donated_unless_the_graph_is_kept():
+    def fn(x, w):
+        return x.sin().exp().sum(), w.sin().exp().sum()
+
+    form = aotviz.trace_stages(fn, *leaves(*VALUES), until="link", backend="eager").form
+    program, partial, seen = form.function, form.lowered.partial, []
+    compile = partial.compile
+    partial.compile = lambda request: (seen.append(request.donated), compile(request))[1]
+    for keep in (False, True):
+        program(*leaves(*VALUES))[0].backward(retain_graph=keep)
+    assert [len(donated) for donated in seen] == [1, 0]

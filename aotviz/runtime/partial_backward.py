@@ -21,6 +21,7 @@ import torch
 
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split
+from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
 from aotviz.torch_private.philox import is_generator
@@ -53,20 +54,22 @@ class _Part:
 
     def __init__(self, module: Any, inputs: list[int]) -> None:
         self.module, self.inputs = module, inputs  # of the whole backward's inputs, those that it takes
-        self.compiled: Callable[[list[Any]], Any] | None = None
+        self.compiled: LazyBackward | None = None
+
+
+Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str], Any]
 
 
 class PartialBackward:
-    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles."""
+    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles: of a
+    graph, the inputs of the whole backward that it takes, which of its own are donated, and why."""
 
-    def __init__(
-        self, call: Split, request: Callable[[Any, tuple[int, ...], str], Any], compile: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, call: Split, request: Request, compile: Callable[[Any], Any]) -> None:
         self._call, self._request, self.compile = call, request, compile
         self._sources = sources(call)
         self._tensors = call.saved_tensor_count
         self._parts: dict[Pattern, _Part] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
         self.generators: Any = None
 
@@ -76,22 +79,25 @@ class PartialBackward:
         if not any(pattern):
             return [None] * self._count
         keep = runtime.keeps_graph()
-        saved = self._saved(ctx, pattern)
         part = self._part(pattern)
+        run = self._runner(pattern, part, keep or hasattr(ctx, "parted"))
+        arguments = self._arguments(ctx, pattern, part, tangents, keep)
+        if not keep and runtime.HAS_BOXED_GRADIENTS:
+            ctx.maybe_clear_saved_tensors()  # the list now holds the last references
+        with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
+            return [*run(arguments)]
+
+    def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: Sequence[Any], keep: bool) -> list[Any]:
+        saved = self._saved(ctx, pattern)
         given = {
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
             "tangent": self._laid_out(ctx, part, tangents),
         }
         if self.generators is not None:
             given["generator"] = self.generators.backward(ctx.random, True)
-        arguments = [given[kind][position] for kind, position in (self._sources[i] for i in part.inputs)]
         if not keep:
             self._hold(ctx, pattern, saved)
-        run = part.compiled
-        if run is None or runtime.batched():
-            run = _as_it_is(part.module)
-        with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
-            return [*run(arguments)]
+        return [given[kind][position] for kind, position in (self._sources[i] for i in part.inputs)]
 
     def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
         """The saved tensors; None for one that is gone and that this pattern does not read."""
@@ -115,20 +121,25 @@ class PartialBackward:
     def _hold(self, ctx: Any, pattern: Pattern, saved: list[Any]) -> None:
         """See Note [One output after the other]."""
         parted = getattr(ctx, "parted", None)
-        done = [*(parted[0] if parted is not None else ()), pattern]
-        needed: set[int] = set()
-        for position in range(len(pattern)):
-            alone = tuple(i == position for i in range(len(pattern)))
-            module = self._call.backward_module
-            if not any(absent.shares_saved(module, _names(before), _names(alone)) for before in done):
-                read = (self._sources[i] for i in self._part(alone, compiled=False).inputs)
-                needed |= {place for kind, place in read if kind == "saved"}
+        done = (*(parted[0] if parted is not None else ()), pattern)
+        needed = self._needed(done)
         if needed:  # behind the tensors that the graph takes, the wholes that they are parts of
             needed.update(range(self._tensors, len(saved)))
         held = [(t, t._version) if i in needed and t is not None else None for i, t in enumerate(saved)]
         ctx.parted = (done, held)
 
-    def _part(self, pattern: Pattern, compiled: bool = True) -> _Part:
+    def _needed(self, done: tuple[Pattern, ...]) -> set[int]:
+        """The saved values that gradients which may still come in would read."""
+        module, count = self._call.backward_module, len(self._call.tangents)
+        needed: set[int] = set()
+        for position in range(count):
+            alone = tuple(i == position for i in range(count))
+            if not any(absent.shares_saved(module, _names(before), _names(alone)) for before in done):
+                read = (self._sources[i] for i in self._part(alone).inputs)
+                needed |= {place for kind, place in read if kind == "saved"}
+        return needed
+
+    def _part(self, pattern: Pattern) -> _Part:
         with self._lock:
             part = self._parts.get(pattern)
             if part is None:
@@ -137,15 +148,28 @@ class PartialBackward:
                 module = absent.without(self._call.backward_module, missing)
                 inputs = [whole.index(node.name) for node in graphs.placeholders(module.graph)]
                 part = self._parts[pattern] = _Part(module, inputs)
-            if all(result is None for result in graphs.outputs(part.module.graph)):
-                part.compiled = _as_it_is(part.module)
-            many = sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS
-            if compiled and part.compiled is None and not many:
+            return part
+
+    def _runner(self, pattern: Pattern, part: _Part, keep: bool) -> Callable[[list[Any]], Any]:
+        plain = _as_it_is(part.module)
+        if runtime.batched() or all(result is None for result in graphs.outputs(part.module.graph)):
+            return plain
+        with self._lock:
+            if part.compiled is None:
+                if sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS:
+                    return plain
+                needed = self._needed((pattern,))
+                free = {i for i in self._call.donated if self._sources[i][1] not in needed}
+                donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
                 slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
                 came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
-                why = f"the backward was first called with gradients of {came or 'nothing'} only"
-                part.compiled = self.compile(self._request(part.module, tuple(part.inputs), why)).compiled
-            return part
+                why = f"the backward was first called with gradients of {came} only"
+
+                def request(keeps: bool) -> Any:
+                    return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
+
+                part.compiled = LazyBackward(request, self.compile, bool(donated), plain)
+        return part.compiled(keep)
 
     def _laid_out(self, ctx: Any, part: _Part, tangents: Sequence[Any]) -> list[Any]:
         read = {place for kind, place in (self._sources[i] for i in part.inputs) if kind == "tangent"}

@@ -73,9 +73,10 @@ def _split(call: Split) -> LoweredSplit:
             evidence=(Reason("backward", why),),
         )
 
-    def request_part(module: Any, inputs: tuple[int, ...], why: str) -> BackwardRequest:
+    def request_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
         return replace(
             request(True),
+            donated=donated,
             backward_module=module,
             values=tuple(values[i] for i in inputs),
             evidence=(Reason("backward", why),),
