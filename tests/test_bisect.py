@@ -77,7 +77,7 @@ def turns_a_product(joint: Any, inputs: Any, **options: Any) -> Any:
 def saves_the_wrong_value(joint: Any, inputs: Any, **options: Any) -> Any:
     """Another: it saves the sine in the place of what the sine was taken of."""
     forward, backward = default_partition(joint, inputs, **options)
-    output = next(reversed(forward.graph.nodes))
+    output = next(iter(reversed(forward.graph.nodes)))
     nodes = {n.name: n for n in forward.graph.nodes}
     output.args = (tuple(nodes["sin"] if r is nodes["gelu"] else r for r in output.args[0]),)
     forward.recompile()

@@ -24,7 +24,7 @@ from tests.oracle.programs import PROGRAMS
 def by_meaning(graph: Any, signature: Any) -> dict[str, Any]:
     """A signature with node names replaced by positions, so that two graphs' can be compared."""
     inputs = {node.name: f"input {i}" for i, node in enumerate(graph.graph.find_nodes(op="placeholder"))}
-    results = next(reversed(graph.graph.nodes)).args[0]
+    results = next(iter(reversed(graph.graph.nodes))).args[0]
     outputs: dict[str, list[int]] = {}
     for i, node in enumerate(results):
         outputs.setdefault(getattr(node, "name", str(node)), []).append(i)
@@ -311,7 +311,7 @@ def test_a_joint_graph_is_exported_edited_and_compiled() -> None:
 
 def test_an_edited_graph_with_other_outputs_is_refused() -> None:
     joint = aotviz.aot_export_joint_with_descriptors(None, nn.Linear(2, 2), (torch.ones(1, 2),))
-    output = next(reversed(joint.graph_module.graph.nodes))
+    output = next(iter(reversed(joint.graph_module.graph.nodes)))
     output.args = (output.args[0][:-1],)
     with pytest.raises(ValueError, match="outputs, and now has"):
         aotviz.aot_compile_joint_with_descriptors(joint)

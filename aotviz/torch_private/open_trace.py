@@ -234,7 +234,7 @@ class OpenTrace:
 
     def reopen(self) -> None:
         """Go on behind a graph that was closed. Whoever holds its module keeps a copy as it was."""
-        output = next(reversed(self.graph.nodes))
+        output = next(iter(reversed(self.graph.nodes)))
         if output.op != "output":
             return
         module = self._closed() if self._closed is not None else None

@@ -26,13 +26,12 @@ def drop_repeated(backward: fx.GraphModule) -> None:
         for node in backward.graph.nodes
         if operators.is_random(node.target) and not str(node.meta.get("partitioner_tag")).endswith("backward")
     ]
-    dead = False
+    gone: set[fx.Node] = set()
     for node in drawn:
-        if all(not user.users for user in node.users):
-            for user in list(node.users):
-                backward.graph.erase_node(user)
-            backward.graph.erase_node(node)
-            dead = True
-    if dead:
+        if node not in gone and all(not user.users for user in node.users):
+            for one in [*node.users, node]:
+                backward.graph.erase_node(one)
+                gone.add(one)
+    if gone:
         backward.graph.eliminate_dead_code()
         backward.recompile()

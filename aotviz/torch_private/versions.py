@@ -17,6 +17,8 @@ SUPPORTED = {  # (major, minor): is it tested in CI
 
 SINCE = {  # what a release brought that our doors to torch ask for
     "CUDA graphs are decided by graph": (2, 12),
+    "a trace takes generators": (2, 13),
+    "a backward inside is found by itself": (2, 13),
     "a backward may empty its list of gradients": (2, 13),
     "the proxy mode holds the decompositions": (2, 13),
     "the tracing flag is per thread": (2, 14),
