@@ -137,6 +137,12 @@ class InputAliasInfo:
         return self.mutates_data or self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
 
     @property
+    def written_by_parts(self) -> bool:
+        """Whether the wrapper writes its parts, one by one: what counts and what has a history is then none of them."""
+        unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
+        return bool(self.written_parts) and (unseen or not (self.requires_grad or self.requires_grad_after))
+
+    @property
     def mutation_type(self) -> MutationType:
         """Derived, so that it can't disagree with the facts."""
         if not self.mutated:

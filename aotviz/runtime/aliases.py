@@ -228,7 +228,7 @@ class Epilogue:
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
         hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
         unseen = hidden or quiet
-        if info.written_parts and (unseen or not (info.requires_grad or info.requires_grad_after)):
+        if info.written_by_parts:
             data = ".data" if info.version_bumps else ""  # what is written as a whole counts writes as a whole
             for path in info.written_parts:
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)

@@ -35,7 +35,7 @@ class Insides:
 
     def results(self) -> list[str]:
         """What autograd is given, from what the compiled forward returned."""
-        self.values = self.wrapping.wrap(self.source, "out", self.names)
+        self.values = self.wrapping.wrap(self.source, "out", self.names, recorded=True)
         return self.values
 
     def kept_with_parts(self) -> list[str]:

@@ -207,7 +207,7 @@ class _Wrapper:
         results = {}
         values = [f"out[{position}]" for position in range(len(self.call.slots))]
         if self.wrapping is not None and not self.apply:
-            values = self.wrapping.wrap(self.source, "out", self.variables)
+            values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
         for text, slot in zip(values, self.call.slots, strict=True):
             if not self.apply and aliases.is_returned_view(self.inner, self.call, slot, text):
                 name = self.source.fresh("own")

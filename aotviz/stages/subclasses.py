@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -70,8 +71,9 @@ class SubclassParts(Wrapping):
         """What the graph takes, from the caller's tensors."""
         return [v + path for v, one in zip(variables, self.meta.inputs, strict=True) for path in one.paths()]
 
-    def wrap(self, emit: Emitter, values: str, inputs: list[str]) -> list[str]:
-        """The caller's results, from what the graph returned as `values`, and the inputs that they share parts with."""
+    def wrap(self, emit: Emitter, values: str, inputs: list[str], recorded: bool) -> list[str]:
+        """The caller's results, from what the graph returned as `values`, and the inputs that they share parts with.
+        Unless autograd records the call, what is written part by part is not put together."""
         made, position = [], 0
         for number, (one, slot) in enumerate(zip(self.meta.slots, self.slots, strict=True)):
             results = [f"{values}[{k}]" for k in range(position, position + one.count)]
@@ -80,11 +82,18 @@ class SubclassParts(Wrapping):
                 if (number, path) in self.shared:
                     index, leads = self.shared[number, path]
                     results[k] = inputs[index] + leads
+            if isinstance(one, RuntimeSubclass) and not recorded and self._only_parts(slot):
+                made.append(_side_by_side(emit, one, results, str(slot.descriptor)))
+                continue
             made.append(self._put_together(emit, one, results, str(slot.descriptor)))
             if slot.version and isinstance(one, RuntimeSubclass):
                 setter = emit.bind("set_versions", runtime.set_versions)
                 emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "eager counts so many writes to it")
         return made
+
+    def _only_parts(self, slot: Slot) -> bool:
+        info = self.facts.input_info[slot.index] if slot.kind == "mutation" else None
+        return info is not None and info.written_by_parts and info.layout_after is None and not info.resizes_storage
 
     def _put_together(self, emit: Emitter, one: RuntimePlan, values: list[str], name: str) -> str:
         if not isinstance(one, RuntimeSubclass):
@@ -176,6 +185,22 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
     plain = context is None or type(context) in (bool, int, str)
     known, given = emit.bind(one.type.__name__, one.type), repr(context) if plain else emit.bind("context", context)
     return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
+
+
+def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: str) -> str:
+    """A variable whose attributes are the parts of a subclass, which itself nobody needs."""
+    leaves = dict(zip(one.paths(), values, strict=True))
+    places = emit.bind("Places", SimpleNamespace)
+
+    def nested(plan: RuntimePlan, path: str) -> str:
+        if not isinstance(plan, RuntimeSubclass):
+            return leaves.get(path, "None")
+        parts = [f"{part}={nested(inner, path + '.' + part)}" for part, inner in plan.attrs]
+        return f"{places}({', '.join(parts)})"
+
+    variable = emit.fresh(name)
+    emit.line(f"{variable} = {nested(one, '')}", f"{name} is written part by part", name)
+    return variable
 
 
 def _numbers(kind: str, numbers: Sequence[int | None], symbols: dict[tuple[str, int], str]) -> str:
