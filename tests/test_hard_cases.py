@@ -12,7 +12,6 @@ from tests.oracle.hard_cases import CASES, COMPILERS, outcome
 PAGE = Path(__file__).parents[1] / "docs" / "programs.md"
 SILENT = list(CASES)[:4]  # torch.compile gives wrong values, and says nothing
 ERRORS = {
-    "two outputs that depend on different inputs, one backward after the other": "Specify retain_graph=True",
     "inputs that overlap only inside a tensor made of tensors, and are written": "overlap in memory inside a tensor",
 }
 

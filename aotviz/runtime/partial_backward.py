@@ -179,9 +179,9 @@ class PartialBackward:
             shape = known.size if all_concrete((*known.size, *known.stride)) else next(shapes)
             if position not in read:
                 made.append(None)
-            elif tangent is None:
-                made.append(torch.zeros(shape, dtype=known.dtype, device=known.device))
             else:
+                if tangent is None:
+                    tangent = torch.zeros(shape, dtype=known.dtype, device=known.device)
                 made.append(runtime.in_layout(tangent, known.size, known.stride, known.order))
         return made
 
