@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Any
 
 import torch.fx as fx
+from torch.utils._pytree import tree_leaves
 
 from aotviz.comparing.graphs import difference
 from aotviz.torch_private.operators import may_alias
@@ -25,16 +26,16 @@ Graphs = list[dict[str, Any]]  # a compilation each: role -> graph module
 ROLES = ("joint", "forward", "backward")
 CAUSES = {
     "order": "The nodes and the results are torch's, in another order.",
-    "views": """An output is a view of a tensor that the graph makes. Torch's graph returns the view, beside the tensor
-itself where that is an output too; ours returns the tensor, and the wrapper makes the view, so that its base, history
-and version are those that eager gives it. Its gradient then comes as one of the tensor, and the backward begins with
-the view. But for such views, all operators are the same, as often and on as many elements.""",
+    "views": """The operators are the same, as often and on as many elements, but for views. An output is a view of a
+tensor that the graph makes: torch's graph returns the view, beside the tensor itself where that is an output too; ours
+returns the tensor, and the wrapper makes the view, so that its base, history and version are those that eager gives it.
+Its gradient then comes as one of the tensor, and the backward begins with the view.""",
     "pieces": """Dynamo cut the program into more pieces for one pipeline than for the other: where torch's backend
 raises on a piece (one that reads a number off a tensor, say), Dynamo runs that piece uncompiled, and ours compiles it.
 Counted are the pieces that both compiled, in the same cut.""",
     "other": "Not explained.",
 }
-LONGEST = 60  # lines of an example
+LONGEST, WIDEST = 60, 150  # lines of an example, characters of a line
 
 
 def beside(mine: Graphs, theirs: Graphs) -> Row:
@@ -103,7 +104,7 @@ def _size(value: Any) -> str:
 def diff(one: fx.GraphModule, other: fx.GraphModule) -> list[str]:
     """Our graph as it parts from torch's: lines of a unified diff, from theirs to ours."""
     found = difflib.unified_diff(_lines(other), _lines(one), "torch", "aotviz", lineterm="", n=1)
-    return [line[:150] for line in found]
+    return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in found]
 
 
 def _lines(module: fx.GraphModule) -> list[str]:
@@ -115,7 +116,8 @@ def _lines(module: fx.GraphModule) -> list[str]:
         kind = "input" if node.op == "placeholder" else str(getattr(node.target, "__name__", node.target)).split(".")[0]
         seen[kind] += 1
         names[node] = f"{kind}_{seen[kind]}"
-        arguments = ", ".join(str(fx.map_arg(a, names.__getitem__)) for a in node.args).replace("'", "")
+        given = tree_leaves(node.args) if node.op == "output" else node.args
+        arguments = ", ".join(str(fx.map_arg(a, names.__getitem__)) for a in given).replace("'", "")
         if node.op == "output":
             lines.append(f"return {arguments}")
         elif node.op != "placeholder":
