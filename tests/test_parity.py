@@ -52,7 +52,7 @@ def test_the_page_counts_by_cause_and_names_what_is_missing():
     assert "| aotviz | 1 | 0 | 1 | 0 |" in text
     assert "| wrong: x | 1 | `a#1` |" in text
     assert "| sparse | 1 |" in text
-    assert "1 groups are missing, from c on" in text
+    assert "Missing: 1 groups (c)." in text
 
 
 def test_a_section_written_anew_leaves_the_others_as_they_are():
@@ -74,7 +74,7 @@ def test_a_walk_goes_on_where_it_stopped_and_marks_a_case_that_ended_its_process
     assert command.main([*arguments, "--seconds", "0.001"]) == 1
     text = (tmp_path / "page.md").read_text()
     assert "the process ended | 1" in text
-    assert "groups are missing" in text
+    assert "Missing: " in text
 
 
 def compilation(fn):

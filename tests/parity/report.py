@@ -10,7 +10,7 @@ from tests.oracle.progress import Row
 from .cases import BOTH
 
 STATUSES = ("equal", "details", "wrong", "raised")
-EXAMPLES = 6
+EXAMPLES, NAMED = 6, 20
 
 HEAD = """# Parity
 
@@ -35,7 +35,8 @@ def section_text(
     judged = [row for row in cases if "ours" in row]
     lines = [f"## {title}", "", about.strip(), ""]
     if unfinished:
-        lines += [f"**Not run to its end: {len(unfinished)} groups are missing, from {unfinished[0]} on.**", ""]
+        names = ", ".join(unfinished[:NAMED]) + (", …" if len(unfinished) > NAMED else "")
+        lines += [f"**Not run to its end. Missing: {len(unfinished)} groups ({names}).**", ""]
     lines += [f"{len(cases)} cases, {len(judged)} judged.", ""]
     lines += ["| | equal | details | wrong | raised |", "| --- | ---: | ---: | ---: | ---: |"]
     for name in BOTH:
