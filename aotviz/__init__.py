@@ -6,6 +6,7 @@ does not need torch.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -52,3 +53,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+if "ipykernel" in sys.modules:  # JupyterLab's panel of live compilations finds this kernel
+    import_module("aotviz.live").announce()

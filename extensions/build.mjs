@@ -1,7 +1,7 @@
 // Builds what the Python package serves, into aotviz/widgets/static/:
 //   core.js.gz editor.js.gz graphviz.js.gz   bundles that the kernel sends to a widget on demand
 //   widget.js                                the anywidget entry, which knows the bundles by their hash
-//   page.js                                  the static page: core and editor in one
+//   page.html                                the static page, which an export fills in: core and editor in one
 // `npm ci && npm run build` is all there is to do.
 
 import { createHash } from "node:crypto";
@@ -11,6 +11,8 @@ import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
 import { build } from "esbuild";
+
+import { page } from "./page/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = join(here, "..", "aotviz", "widgets", "static");
@@ -36,6 +38,7 @@ await mkdir(target, { recursive: true });
 for (const name of await readdir(target)) await rm(join(target, name));
 
 const hashes = {};
+const bundles = {};
 const sizes = [];
 async function write(name, bytes) {
   await writeFile(join(target, name), bytes);
@@ -47,12 +50,12 @@ for (const [name, entry, options] of [
   ["editor.js", "core/src/editor/index.ts", {}],
   ["graphviz.js", "core/src/worker/graphviz.ts", { format: "iife" }],
 ]) {
-  const bytes = await bundle(entry, options);
+  const bytes = (bundles[name] = await bundle(entry, options));
   hashes[name] = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
   sizes.push([`${name} (unzipped)`, bytes.length]);
   await write(`${name}.gz`, gzipSync(bytes, { level: 9 }));
 }
 await write("widget.js", await bundle("widget/src/index.ts", { define: { HASHES: JSON.stringify(hashes) } }));
-await write("page.js", await bundle("page/src/index.ts", { format: "iife" }));
+await write("page.html", Buffer.from(await page(await bundle("page/src/index.ts", { format: "iife" }), bundles["graphviz.js"])));
 
 for (const [name, size] of sizes) console.log(`${name.padEnd(26)} ${(size / 1000).toFixed(1).padStart(8)} kB`);

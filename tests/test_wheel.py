@@ -1,11 +1,13 @@
 """What a user installs: the wheel has the front end inside, and needs neither Node nor torch to read a recording.
 
 One wheel is built (with the build backend of this environment), opened, and installed into an empty virtual
-environment, from which a recording is then loaded and exported with an empty PATH.
+environment, from which a recording is then loaded and exported with an empty PATH. JupyterLab is not downloaded for
+this: this environment's lists the extensions of that one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,12 +18,14 @@ from pathlib import Path
 
 import pytest
 
+import aotviz
 from aotviz.recorder.recording import Recording
 from tests.ui import fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 STATIC = "aotviz/widgets/static/"
-FRONT_END = ("core.js.gz", "editor.js.gz", "graphviz.js.gz", "page.js", "widget.js")
+FRONT_END = ("core.js.gz", "editor.js.gz", "graphviz.js.gz", "page.html", "widget.js")
+EXTENSION = "share/jupyter/labextensions/@aotviz/jupyterlab/"
 READERS = ("anywidget", "ipywidgets", "msgspec", "pandas")  # what reading and showing need; without torch
 
 
@@ -52,6 +56,16 @@ def test_the_wheel_holds_the_front_end_and_no_sources_of_it(wheel: Path) -> None
     assert "aotviz = aotviz.backend:aotviz_inductor" in declared
 
 
+def test_the_wheel_holds_the_prebuilt_extension_of_the_same_version(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name.partition(EXTENSION)[2]: name for name in archive.namelist() if EXTENSION in name}
+        package = json.loads(archive.read(held["package.json"]))
+    assert package["version"] == aotviz.__version__
+    assert package["jupyterlab"]["_build"]["load"] in held
+    assert {"install.json", package["jupyterlab"]["_build"]["load"]} < set(held)
+    assert sum(name.endswith(".html") for name in held) == 1  # the page that an export fills in
+
+
 def test_every_file_of_the_front_end_is_within_bounds(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = sum(entry.compress_size for entry in archive.infolist())
@@ -67,6 +81,7 @@ def test_an_installed_wheel_reads_a_recording_without_torch_or_node(wheel: Path,
     pip(python, "install", *(found[0] for found in pinned if found))
     pip(python, "install", "--no-deps", str(wheel))
 
+    assert "@aotviz/jupyterlab" in listed(home)
     path = tmp_path / "made.aotviz"
     Recording(fixture.recording().data).save(path)
     program = f"""
@@ -89,3 +104,18 @@ print("read", len(recording))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("read ")
     assert (tmp_path / "made.html").stat().st_size > 100_000
+
+
+def listed(home: Path) -> str:
+    """What `jupyter labextension list` says of the extensions in an environment: those that are enabled and fit."""
+    environment = {
+        **os.environ,
+        "JUPYTER_PATH": str(home / "share" / "jupyter"),
+        "JUPYTER_NO_CONFIG": "1",
+        "NO_COLOR": "1",
+    }
+    command = [sys.executable, "-m", "jupyter", "labextension", "list"]
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=True)
+    text = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
+    here = text[text.index(str(home)) :].split("\n\n")[0]
+    return "\n".join(line for line in here.splitlines() if "enabled OK" in line)

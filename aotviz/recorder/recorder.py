@@ -128,6 +128,7 @@ class Recorder:
             what = "replaced from outside" if self._recorded else "what the run starts from"
             form = type(argument).__name__
             self._record(StageRecord("given", form, what, True, False, self._began_ns, 0, graphs, [], {}))
+        self.log.begin(clean(stage))
 
     @harmless
     def _after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool) -> None:
@@ -180,6 +181,8 @@ class Recorder:
     def _close(self) -> None:
         self.writer.release()
         self._forget()
+        if self.log is not None:
+            self.log.end()
         for store in self.stores:
             store.trim()
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from aotviz.recorder import progress
 from aotviz.recorder.events import (
     CompilationData,
     ErrorRecord,
@@ -28,6 +29,7 @@ from aotviz.recorder.events import (
     ValueRecord,
     WrapperRecord,
 )
+from aotviz.recorder.progress import Progress
 from aotviz.recorder.strings import StringTable
 
 STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
@@ -60,7 +62,10 @@ class CompilationLog:
         self._packed_bytes = 0
         self._stage_bytes = 0
         self.most_nodes = 0  # of the largest graph
+        self._running = ""  # the stage that runs
+        self._is_over = False
         self.revision = 0  # grows whenever there is more to read
+        self._number = progress.begun(self)
 
     @property
     def nbytes(self) -> int:
@@ -69,6 +74,37 @@ class CompilationLog:
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(self._wrapper.source) if self._wrapper else 0
         return self._packed_bytes + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
+
+    def begin(self, stage: str) -> None:
+        """A stage begins to run; `stage` ends it."""
+        self._running, self._is_over = stage, False
+        progress.moved(self)
+
+    def end(self) -> None:
+        """The compilation is over, or failed; a stage that runs late begins it again."""
+        self._running, self._is_over = "", True
+        progress.moved(self)
+
+    def progress(self) -> Progress:
+        """How far the compilation is."""
+        with self._lock:
+            stages, error, running = self._stages, self._error, self._running
+            state: progress.State = "paused"
+            if error is not None:
+                state = "failed"
+            elif running or self._is_over:
+                state = "running" if running else "done"
+            return Progress(
+                number=self._number,
+                name=self._name,
+                kind=self._kind,
+                state=state,
+                stage=running or (error.stage if error else stages[-1].name if stages else ""),
+                stages=sum(stage.name != "given" for stage in stages),
+                elapsed_ns=sum(stage.elapsed_ns for stage in stages),
+                started_unix_ns=self._started_unix_ns,
+                error=f"{error.type}: {error.message}" if error else "",
+            )
 
     def graph(self, snapshot: GraphSnapshot) -> int:
         """The number under which the graph is kept: the same for a graph that has not changed."""
@@ -97,7 +133,9 @@ class CompilationLog:
         with self._lock:
             self._stages.append(record)
             self._stage_bytes += STAGE_BYTES + texts + reasons
+            self._running = ""
             self.revision += 1
+        progress.moved(self)
 
     def facts(
         self,

@@ -24,6 +24,7 @@ from playwright.sync_api import Page
 
 TOKEN = "aotviz-tests"
 ROOT = Path(__file__).resolve().parents[2]
+LABEXTENSION = ROOT / "extensions" / "jupyterlab" / "labextension"
 
 CONFIG = f"""
 c.ServerApp.ip = "127.0.0.1"
@@ -61,6 +62,9 @@ def lab(folder: Path) -> Iterator[str]:
     for name in ("config", "data", "runtime", "settings", "work"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "config" / "jupyter_server_config.py").write_text(CONFIG)
+    extensions = folder / "data" / "labextensions" / "@aotviz"
+    extensions.mkdir(parents=True, exist_ok=True)
+    (extensions / "jupyterlab").symlink_to(LABEXTENSION)  # this checkout's, before any that is installed
     (folder / "settings" / "overrides.json").write_text(json.dumps(OVERRIDES))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -120,6 +124,13 @@ def open_notebook(page: Page, url: str, name: str, seconds: float = 60) -> None:
         if time.monotonic() > end:
             raise RuntimeError("the notebook's kernel did not become ready")
         page.wait_for_timeout(200)
+
+
+def open_lab(page: Page, url: str) -> None:
+    """Opens JupyterLab without a document and returns when it has started."""
+    page.goto(f"{url}/lab?token={TOKEN}&reset")
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
+    page.evaluate("() => window.jupyterapp.restored.then(() => {})")
 
 
 def run_all(page: Page) -> None:

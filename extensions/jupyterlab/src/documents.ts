@@ -1,0 +1,42 @@
+// `.aotviz` files: what they are to JupyterLab, and the document that a double click opens. No kernel takes part.
+
+import { ABCWidgetFactory, type DocumentRegistry, DocumentWidget } from "@jupyterlab/docregistry";
+
+import { icon } from "./icon";
+import { RecordingView } from "./recording_view";
+
+export const FACTORY = "aotviz workbench";
+
+export const FILE_TYPE: Partial<DocumentRegistry.IFileType> & { name: string } = {
+  name: "aotviz",
+  displayName: "aotviz recording",
+  extensions: [".aotviz"],
+  mimeTypes: ["application/vnd.aotviz.recording+gzip"],
+  fileFormat: "base64",
+  contentType: "file",
+  icon,
+};
+
+export type RecordingDocument = DocumentWidget<RecordingView, DocumentRegistry.IModel>;
+
+export class RecordingFactory extends ABCWidgetFactory<RecordingDocument, DocumentRegistry.IModel> {
+  constructor() {
+    super({ name: FACTORY, label: "aotviz workbench", modelName: "base64", fileTypes: ["aotviz"], defaultFor: ["aotviz"], readOnly: true });
+  }
+
+  protected override createNewWidget(context: DocumentRegistry.Context): RecordingDocument {
+    const content = new RecordingView(async () => {
+      await context.ready;
+      return fromBase64(context.model.toString());
+    });
+    const document = new DocumentWidget({ content, context });
+    document.title.icon = icon;
+    document.toolbar.hide(); // the workbench has its own head
+    void context.ready.then(() => context.model.contentChanged.connect(() => content.reload())); // e.g. saved anew by a run
+    return document;
+  }
+}
+
+function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text.replace(/\s/g, "")), (letter) => letter.charCodeAt(0));
+}

@@ -1,0 +1,52 @@
+// What a kernel and the panel say to each other. The kernel's side is aotviz/live.py, which explains the rules.
+
+export const TARGET = "aotviz.live";
+
+/** How far a compilation is. "paused": between two stages, e.g. while somebody steps through it. */
+export type Progress = "running" | "paused" | "done" | "failed";
+
+export interface Row {
+  readonly key: string;
+  readonly name: string;
+  readonly kind: string;
+  readonly state: Progress;
+  /** The stage that runs, or the last that ran. */
+  readonly stage: string;
+  readonly stages: number; // that have ended
+  readonly elapsed_ms: number; // of those
+  readonly started_unix_ms: number;
+  readonly error: string;
+}
+
+export type Question =
+  | { readonly ask: "watch"; readonly who: string } // send all rows now, and from now on those that change
+  | { readonly ask: "stop"; readonly who: string }
+  | { readonly ask: "recording"; readonly question: string; readonly key: string };
+
+export type Message =
+  | { readonly rows: readonly Row[]; readonly whole: boolean }
+  | { readonly answer: string; readonly error?: string };
+
+const STATES: readonly string[] = ["running", "paused", "done", "failed"];
+
+/** A kernel's message, if it is one: a kernel runs anybody's code, so its messages are checked. */
+export function message(data: unknown): Message | null {
+  if (!isObject(data)) return null;
+  if (typeof data["answer"] === "string") {
+    return { answer: data["answer"], ...(typeof data["error"] === "string" ? { error: data["error"] } : {}) };
+  }
+  const rows = data["rows"];
+  if (!Array.isArray(rows)) return null;
+  return { rows: rows.filter(isRow), whole: data["whole"] === true };
+}
+
+function isObject(data: unknown): data is Record<string, unknown> {
+  return typeof data === "object" && data !== null;
+}
+
+function isRow(data: unknown): data is Row {
+  return isObject(data)
+    && ["key", "name", "kind", "stage", "error"].every((name) => typeof data[name] === "string")
+    && ["stages", "elapsed_ms", "started_unix_ms"].every((name) => Number.isFinite(data[name]))
+    && STATES.includes(data["state"] as string);
+}

@@ -1,0 +1,144 @@
+// One running kernel, while the panel is open: whether aotviz is imported there, and its compilations as they happen.
+//
+// The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
+// comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
+// that takes nothing from the cell, while one runs.
+// Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second one
+// that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that it
+// answers while a cell runs.
+
+import { Kernel, KernelMessage, type Session } from "@jupyterlab/services";
+import { Signal } from "@lumino/signaling";
+
+import { message, type Question, type Row, TARGET } from "./protocol";
+
+const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live.py)
+const PATIENCE_MS = 30_000;
+const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell
+
+type Waiting = { resolve(bytes: Uint8Array): void; reject(error: Error): void; timer: number };
+
+export class WatchedKernel {
+  readonly changed = new Signal<this, void>(this);
+  readonly rows = new Map<string, Row>();
+  private comm = "";
+  private readonly waiting = new Map<string, Waiting>();
+  private readonly timer: number;
+  private later = 0;
+  private questions = 0;
+  private asking = false;
+  private isDisposed = false;
+
+  constructor(readonly session: Session.IModel, private readonly kernel: Kernel.IKernelConnection) {
+    kernel.iopubMessage.connect(this.hear, this);
+    kernel.statusChanged.connect(this.follow, this);
+    kernel.disposed.connect(this.dispose, this);
+    this.timer = window.setInterval(() => this.comm && this.send({ ask: "watch", who: kernel.clientId }), RENEW_MS);
+    void this.find();
+  }
+
+  /** Whether aotviz has been imported there. */
+  get isFound(): boolean {
+    return this.comm !== "";
+  }
+
+  /** The recording of one compilation. */
+  recording(key: string): Promise<Uint8Array> {
+    const question = `${Date.now()}.${this.questions++}`;
+    return new Promise((resolve, reject) => {
+      const timer = window.setTimeout(() => {
+        this.waiting.delete(question);
+        reject(new Error("The kernel does not answer. Is it busy? Open the compilation again when it is not."));
+      }, PATIENCE_MS);
+      this.waiting.set(question, { resolve, reject, timer });
+      this.send({ ask: "recording", question, key });
+    });
+  }
+
+  dispose(): void {
+    if (this.isDisposed) return;
+    this.isDisposed = true;
+    window.clearInterval(this.timer);
+    window.clearTimeout(this.later);
+    for (const { reject, timer } of this.waiting.values()) {
+      window.clearTimeout(timer);
+      reject(new Error("The kernel is gone, and its compilations with it."));
+    }
+    this.waiting.clear();
+    if (!this.kernel.isDisposed) {
+      if (this.comm) this.send({ ask: "stop", who: this.kernel.clientId });
+      this.kernel.dispose();
+    }
+    Signal.clearData(this);
+  }
+
+  private async find(): Promise<void> {
+    if (this.asking || this.comm || this.isDisposed) return;
+    this.asking = true;
+    try {
+      await this.kernel.info;
+      if (this.kernel.supportsSubshells && this.kernel.subshellId === null) {
+        const reply = await this.kernel.requestCreateSubshell({}).done;
+        this.kernel.subshellId = reply.content.subshell_id;
+      }
+      const reply = await this.kernel.requestCommInfo({ target_name: TARGET });
+      if (reply.content.status !== "ok" || this.isDisposed) return;
+      const found = Object.keys(reply.content.comms)[0];
+      if (!found) return this.findLater();
+      this.comm = found;
+      this.send({ ask: "watch", who: this.kernel.clientId });
+      this.changed.emit();
+    } catch (error) {
+      if (!this.isDisposed) console.debug(`aotviz: ${this.session.path} could not be asked`, error);
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  /** A cell that runs may import aotviz now; a subshell can look without waiting for its end. */
+  private findLater(): void {
+    window.clearTimeout(this.later);
+    if (this.kernel.subshellId !== null && this.kernel.status === "busy") this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
+  }
+
+  private send(content: Question): void {
+    this.kernel.sendShellMessage(KernelMessage.createMessage<KernelMessage.ICommMsgMsg<"shell">>({
+      msgType: "comm_msg", channel: "shell", content: { comm_id: this.comm, data: content as never },
+      session: this.kernel.clientId, username: this.kernel.username, subshellId: this.kernel.subshellId,
+    }), false, true);
+  }
+
+  private follow(_: Kernel.IKernelConnection, status: Kernel.Status): void {
+    if (status !== "restarting" && status !== "autorestarting" && status !== "dead") return;
+    this.comm = "";
+    this.kernel.subshellId = null;
+    this.rows.clear();
+    this.changed.emit();
+  }
+
+  private hear(_: Kernel.IKernelConnection, heard: KernelMessage.IIOPubMessage): void {
+    if (KernelMessage.isStatusMsg(heard)) {
+      const parent = heard.parent_header as { msg_type?: string };
+      if (this.comm || parent.msg_type !== "execute_request") return;
+      if (heard.content.execution_state === "idle") void this.find();
+      else this.findLater();
+      return;
+    }
+    if (!KernelMessage.isCommMsgMsg(heard) || heard.content.comm_id !== this.comm || !this.comm) return;
+    const said = message(heard.content.data);
+    if (!said) return;
+    if ("answer" in said) return this.take(said.answer, said.error, heard.buffers?.[0]);
+    if (said.whole) this.rows.clear();
+    for (const row of said.rows) this.rows.set(row.key, row);
+    this.changed.emit();
+  }
+
+  private take(question: string, error: string | undefined, buffer: ArrayBuffer | ArrayBufferView | undefined): void {
+    const waiting = this.waiting.get(question);
+    if (!waiting) return;
+    this.waiting.delete(question);
+    window.clearTimeout(waiting.timer);
+    if (error !== undefined || !buffer) return waiting.reject(new Error(error ?? "The kernel's answer was empty."));
+    waiting.resolve(ArrayBuffer.isView(buffer) ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength) : new Uint8Array(buffer));
+  }
+}

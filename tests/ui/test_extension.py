@@ -1,0 +1,216 @@
+"""The JupyterLab extension in a real JupyterLab: files, palette, launcher, and the panel of live compilations."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.ui import jupyter
+from tests.ui.fixture import MARKUP, recording
+
+SLOW = """
+import pathlib, time
+import aotviz, torch
+
+def waiting(graph, inputs):
+    "A compiler that is done when a file says so, so that the panel has something to show meanwhile."
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go on").exists():
+        time.sleep(0.05)
+    return graph.forward
+
+@aotviz.compile(backend=waiting)
+def step(x, w):
+    return (x @ w).relu().sum()
+
+step(torch.ones(4, 4), torch.ones(4, 4)).item()
+"""
+
+FAILING = """
+@aotviz.compile(backend="eager")
+def broken(x):
+    raise ValueError("no such <b>shape</b>")
+
+try:
+    broken(torch.ones(3))
+except Exception:
+    pass
+"""
+
+
+class Lab:
+    """A JupyterLab for this module's tests, and the folder that it serves."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.work = folder / "work"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    if not jupyter.LABEXTENSION.exists():
+        pytest.fail("the extension is not built: run `npm run build:jupyterlab` in extensions/")
+    folder = tmp_path_factory.mktemp("lab")
+    with jupyter.lab(folder) as url:
+        yield Lab(url, folder)
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+    yield page
+    page.close()
+    assert problems == []
+
+
+def double_click(page: Page, name: str) -> None:
+    page.locator(".jp-DirListing-item", has_text=name).dblclick()
+
+
+def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page, screenshots: Path) -> None:
+    (lab.work / "made.aotviz").write_bytes(recording().to_bytes())
+    jupyter.open_lab(page, lab.url)
+    double_click(page, "made.aotviz")
+    workbench = page.locator(".workbench")
+    expect(workbench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(workbench).to_have_attribute("data-theme", "light")
+    expect(workbench.locator(".cm-content")).to_contain_text(MARKUP)
+    page.screenshot(path=screenshots / "extension-light-file.png")
+
+    jupyter.set_theme(page, "JupyterLab Dark")
+    expect(workbench).to_have_attribute("data-theme", "dark")
+    workbench.locator('[role=tab][data-view="graph"]').click()
+    expect(workbench.locator(".notice.loading")).to_have_count(0)
+    page.screenshot(path=screenshots / "extension-dark-file.png")
+    jupyter.set_theme(page, "JupyterLab Light")
+    assert page.evaluate("() => [...window.jupyterapp.serviceManager.kernels.running()].length") == 0
+    assert page.locator("img[src=x]").count() == 0
+
+    # What a run saves anew is shown anew.
+    renamed = recording()
+    first, *rest = renamed.data.compilations
+    others = [msgspec.structs.replace(first, name="Renamed"), *rest]
+    renamed.data = msgspec.structs.replace(renamed.data, compilations=others)
+    (lab.work / "made.aotviz").write_bytes(renamed.to_bytes())
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.revert()")
+    expect(page.locator(".workbench .head")).to_contain_text("Renamed")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("text.aotviz", b"nonsense", "This is not an aotviz recording"),
+        ("half.aotviz", recording().to_bytes()[:900], "This recording is damaged"),
+        ("empty.aotviz", b"", "This is not an aotviz recording"),
+    ],
+)
+def test_a_broken_file_gives_one_clear_error(lab: Lab, page: Page, name: str, content: bytes, message: str) -> None:
+    (lab.work / name).write_bytes(content)
+    jupyter.open_lab(page, lab.url)
+    double_click(page, name)
+    expect(page.get_by_role("alert")).to_contain_text(message, timeout=30_000)
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+
+
+def test_the_palette_and_the_launcher_offer_what_there_is(lab: Lab, page: Page, screenshots: Path) -> None:
+    (lab.work / "shown.aotviz").write_bytes(recording().to_bytes())
+    jupyter.open_lab(page, lab.url)
+    cards = page.locator(".jp-Launcher-section", has_text="aotviz").locator(".jp-LauncherCard")
+    expect(cards).to_have_text(["Live Compilations", "Open Recording…"])
+    page.screenshot(path=screenshots / "extension-launcher.png")
+    cards.first.click()
+    expect(page.get_by_role("region", name="Live compilations")).to_contain_text("No Python kernel is running.")
+
+    page.keyboard.press("Control+Shift+C")
+    page.locator(".lm-CommandPalette-input").fill("aotviz")
+    offered = page.locator(".lm-CommandPalette-item .lm-CommandPalette-itemLabel")
+    expect(offered).to_have_text(
+        ["Live Compilations", "Open Recording…", "Export Recording as HTML"]
+    )  # the last is disabled
+    page.screenshot(path=screenshots / "extension-palette.png")
+    page.locator(".lm-CommandPalette-item", has_text="Open Recording").click()
+    chooser = page.locator(".jp-Dialog")
+    chooser.locator(".jp-DirListing-item", has_text="shown.aotviz").click()
+    chooser.get_by_role("button", name="Open").click()
+    expect(page.locator(".workbench .cm-content")).to_contain_text("def joint(", timeout=30_000)
+
+
+def test_a_recording_is_exported_as_a_page_that_opens_offline(
+    lab: Lab, page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    (lab.work / "sent.aotviz").write_bytes(recording().to_bytes())
+    jupyter.open_lab(page, lab.url)
+    command = "() => window.jupyterapp.commands.isEnabled('aotviz:export-html')"
+    assert page.evaluate(command) is False
+    double_click(page, "sent.aotviz")
+    expect(page.locator(".workbench .cm-content")).to_be_visible(timeout=30_000)
+    assert page.evaluate(command) is True
+    with page.expect_download() as saved:
+        page.evaluate("() => window.jupyterapp.commands.execute('aotviz:export-html')")
+    assert saved.value.suggested_filename == "sent.html"
+    html = tmp_path / "sent.html"
+    saved.value.save_as(html)
+    other = browser.new_page(offline=True)
+    requests: list[str] = []
+    other.on("request", lambda request: requests.append(request.url))
+    other.goto(html.as_uri())
+    expect(other.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(other).to_have_title("sent · aotviz")
+    assert [url for url in requests if not url.startswith("blob:")] == [html.as_uri()]
+    other.close()
+
+
+def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "train.ipynb", SLOW, FAILING)
+    jupyter.open_notebook(page, lab.url, "train.ipynb")
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    panel = page.get_by_role("region", name="Live compilations")
+    expect(panel).to_contain_text("No running kernel has imported aotviz.")
+    jupyter.run_all(page)
+    row = panel.locator(".aotviz-row", has_text="step")
+    wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
+    expect(row).to_have_attribute("data-state", "running", timeout=60_000)
+    expect(row).to_contain_text("runs lower")
+    page.screenshot(path=screenshots / "extension-light-live-running.png")
+    (lab.work / "go on").touch()
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+    failed = panel.locator(".aotviz-row", has_text="broken")
+    expect(failed).to_have_attribute("data-state", "failed", timeout=60_000)
+    expect(failed).to_contain_text("ValueError: no such <b>shape</b>")
+    jupyter.set_theme(page, "JupyterLab Dark")
+    page.screenshot(path=screenshots / "extension-dark-live-done.png")
+
+    row.click()
+    expect(page.locator(".workbench .head")).to_contain_text("step", timeout=30_000)
+    expect(page.locator(".workbench .cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    page.screenshot(path=screenshots / "extension-dark-live-opened.png")
+    jupyter.set_theme(page, "JupyterLab Light")
+
+    # A panel that is hidden leaves the kernel alone.
+    assert connections(lab) == 2
+    page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    wait_until(page, lambda: connections(lab) == 1, "the panel is still connected to the kernel")
+
+
+def connections(lab: Lab) -> int:
+    """How many connections the one running kernel has."""
+    with urllib.request.urlopen(f"{lab.url}/api/kernels?token={jupyter.TOKEN}", timeout=10) as answer:
+        (kernel,) = json.load(answer)
+    return int(kernel["connections"])
+
+
+def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise
+        page.wait_for_timeout(100)
