@@ -17,14 +17,14 @@ import { RecordingView } from "./recording_view";
 import css from "./style.css";
 
 const CATEGORY = "aotviz";
-export const OPEN = "aotviz:open-recording";
-export const LIVE = "aotviz:show-live-compilations";
-export const EXPORT = "aotviz:export-html";
+const OPEN = "aotviz:open-recording";
+const LIVE = "aotviz:show-live-compilations";
+const EXPORT = "aotviz:export-html";
 
 /** A command, in the palette and, if it can be run from nothing, in the launcher. */
-function offer(commands: CommandRegistry, id: string, options: CommandRegistry.ICommandOptions, palette: ICommandPalette | null, launcher: ILauncher | null): void {
-  commands.addCommand(id, { icon, ...options });
-  palette?.addItem({ command: id, category: CATEGORY });
+function offer(commands: CommandRegistry, id: string, options: CommandRegistry.ICommandOptions & { label: string }, palette: ICommandPalette | null, launcher: ILauncher | null): void {
+  commands.addCommand(id, { icon, ...options, label: (args) => (args["isPalette"] ? `${CATEGORY}: ${options.label}` : options.label) });
+  palette?.addItem({ command: id, category: CATEGORY, args: { isPalette: true } }); // which shows no categories
   launcher?.add({ command: id, category: CATEGORY });
 }
 
