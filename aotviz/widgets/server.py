@@ -25,7 +25,7 @@ class Viewer:
     """
 
     def __init__(self, recording: HasRecording, port: int = 0) -> None:
-        page = to_html(recording.data, recording.to_bytes()).encode()
+        page = to_html(recording.data).encode()
         token = secrets.token_urlsafe(24)
 
         class Answer(_Answer):

@@ -2,18 +2,20 @@
 // every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
+import { withoutDeltas } from "./deltas";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
 import {
   Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, VERSION, type Wire,
 } from "./wire";
 
 const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
+const MAX_COMPILATIONS = 20_000; // a shelf holds 256; the logs of a large job, thousands
 const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 
 export class RecordingError extends Error {}
 
 export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
-  return checked(await unpacked(file));
+  return checked(withoutDeltas(await unpacked(file)));
 }
 
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
@@ -39,6 +41,10 @@ export function checked(tree: Wire): RecordingData {
   if (version > VERSION) {
     throw new RecordingError(
       `This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
+  }
+  const compilations = (tree as Map<Wire, Wire>).get("compilations");
+  if (Array.isArray(compilations) && compilations.length > MAX_COMPILATIONS) {
+    throw new RecordingError(`This recording is damaged: it claims ${compilations.length} compilations.`);
   }
   const data = convert(tree, ["record", "RecordingData"], "recording") as RecordingData;
   checkIndices(data);

@@ -6,6 +6,7 @@
 import { Float, type Wire } from "./wire";
 
 const MAX_DEPTH = 100;
+const MAX_ITEMS = 1 << 24; // of all lists and maps: some 50 graphs of 20,000 nodes each have a tenth of that
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export class MsgpackError extends Error {}
@@ -13,6 +14,7 @@ export class MsgpackError extends Error {}
 class Reader {
   private at = 0;
   private depth = 0;
+  private items = 0;
   private readonly view: DataView;
 
   constructor(private readonly bytes: Uint8Array) {
@@ -75,6 +77,8 @@ class Reader {
 
   private enter(items: number): void {
     if (items > this.bytes.length - this.at) throw new MsgpackError(`a list at byte ${this.at} claims ${items} items`);
+    this.items += items;
+    if (this.items > MAX_ITEMS) throw new MsgpackError(`it claims more than ${MAX_ITEMS.toLocaleString("en")} items`);
     if (++this.depth > MAX_DEPTH) throw new MsgpackError(`lists are nested more than ${MAX_DEPTH} deep`);
   }
 

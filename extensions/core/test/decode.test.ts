@@ -4,7 +4,10 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 
 import { checked, decodeRecording, gunzip, RecordingError } from "../src/decode";
+import { withoutDeltas } from "../src/deltas";
+import { Recording } from "../src/model";
 import { decodeMsgpack } from "../src/msgpack";
+import { State } from "../src/state";
 import { Float, VERSION, type Wire } from "../src/wire";
 
 const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
@@ -95,6 +98,61 @@ describe("a file that is no recording gives one clear sentence", () => {
   });
 });
 
+describe("a recording that lies", () => {
+  const spoil = async (change: (net: Wire, whole: Map<Wire, Wire>) => void): Promise<() => unknown> => {
+    const spoiled = await tree();
+    change(at(spoiled, "compilations", 0), spoiled);
+    return () => checked(spoiled);
+  };
+  test("about how many nodes there are", async () => {
+    const opening = await spoil((net) => ((at(net, "graphs", 0) as Map<Wire, Wire>).set("op", "c".repeat(3_000_000))));
+    expect(opening).toThrow("graphs[0].name should have 3000000 entries, one a node");
+  });
+  test("about how many compilations there are", async () => {
+    const opening = await spoil((net, whole) => whole.set("compilations", new Array<Wire>(20_001).fill(net)));
+    expect(opening).toThrow("it claims 20001 compilations");
+  });
+  test("about what a stage's graph is", async () => {
+    const opening = await spoil((net) => (at(net, "stages", 9, "graphs") as Map<Wire, Wire>).set("forward", 99));
+    expect(opening).toThrow("graphs points at 99");
+  });
+  test("with an argument that comes later, or is the node itself, reads as an argument and not as an edge", async () => {
+    const spoiled = await tree();
+    const args = at(spoiled, "compilations", 0, "graphs", 0, "args") as Wire[];
+    for (let i = 0; i < args.length; i++) args[i] = [[0], [-1], [-5], [1e9]];
+    const state = new State(Recording.whole(checked(spoiled)));
+    expect(state.graph!.nodes.length).toBeGreaterThan(40);
+    expect(state.graph!.nodes.every(({ inputs }) => inputs.length === 0)).toBe(true);
+  });
+});
+
+describe("columns as differences, as in a page", () => {
+  test("read as they were", async () => {
+    const spoiled = await tree();
+    const graph = at(spoiled, "compilations", 0, "graphs", 1) as Map<Wire, Wire>;
+    const was = ["name", "value", "sequence"].map((name) => [...(graph.get(name) as number[])]);
+    for (const compilation of at(spoiled, "compilations") as Map<Wire, Wire>[]) {
+      for (const one of compilation.get("graphs") as Map<Wire, Wire>[]) {
+        for (const name of ["name", "value", "sequence"]) {
+          const column = one.get(name) as number[];
+          one.set(name, column.map((number, i) => number - (i ? column[i - 1]! : 0)));
+        }
+      }
+    }
+    spoiled.set("deltas", true);
+    withoutDeltas(spoiled);
+    expect(["name", "value", "sequence"].map((name) => graph.get(name))).toEqual(was);
+    expect(checked(spoiled).compilations).toHaveLength(3);
+  });
+  test("of another shape are refused like any other", async () => {
+    const spoiled = await tree();
+    spoiled.set("deltas", true);
+    (at(spoiled, "compilations", 0, "graphs", 0) as Map<Wire, Wire>).set("name", "no list");
+    expect(() => checked(withoutDeltas(spoiled))).toThrow("graphs[0].name should be a list");
+    expect(() => withoutDeltas(new Map<Wire, Wire>([["deltas", true], ["compilations", 3]]))).not.toThrow();
+  });
+});
+
 describe("msgpack", () => {
   const bytes = (...values: number[]): Wire => decodeMsgpack(Uint8Array.from(values));
   test("keeps an integer that a number can't hold, and a float apart from an integer", () => {
@@ -107,6 +165,11 @@ describe("msgpack", () => {
     expect(() => bytes(0xdd, 255, 255, 255, 255)).toThrow("claims 4294967295 items");
     expect(() => bytes(0xdf, 255, 255, 255, 255)).toThrow("claims 4294967295 items");
     expect(() => bytes(0xdb, 255, 255, 255, 255)).toThrow("ends in the middle");
+  });
+  test("refuses more items than a page can hold, before it makes them", () => {
+    const packed = new Uint8Array(5 + (1 << 24) + 1); // 16 MB of zeros are 16 kB of gzip
+    packed.set([0xdd, 1, 0, 0, 1]);
+    expect(() => decodeMsgpack(packed)).toThrow("more than 16,777,216 items");
   });
   test("refuses bottomless nesting, extensions, bad text and bytes too many", () => {
     expect(() => decodeMsgpack(new Uint8Array(5000).fill(0x91))).toThrow("nested");
