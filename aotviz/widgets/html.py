@@ -1,9 +1,9 @@
 """A recording as one HTML file that opens anywhere, offline, and asks nothing of any server.
 
-The file holds the viewer, the recording (zipped msgpack, as in a saved file) and graphviz (zipped), both as base64
-text. Its content security policy allows the one script by its hash, workers made from the file itself, WebAssembly
-inside them, and no connection at all. A name in the recording is never part of the markup: the head's title is
-escaped, and all else stays base64 until the viewer has decoded and checked it.
+The file holds the viewer, the recording (msgpack) and graphviz, zipped and as base64 text. Its content security policy
+allows the one script by its hash, what that makes of the file itself (the viewer, workers), WebAssembly inside them,
+and no connection at all. A name in the recording is never part of the markup: the head's title is escaped, and all
+else stays base64 until the viewer has decoded and checked it.
 """
 
 from __future__ import annotations
