@@ -22,7 +22,17 @@ from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
 
-_blocks = threading.local()
+
+class _Thread(threading.local):
+    """What is so in one thread. Every call asks: a default of the class costs a tenth of one given to `getattr`."""
+
+    tracing = False
+
+    def __init__(self) -> None:
+        self.open: list[Any] = []  # the stores of the `record()` blocks
+
+
+_blocks = _Thread()
 _lock = threading.Lock()
 _watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads; replaced, never edited
 
@@ -30,7 +40,7 @@ _watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads;
 @contextlib.contextmanager
 def tracing() -> Iterator[None]:
     """While a program is compiled in this thread, a compiled function that it calls is traced as the original."""
-    before = getattr(_blocks, "tracing", False)
+    before = _blocks.tracing
     _blocks.tracing = True
     try:
         yield
@@ -71,7 +81,7 @@ class Session:
 
     def observer(self) -> Observer:
         """Tells the function's own recording, those of the open `record()` blocks, and those of the watches."""
-        stores = [store for store in (self.store, *getattr(_blocks, "open", []), *_watched) if store is not None]
+        stores = [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
         observers: list[Observer] = [Recorder(*stores)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
@@ -95,7 +105,7 @@ class CompiledCallable:
         self.__name__ = watching.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or getattr(_blocks, "tracing", False):
+        if torch.compiler.is_compiling() or _blocks.tracing:
             return self.__wrapped__(*args, **kwargs)  # whoever compiles the caller compiles this with it
         return self._compiled(*args, **kwargs)
 
@@ -164,8 +174,6 @@ def record() -> Iterator[Recording]:
     0
     """
     store = Store()
-    if not hasattr(_blocks, "open"):
-        _blocks.open = []
     _blocks.open.append(store)
     try:
         yield live(store)

@@ -18,12 +18,15 @@ Call = Callable[[], object]
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Without automatic garbage collection inside."""
+    """Without automatic garbage collection inside, and with explicit ones that pass over what is there already."""
     was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -43,10 +46,10 @@ def in_turns(calls: Mapping[str, Call], rounds: int, repeats: int, collecting: b
     With `collecting`, garbage collection goes on as usual, and is part of what is measured.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds):
-        for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
-            gc.collect()
-            with nullcontext() if collecting else no_collections():
+    with nullcontext() if collecting else no_collections():
+        for number in range(rounds):
+            for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
+                gc.collect()
                 times[name].append(cpu_ns(calls[name], repeats))
     return times
 
