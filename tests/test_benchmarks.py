@@ -19,7 +19,6 @@ from benchmarks import (
     results,
     subclasses,
     trace_reading,
-    viewer,
     watching,
 )
 
@@ -89,14 +88,6 @@ def test_a_watch_is_measured_while_compiling_and_calling() -> None:
     found = watching.run(rounds=1, layers=1, backends=["aot_eager"])
     assert [row.case for row in found.rows] == ["compiling, aot_eager", f"{watching.CALLS:,} calls"]
     assert all(set(row.values) == {"plain", "watched"} for row in found.rows)
-
-
-def test_the_viewer_is_measured_in_a_browser() -> None:
-    found = viewer.run(rounds=1, sizes=(200,), seconds=0.2)
-    quantities = [row.case.removeprefix("200 nodes: ") for row in found.rows]
-    assert quantities[0] == "first paint"
-    assert set(viewer.TARGETS) <= set(quantities)
-    assert all(row.figure > 0 and row.values == {"ours": row.figure} for row in found.rows)
 
 
 def test_results_are_read_back_and_foreign_files_are_refused(tmp_path: Path) -> None:

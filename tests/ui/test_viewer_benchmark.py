@@ -1,0 +1,13 @@
+"""The benchmark of the graph view runs, and measures what it says. No test here looks at a time."""
+
+from __future__ import annotations
+
+from benchmarks import viewer
+
+
+def test_the_viewer_is_measured_in_a_browser() -> None:
+    found = viewer.run(rounds=1, sizes=(200,), seconds=0.2)
+    quantities = [row.case.removeprefix("200 nodes: ") for row in found.rows]
+    assert quantities[0] == "first paint"
+    assert set(viewer.TARGETS) <= set(quantities)
+    assert all(row.figure > 0 and row.values == {"ours": row.figure} for row in found.rows)
