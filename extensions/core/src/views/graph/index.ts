@@ -195,7 +195,7 @@ class GraphView implements Mounted {
     if (open) this.open.add(group.id);
     else closeAll(group, this.open);
     this.listRows();
-    void this.lay(group, -1, bring);
+    if (!this.wishes.flat) void this.lay(group, -1, bring);
   }
 
   private everything(open: boolean): void {
