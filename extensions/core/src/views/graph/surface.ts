@@ -40,6 +40,7 @@ export class Surface {
   private grow: { from: ReadonlyMap<string, Rectangle>; start: number } | null = null;
   private scaledAt = 0;
   private asked = 0;
+  private fitted = false; // whether all of the drawing was in view when it was last painted
   private announced = true; // whether it was said that this drawing is painted
   private readonly calm = matchMedia("(prefers-reduced-motion: reduce)");
   private readonly sizes: ResizeObserver;
@@ -211,7 +212,10 @@ export class Surface {
     const ratio = devicePixelRatio || 1;
     const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
     if (!drawn || !width || !height) return;
-    if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+    if (canvas.width !== width || canvas.height !== height) {
+      [canvas.width, canvas.height] = [width, height];
+      if (this.fitted) this.keepWhole();
+    }
     if (this.glide) {
       const t = Math.min(1, (now - this.glide.start) / GLIDE_MS);
       const { from, to } = this.glide;
@@ -230,6 +234,7 @@ export class Surface {
     const zoom = this.camera.scale * ratio;
     ctx.setTransform(zoom, 0, 0, zoom, -Math.round(this.camera.x * zoom), -Math.round(this.camera.y * zoom));
     this.paintPointer(drawn);
+    this.fitted = this.whole;
     if (more) this.ask();
     else if (!this.announced) {
       this.announced = true;
