@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private import attributes, context, pytree, saved_hooks, script_objects, subclasses
+from aotviz.torch_private import attributes, context, functional, pytree, saved_hooks, script_objects, subclasses
 from aotviz.torch_private.fakes import SymbolGuards
 
 Signature = tuple[Any, ...]
@@ -107,6 +107,8 @@ def _sharing(values: Sequence[Any]) -> Signature:
         near = memory.setdefault(address, index) if address else index
         if same != index or near != index:
             pattern.append((index, same, near))
+    if len(objects) != len(memory):  # different tensors share memory: do they count writes together?
+        pattern.append(functional.counters(values))
     return tuple(pattern)
 
 

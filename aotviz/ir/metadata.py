@@ -96,6 +96,8 @@ class ReplayStep:
     move:   `operator(source, *args, **kwargs)`, in place
     mark:   `source.requires_grad_(False)`, or `source.detach_()`
     write:  the new data of an input is written to it, or that of a detached alias with a history of its own
+    look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
+    count:  `source`, an alias with a version counter of its own, was written `args[0]` times
     """
 
     action: str
@@ -237,10 +239,12 @@ class ViewAndMutationMeta:
         counts: Counter[Ref] = Counter()
         for step in replay:
             source = root.get(step.source, step.source)
-            if step.action == "view":
+            if step.action in ("look", "mark"):
+                continue
+            if step.action != "view":
+                counts[source] += step.args[0] if step.action == "count" else 1
+            elif step.operator != "data":  # that one counts by itself
                 root.update(dict.fromkeys(step.targets, source))
-            elif step.action != "mark":
-                counts[source] += 1
         return counts
 
     @property

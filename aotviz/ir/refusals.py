@@ -19,7 +19,7 @@ REFUSALS = {
         "would join the two, or end its own. Pass a clone of it."
     ),
     "alias is given another storage": (
-        "{names} overlap in memory, and one of them is given another storage by set_. Pass a clone of one of them."
+        "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."
     ),
     "set_ before a write": (
         "{names} that requires grad is given another storage by set_, and is written while gradients are recorded. "
@@ -30,8 +30,8 @@ REFUSALS = {
         "dynamic=False, or pass a clone of it."
     ),
     "view moved under autograd": (
-        "{names}: a tensor is given another shape in place ({operator}) while autograd looks, and its memory is "
-        "written or read again. Autograd changes the history of everything that shares the memory, in a way that "
+        "{names}: a tensor is given another shape in place ({operator}), and its memory is written or read again "
+        "while autograd looks. Autograd changes the history of everything that shares the memory, in a way that "
         "a trace can't repeat. Use {instead}, which returns a new view."
     ),
     "as_strided in a chain of views": (
@@ -41,6 +41,18 @@ REFUSALS = {
     "stale view": (
         "autograd refuses what this function does with a view in the order in which it is traced: {names}. Run "
         "this function in eager, or take the view after the write."
+    ),
+    "gradient needs what was written": (
+        "a gradient of this function can't be had, in eager neither: {names} Run this function in eager if nobody "
+        "asks for that gradient, or write to a clone."
+    ),
+    "leaf that is a view": (
+        "{names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to "
+        "its memory, and autograd then forgets that it came from there. Pass a clone, or take the view after the write."
+    ),
+    "view is resized": (
+        "the function resizes a view, or an input that shares memory with another, to more elements than it has. "
+        "Resize the tensor that owns the memory."
     ),
     "requires_grad changes": (
         "the function turns requires_grad of the input {names} {operator} in place, and not only once, or while a view "
@@ -88,10 +100,17 @@ _SAID = {
     "is a view of a view which was created in no_grad mode": "stale view",
     "cannot mutate tensors with frozen storage": "old storage is written",
     "Cannot set version_counter for inference tensor": "inference mode inside",
+    "needed for gradient computation has been modified by an inplace operation": "gradient needs what was written",
+    "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
+    "Attempted to resize a view tensor to a larger size": "view is resized",
 }
 
 
-_UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor"}
+_UNNAMED = {
+    "inference mode inside": "a view",
+    "old storage is written": "a tensor",
+    "leaf that is a view": "a leaf",
+}
 
 
 @contextmanager

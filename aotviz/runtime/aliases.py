@@ -12,7 +12,8 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import GraphCall, Slot, Split
+from aotviz.ir.descriptors import PlainInput, SyntheticBaseInput
+from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
@@ -77,6 +78,7 @@ class Epilogue:
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._made: dict[int, str] = {}
+        self._counts: dict[int, str] = {}  # graph input -> variable that holds what its version is to be in the end
 
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
@@ -104,6 +106,40 @@ class Epilogue:
             missing = self.call.meta.input_info[i].version_bumps - counted
             if missing > 0:
                 self._bump(i, missing, "the graph writes {}, which autograd must be told")
+        for i, count in self._moved_and_saved().items():
+            self._bump(i, count, "{} is moved below, and eager did so before it was saved")
+            self._counts[i] = self.source.fresh("count")
+            self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version")
+
+    def _moved_and_saved(self) -> dict[int, int]:
+        """Moves that are repeated after the graph ran, where the backward reads what counts them: input -> moves."""
+        if not isinstance(self.call, LoweredSplit) or self.call.wrapping is not None:
+            return {}
+        meta = self.call.meta
+        moves = {ref.index: n for ref, n in meta.replayed_writes.items() if ref.kind == "input"}
+        if not moves:
+            return {}
+        writes = [step.source.index for step in meta.replay if step.action == "write" and step.source.kind == "input"]
+        for i in writes:
+            moves[i] -= 1
+        written = {self._counter(i) for i in writes if meta.input_info[i].mutates_data}
+        names, nodes = {s.name for s in self.call.saved}, graphs.placeholders(self.call.forward_module.graph)
+        saved = {self._counter(i) for i, node in enumerate(nodes[: len(self.inputs)]) if node.name in names}
+        found: dict[int, int] = {}
+        first: dict[int, int] = {}  # counter -> an input that has it
+        for i, count in moves.items():
+            counter = self._counter(i)
+            if count and counter in saved - written:
+                one = first.setdefault(counter, i)
+                found[one] = found.get(one, 0) + count
+        return found
+
+    def _counter(self, i: int) -> int:
+        """The number of a graph input's version counter."""
+        descriptor = self.call.graph_inputs[i]
+        while isinstance(descriptor, SyntheticBaseInput):
+            descriptor = descriptor.members[0]
+        return self.call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - i
 
     def only_writes(self) -> bool:
         """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
@@ -113,6 +149,13 @@ class Epilogue:
 
     def replay(self) -> None:
         """The user's statements about aliases, in the user's order; each input is written where it was last."""
+        self._repeat()
+        for i, count in self._counts.items():
+            setter = self.source.bind("set_versions", runtime.set_versions)
+            fact = f"{self.call.graph_inputs[i]} was moved as often as was counted before"
+            self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
+
+    def _repeat(self) -> None:
         for step in self.call.meta.replay:
             if step.action == "view":
                 self._view(step)
@@ -125,6 +168,13 @@ class Epilogue:
                 name = self._name(step.source)
                 text = self._applied(self._variable(step.source), step)
                 self.source.line(text, f"{name} no longer requires grad", name)
+            elif step.action == "look":
+                name = self._name(step.source)
+                self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
+            elif step.action == "count":
+                bump = self.source.bind("increment_version", runtime.increment_version)
+                listed, name = ", ".join([self._variable(step.source)] * step.args[0]), self._name(step.source)
+                self.source.line(f"{bump}(({listed},))", f"eager counts writes to {name} by themselves", name)
             elif step.source.kind == "input":
                 self._write_back(step.source.index, self.call.meta.input_info[step.source.index])
             else:
@@ -221,11 +271,12 @@ class Epilogue:
             self.source.line(text, f"{name} changes its shape or strides", name)
             bumps += 1
         if info.mutates_data:
-            bumps += self._copy(variable, name, new, info)
+            bumps += self._copy(variable, name, new, info, counted=info.version_bumps > bumps)
         if info.version_bumps > bumps:
             self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
 
-    def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo) -> int:
+    def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
+        """`counted`: whether eager counts this write. Returns how many are counted here."""
         hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
         unseen = hidden or quiet
         if info.written_by_parts:
@@ -233,7 +284,7 @@ class Epilogue:
             for path in info.written_parts:
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
             return 0
-        if info.version_bumps == 0:
+        if not counted and (unseen or not info.requires_grad_after):
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
         if unseen and (info.requires_grad or info.requires_grad_after):

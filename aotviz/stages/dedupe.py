@@ -68,6 +68,7 @@ def run(call: TracedCall) -> TracedCall:
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
         fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place),
+        rootless=frozenset(place[i] for i in call.forward.program.rootless if i in place),
     )
     return call.retraced(
         forward,

@@ -44,7 +44,7 @@ def run(request: Request) -> FlatCall:
         args=tuple(stand_ins),
         descriptors=descriptors,
         duplicate_of=duplicate_of,
-        counter_of=_counters(flat),
+        counter_of=functional.counters(flat),
         fake_mode=fake_mode,
         root=request.root,
         is_graph=request.is_graph,
@@ -118,24 +118,6 @@ def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
         earlier = first.setdefault(id(value), index)
         found.append(None if earlier == index else earlier)
     return tuple(found)
-
-
-def _counters(flat: list[Any]) -> tuple[int, ...]:
-    """Writes to `x.detach()` count as writes of `x`, those to `x.data` don't. Of fakes it is not known: they count."""
-    by_storage: dict[Any, list[int]] = {}
-    found: list[int] = []
-    for index, value in enumerate(flat):
-        found.append(index)
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not is_subclass(value):
-            known = by_storage.setdefault(functional.storage(value), [])
-            found[index] = next((k for k in known if _count_together(value, flat[k])), index)
-            if found[index] == index:
-                known.append(index)
-    return tuple(found)
-
-
-def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one is other or fakes.is_fake(one) or functional.shares_counter(one, other)
 
 
 def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...]) -> None:

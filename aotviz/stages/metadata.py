@@ -43,6 +43,9 @@ def run(call: FlatCall) -> TracedCall:
     moved = frozenset(i for i, info in enumerate(forward.input_info) if info.requires_grad and _moves(info))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
+    rootless = frozenset(i for i, info in enumerate(forward.input_info) if _loses_views(info, call.args[i]))
+    if rootless:
+        forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
@@ -88,6 +91,10 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
 def _moves(info: InputAliasInfo) -> bool:
     """Whether it is moved in place, and not written."""
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
+
+
+def _loses_views(info: InputAliasInfo, argument: Any) -> bool:
+    return info.requires_grad and info.is_leaf and info.version_bumps > 0 and argument._base is not None
 
 
 def _evidence(call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]) -> tuple[Reason, ...]:

@@ -283,6 +283,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         fn=rewrite.traced(call.forward.program.fn),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
+        rootless=frozenset(place[p] for p in call.forward.program.rootless if p in place),
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
     replayed = ViewAndMutationMeta.count_writes(forward.output_facts.replay)

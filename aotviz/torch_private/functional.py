@@ -6,10 +6,11 @@ A subclass is known by its parts: they are what is functional, written to, or re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -108,6 +109,34 @@ def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
     shared = tensor._version != before
     torch._C._autograd._unsafe_set_version_counter((alias,), (count,))
     return shared
+
+
+def counters(values: Sequence[Any]) -> tuple[int, ...]:
+    """For each value, the first that counts writes with it: views of one tensor do, and what `.detach()` made of it.
+
+    Only tensors over one storage are looked at; of stand-ins, all over one storage are taken to count together.
+
+    >>> a = torch.ones(2)
+    >>> counters([a, a.detach(), a.data, 3.0])
+    (0, 0, 2, 3)
+    """
+    seen: dict[Any, list[int]] = {}
+    found = []
+    for index, value in enumerate(values):
+        known = index
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not subclasses.is_subclass(value):
+            others = seen.setdefault(value.untyped_storage()._cdata, [])
+            known = next((i for i in others if _count_together(value, values[i])), index)
+            if known == index:
+                others.append(index)
+        found.append(known)
+    return tuple(found)
+
+
+def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if isinstance(one, FakeTensor) or one is other or (one._base is not None and one._base is other._base):
+        return True
+    return one._base is other or other._base is one or shares_counter(one, other)
 
 
 @contextlib.contextmanager

@@ -245,6 +245,17 @@ class OpenTrace:
             module.graph = copied
         self.graph.erase_node(output)
 
+    def without_history(self, value: torch.Tensor) -> Any:
+        """A functional tensor that does not require grad, around the fake of a placeholder."""
+        with self.untraced():
+            bare = value.detach()
+        proxy = get_proxy_slot(value, self.tracer).proxy
+        shown = proxy.node.meta["val"]
+        with disable_proxy_modes_tracing():
+            track_tensor_tree(bare, proxy, constant=None, tracer=self.tracer)
+        proxy.node.meta["val"] = shown
+        return functional.wrapped(bare)
+
     def functional(self, value: Any) -> Any:
         """A functional tensor around a fake one; anything else as it is."""
         return functional.wrapped(value) if isinstance(value, torch.Tensor) else value

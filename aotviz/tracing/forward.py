@@ -10,6 +10,11 @@ so that the input as it was remains addressable without a clone of it in the gra
 Note [Moved inputs]
 The gradient at such an edge has the shape that the tensor has in the end. A function that transposes an input in place
 would get a gradient of the wrong shape; it is run again on a view of that input, which may move as it likes.
+
+Note [Leaves that are views]
+A leaf can be a view of a tensor that does not require grad. After a write, autograd makes the history of each view that
+was taken of it before anew from that tensor, and finds none: no gradient goes to the leaf. So if it is written, it is
+run again with a leaf that is such a view.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ class Program:
     keep_input_mutations: bool
     names: Sequence[str] = ()  # what the user calls the inputs
     fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
+    rootless: frozenset[int] = frozenset()  # see Note [Leaves that are views]
     logs_views: bool = False  # of subclasses, whose views the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
 
@@ -104,6 +110,8 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
+        for i in self.program.rootless:
+            args[i] = self._leaf_view(self.program.args[i])
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
         self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
@@ -144,6 +152,10 @@ class ForwardTrace:
         if not self.with_gradients:
             facts.refuse_new_history(args, self.outputs, self.program.names)
 
+    def _leaf_view(self, value: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            return self.trace.without_history(value).view(value.shape).requires_grad_()
+
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
         known = self.output_facts
@@ -157,14 +169,21 @@ class ForwardTrace:
 
     @contextmanager
     def refusing_moved_views(self) -> Iterator[None]:
-        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py."""
+        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py.
+
+        Where the function was written through `as_strided`, its gradients are too, which asks for the same care.
+        """
+        self.ledger.open = self.ledger.places_views
         try:
-            yield
+            with translated():
+                yield
         except (RuntimeError, IndexError, ValueError) as error:
             event = self.ledger.moved_view()
             if event is None:
                 raise
             raise self._refusal(event) from error
+        finally:
+            self.ledger.open = False
         if self.ledger.unrepeatable is not None:
             raise self._refusal(self.ledger.unrepeatable)
 

@@ -10,7 +10,8 @@ Note [Moved views]
 When a view is transposed in place, autograd gives the tensor behind it a new history, in which the gradient of the part
 that the view covers is laid out as the view is now. On real tensors it finds that part by its strides. In a trace it
 repeats the operators that made the view, and these know nothing of the move. Where that view, or one taken from it, is
-written afterwards, the gradients of the trace are not eager's, or have a shape that fits nothing.
+written afterwards, or looked at after something that shares its memory was written, the gradients of the trace are not
+eager's, or have a shape that fits nothing. A move that autograd does not see is such a write itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.metadata import Layout
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
@@ -86,6 +88,9 @@ class Marked:
 Event = Viewed | Moved | Wrote | Marked
 
 
+_NEVER = -1  # no version that a tensor has
+
+
 class Ledger:
     """The events of one run, in order. Its tensors are the functional ones that the user's code held."""
 
@@ -97,7 +102,7 @@ class Ledger:
         self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._moved_views: list[Moved] = []  # while autograd looked
-        self._after_move: set[int] = set()  # ids of those views, and of what was taken from them afterwards
+        self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
 
@@ -121,6 +126,8 @@ class Ledger:
         if kind is None:
             kind = self._kinds[operator] = _kind(operator)
         if kind == "plain" or not args:
+            if self._after_move:
+                self._note_use(args)
             return False
         first, rest = args[0], args[1:]
         if kind == "view":
@@ -135,30 +142,55 @@ class Ledger:
             if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
                 self._placed.update(map(id, results))
             if id(first) in self._after_move:
-                self._after_move.update(map(id, results))
+                good_for = _NEVER if self._is_stale(first) else self._after_move[id(first)]
+                self._after_move.update((id(r), good_for) for r in results if r._base is not None)
             event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now())
             self.events.append(event)
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":
             if functional.is_functional(first):
+                if operator.overloadpacket is torch.ops.aten.set_ and id(first) in self._origin:
+                    raise Refused("alias is given another storage", "a view and what it is a view of")
                 moved = Moved(first, operator, rest, dict(kwargs), Mode.now())
                 self.events.append(moved)
-                if moved.mode.grad and first._base is None and first.requires_grad:  # views of it stay where they were
-                    events = set(self._origin.values())
-                    stale = (r for event in events for r in event.results if self.root(r) is first)
-                    self._after_move.update(map(id, stale))
-                if moved.mode.grad and first._base is not None and first.requires_grad:
-                    self._moved_views.append(moved)
-                    self._after_move.add(id(first))
+                self._note_move(moved)
         else:
             mode = Mode.now()
+            if self._after_move:
+                self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
                     self.events.append(Wrote(tensor, mode))
                     self._writes[id(tensor)] += 1
-                    if mode.grad and id(tensor) in self._after_move:
+                    if mode.grad and id(tensor) in self._after_move and tensor.requires_grad:
                         self.unrepeatable = self.moved_view()
         return True
+
+    def _note_move(self, moved: Moved) -> None:
+        """See Note [Moved views]."""
+        tensor = moved.tensor
+        if tensor._base is not None:
+            if moved.mode.grad and tensor.requires_grad:
+                self._moved_views.append(moved)
+            # the move itself is counted only when it is over
+            self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else _NEVER
+            return
+        for event in set(self._origin.values()):  # views of it stay where they were
+            stale = [r for r in event.results if r._base is not None and self.root(r) is tensor]
+            self._after_move.update((id(r), _NEVER) for r in stale)
+
+    def _note_use(self, args: tuple[Any, ...]) -> None:
+        """Autograd looks at the history of each argument, which must be what it is in eager."""
+        if not torch.is_grad_enabled():
+            return
+        for argument in args:
+            for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
+                if id(tensor) in self._after_move and self._is_stale(tensor) and tensor.requires_grad:
+                    self.unrepeatable = self.moved_view()
+
+    def _is_stale(self, tensor: Any) -> bool:
+        """Whether autograd makes a new history for a view that is in `_after_move` when it is looked at next."""
+        return self._after_move[id(tensor)] != operators.version(tensor)
 
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -187,6 +219,11 @@ class Ledger:
             return None
         several = isinstance(results, list)
         return root, results if isinstance(results, list) else [results], several
+
+    @property
+    def places_views(self) -> bool:
+        """Whether `as_strided` was called."""
+        return bool(self._placed)
 
     def origin(self, tensor: Any) -> Viewed | None:
         """The statement that made `tensor` as an alias of another; None for one with memory of its own."""

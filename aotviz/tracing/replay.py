@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import Layout, Ref, ReplayStep
+from aotviz.ir.metadata import Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private.functional import shares_counter
+from aotviz.torch_private.operators import version
 from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, plain
 
@@ -51,6 +52,7 @@ class _Builder:
         self.steps: list[ReplayStep] = []
         self.needed: set[int] = set()
         self.variables = 0
+        self.apart: list[Any] = []  # those with a version counter of their own
         self.last_move: dict[int, int] = {}
         self.rigid: set[int] = set()  # moved in a way that can't be written down
         for position, event in enumerate(ledger.events):
@@ -75,7 +77,32 @@ class _Builder:
             elif isinstance(event, Marked) and id(event.tensor) in self.wanted.turned_off:
                 self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method))
             self._write_at(writes, position)
+        self._count_writes()
+        self._look()
         return tuple(self.steps), self.refs
+
+    def _count_writes(self) -> None:
+        """What has a version counter of its own was perhaps written more often than the replay does it."""
+        if not self.apart:
+            return
+        replayed = ViewAndMutationMeta.count_writes(self.steps)
+        for tensor in self.apart:
+            ref = self.refs[id(tensor)]
+            missing = version(tensor) - replayed[ref]
+            if missing > 0:
+                self.steps.append(ReplayStep("count", ref, args=(missing,)))
+
+    def _look(self) -> None:
+        """A view that was written knows its history; made again before the write of its base, it has yet to ask."""
+        last: dict[int, Wrote] = {}
+        for event in self.ledger.events if any(step.action == "write" for step in self.steps) else ():
+            if isinstance(event, Wrote):
+                last[id(self.ledger.root(event.tensor))] = event
+        for tensor in self.wanted.views:
+            event = last.get(id(self.ledger.root(tensor)))
+            written = event is not None and event.tensor is tensor and event.mode.grad
+            if written and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
+                self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
 
     def _need(self, tensor: Any) -> None:
         while id(tensor) not in self.refs and id(tensor) not in self.needed:
@@ -141,6 +168,7 @@ class _Builder:
             operator = event.operator
             if operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
                 operator = "data"
+                self.apart.append(event.results[0])
             self._step(event, source, targets, operator, arguments, kwargs, event.several, value)
             return
         for result, where in zip(event.results, event.layouts, strict=True):
@@ -149,8 +177,12 @@ class _Builder:
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()`; `.data` has a version counter of its own."""
-        sources = (event.source, self.ledger.root(event.source))
-        return any(shares_counter(event.results[0], source) for source in sources)
+        root, path = self.ledger.path(event.source)
+        return any(shares_counter(event.results[0], source) for source in (event.source, root, *self._sources(path)))
+
+    @staticmethod
+    def _sources(path: Sequence[tuple[Viewed, int]]) -> Iterable[Any]:
+        return (event.source for event, _ in reversed(path))
 
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
         if result._base is None:  # a detached alias

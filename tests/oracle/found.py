@@ -1,0 +1,194 @@
+"""Programs that random search found wrong or raising, made small: each is right by now, or refused by name.
+
+Each entry is a text with `inputs()` and `f(...)`, as `strategy.from_source` reads it.
+"""
+
+from __future__ import annotations
+
+FOUND = {
+    "a_data_alias_of_an_input_counts_its_own_writes": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone().requires_grad_()
+    return a[1], a.data
+
+def f(view, data):
+    data.select(0, 0).sigmoid_()
+    return view * 2, data[1].view(torch.int32).view(torch.float32)
+""",
+    "what_data_returns_counts_its_own_writes": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone(),)
+
+def f(x):
+    alias = x.data
+    x.transpose_(0, 1)
+    alias.mul_(2)
+    y = x * 2
+    other = y.data
+    other.squeeze_()
+    other.sin_()
+    return alias, other, y[0]
+""",
+    "a_view_of_an_input_is_written_and_the_caller_writes_it_again": """
+def inputs():
+    return torch.linspace(-1, 1, 6).reshape(3, 2), torch.ones((), requires_grad=True)
+
+def f(x, w):
+    view = x.reshape(-1)
+    view.mul_(w)
+    return view
+""",
+    "an_input_is_saved_after_an_alias_of_it_moved": """
+def inputs():
+    c = torch.linspace(-0.58, 1.02, 4).reshape(4, 1).clone().requires_grad_()
+    return c.view_as(c), c, c[:, 0]
+
+def f(view, whole, column):
+    with torch.no_grad():
+        column.unsqueeze_(0)
+    return view * whole
+""",
+    "a_view_moves_and_a_data_alias_of_it_is_written": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_() * 1.5
+    return a, a.view(-1), a[0:]
+
+def f(whole, flat, same):
+    flat.squeeze_()
+    flat.data.mul_(0.5)
+    return same[0]
+""",
+    "an_input_moves_and_a_detached_alias_of_it_is_written": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 9).reshape(3, 3).clone().requires_grad_() * 1.5,)
+
+def f(x):
+    alias = x.detach()
+    x.unsqueeze_(0)
+    alias.mul_(2.0)
+    return x.reshape(-1)
+""",
+    "one_of_two_tangents_is_missing_and_not_contiguous": """
+def inputs():
+    c = torch.linspace(-0.32, 0.88, 6).reshape(2, 3).clone().requires_grad_()
+    return c.data, c.transpose(0, 1)
+
+def f(data, turned):
+    y = torch.where(turned > 0, turned, 1.0)
+    data.add_(data)
+    return turned.sin(), y
+""",
+    "a_detached_input_is_detached_in_place": """
+def inputs():
+    b = torch.linspace(-0.97, 1.23, 6).reshape(2, 3).clone().requires_grad_() * 1.5
+    return b.as_strided((2,), (2,), 1), b.detach(), b.unsqueeze(1)
+
+def f(part, alias, high):
+    alias.copy_(alias)
+    with torch.no_grad():
+        high.add_(1.5)
+    alias.detach_()
+    return part, alias.sum()
+""",
+    "a_member_is_written_through_as_strided": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_() * 1.5
+    return a[...], a
+
+def f(alias, whole):
+    last = alias[3]
+    alias.as_strided((2,), (2,), 1).sub_(last + 1.0, alpha=0.5)
+    return whole
+""",
+    "a_view_of_what_as_strided_gave_is_written": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone().requires_grad_() * 1.5
+    return a.reshape(-1), a, a.unsqueeze(0)
+
+def f(flat, whole, high):
+    flat.as_strided((2,), (2,), 1).unsqueeze(0).neg_()
+    high.add_(1.5)
+    return high, whole
+""",
+}
+
+# name -> (why it is refused, the program)
+FOUND_REFUSED = {
+    "a_square_view_moves_under_no_grad_and_is_used": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 9).reshape(3, 3).clone().requires_grad_(),)
+
+def f(x):
+    view = x.transpose(1, 1)
+    with torch.no_grad():
+        view.t_()
+    return view.contiguous() * 1
+""",
+    ),
+    "a_view_of_a_leaf_that_is_a_view_is_written_and_used": (
+        "leaf that is a view",
+        """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 4).reshape(2, 2).requires_grad_(),)
+
+def f(x):
+    row = x.select(0, 0)
+    with torch.no_grad():
+        row.add_(row)
+    return row * row
+""",
+    ),
+    "a_view_is_given_another_storage": (
+        "alias is given another storage",
+        """
+def inputs():
+    return (torch.ones(()),)
+
+def f(x):
+    view = x[...]
+    view.set_(view * 2.0)
+    return view
+""",
+    ),
+    "a_view_is_written_after_its_input_got_another_storage": (
+        "alias is given another storage",
+        """
+def inputs():
+    return (torch.ones(3, 2),)
+
+def f(x):
+    view = x.view(-1)
+    x.set_(x * 2.0)
+    view.zero_()
+    return view
+""",
+    ),
+    "a_saved_alias_is_overwritten": (
+        "gradient needs what was written",
+        """
+def inputs():
+    a = torch.ones(())
+    return a, a.detach(), torch.ones(2, 3, requires_grad=True)
+
+def f(x, alias, w):
+    y = w * x
+    alias.view(-1).add_(1.0)
+    return y.view(-1)
+""",
+    ),
+    "a_resized_input_shares_memory": (
+        "view is resized",
+        """
+def inputs():
+    a = torch.ones(())
+    return a.view_as(a), a[...]
+
+def f(x, y):
+    x.resize_(2)
+    y.zero_()
+    return y
+""",
+    ),
+}

@@ -1,0 +1,28 @@
+"""What random programs once showed to be wrong stays right, or is refused by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+import aotviz
+from tests.oracle.compare import judge, ours_aot, ours_compile
+from tests.oracle.found import FOUND, FOUND_REFUSED
+from tests.oracle.fuzz import report
+from tests.oracle.strategy import from_source
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("door", [ours_aot, ours_compile])
+def test_it_equals_eager(name, door):
+    program = from_source(name, f"import torch\n{FOUND[name]}")
+    verdict = judge(program, door())
+    assert verdict.status == "equal", report(program, {"ours": verdict})
+
+
+@pytest.mark.parametrize("name", FOUND_REFUSED)
+def test_it_is_refused_by_name(name):
+    reason, text = FOUND_REFUSED[name]
+    setup = from_source(name, f"import torch\n{text}").builds[0]()
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(setup.fn, backend="eager")(*setup.args)
+    assert caught.value.reason == reason
