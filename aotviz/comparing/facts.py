@@ -6,7 +6,10 @@ because some facts can only be had by spoiling others; what a run does is its *a
 
     call       the forward, then everything that is visible without touching anything
     backward   the forward, then a loss over all differentiable outputs (and mutated inputs), or over one output only,
-               or over all with two backward passes through a retained graph
+               or over all with two backward passes through a retained graph, or over one output after the other
+    hooked     the forward, then hooks on one output and the unwritten inputs that change the gradients which pass,
+               then a backward from that output
+    double     the forward, then gradients with a history, then a backward through these
     write      the forward, then each output and input is written through `detach()`: who else sees it?
     inplace    the forward, then one output is multiplied in place with grad mode on, then a backward
 """
@@ -105,6 +108,7 @@ class Run:
     failure: Failure | None
     differentiable: tuple[int, ...]  # positions of outputs that require grad
     mutated: tuple[str, ...] = ()  # labels of inputs that carry a gradient because of a mutation
+    untouched: tuple[str, ...] = ()  # labels of inputs that require grad and were not written
 
 
 @dataclass(frozen=True)
@@ -304,7 +308,7 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
     held = dict(watched.tensors)  # everything that existed before the call
     before = {label: version(t) for label, t in held.items()}
     looks = {label: _look(t) for label, t in held.items()} if action[0] == "call" else {}
-    name = " ".join(str(a) for a in action if a != ())
+    name = " ".join(str(a) for a in action[:4] if a != ())
     step = "call"
     differentiable: tuple[int, ...] = ()
     flat: list[Any] = []
@@ -341,7 +345,10 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
             for label, t in held.items():
                 facts[f"{label} grad"] = Fact("grad", None if not t.is_leaf or t.grad is None else values(t.grad))
             grown = [k for k, t in held.items() if k.startswith("input") and t.requires_grad and not t.is_leaf]
-            return Run(name, facts, None, differentiable, tuple(k for k in grown if version(held[k]) != before[k]))
+            mutated = tuple(k for k in grown if version(held[k]) != before[k])
+            of_input = [k for k, t in held.items() if k.startswith("input") and t.requires_grad]
+            untouched = tuple(k for k in of_input if version(held[k]) == before[k])
+            return Run(name, facts, None, differentiable, mutated, untouched)
         for label, o in outputs.items():
             watched.add(label, o)
         if action[0] == "write":
@@ -355,14 +362,7 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
                 raise TypeError(f"output {action[1]} is not a tensor")
             flat[action[1]].mul_(2)
         step = "backward"
-        losses = _losses([*(flat[k] for k in action[2]), *(held[k] for k in action[3])])
-        if action[1] == "in turn":
-            for loss, seed in zip(losses, _seeds(losses), strict=True):
-                torch.autograd.backward([loss], [seed], retain_graph=True)
-        else:
-            if action[1] == "twice":
-                torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
-            torch.autograd.backward(losses, _seeds(losses))
+        _differentiate(facts, action, flat, held, leaves, watched)
         for k, t in enumerate(leaves):
             facts[f"gradient of {watched.name(t)} (leaf {k}) given"] = Fact("gradient is None", t.grad is None)
             if t.grad is not None:
@@ -372,6 +372,51 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
     finally:
         torch.set_grad_enabled(True)
     return Run(name, facts, None, differentiable)
+
+
+def _differentiate(
+    facts: Facts, action: tuple[Any, ...], flat: Sequence[Any], held: Mapping[str, torch.Tensor],
+    leaves: Sequence[torch.Tensor], watched: Watched,
+) -> None:  # fmt: skip
+    """One or more backward passes over the outputs and mutated inputs that `action` names."""
+    kept = {id(t): t for t in (flat[k] for k in action[2])} if action[0] == "hooked" else {}
+    if action[0] == "hooked":
+        inputs = [t for label, t in held.items() if label in action[4]]
+        hooked = {**kept, **{id(t): t for t in inputs}}
+        for number, t in enumerate(t for t in hooked.values() if _hookable(t)):
+            t.register_hook(lambda gradient, factor=1.25 + 0.25 * number: gradient * factor)
+        for t in filter(_hookable, kept.values()):
+            t.retain_grad()
+    terms = [*(flat[k] for k in action[2]), *(held[k] for k in action[3])]
+    if action[1] == "in turn":
+        for term in terms:
+            losses = _losses([term])
+            torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
+        return
+    losses = _losses([t * t for t in terms] if action[0] == "double" else terms)
+    if action[0] == "double":
+        first = torch.autograd.grad(losses, leaves, _seeds(losses), create_graph=True, allow_unused=True)
+        for t, gradient in zip(leaves, first, strict=True):
+            facts[f"first gradient of {watched.name(t)} given"] = Fact("gradient is None", gradient is None)
+            if gradient is not None:
+                facts[f"first gradient of {watched.name(t)}"] = Fact("gradient", values(gradient))
+        losses = _losses([gradient for gradient in first if gradient is not None and gradient.requires_grad])
+        if not losses[0].requires_grad:
+            return
+    if action[1] == "twice":
+        torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
+    torch.autograd.backward(losses, _seeds(losses))
+    for k, t in enumerate(kept.values()):
+        if _hookable(t) and not t.is_leaf:
+            facts[f"retained gradient {k}"] = Fact("gradient", None if t.grad is None else values(t.grad))
+
+
+def _hookable(t: torch.Tensor) -> bool:
+    """False for a view without a history, whose base requires grad: to register a hook on one ends the process."""
+    try:
+        return t.grad_fn is not None or tensors.base(t) is None
+    except RuntimeError:
+        return False
 
 
 def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:

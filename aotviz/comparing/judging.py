@@ -111,6 +111,10 @@ def expect(program: Program, brief: bool = False) -> Expectation:
             if len(outputs) > 1:
                 go(("backward", "in turn", outputs[:4], ()))
             for k in outputs[:3]:
+                go(("hooked", "one", (k,), (), first.untouched))
+            if outputs:
+                go(("double", "all", outputs, mutated))
+            for k in outputs[:3]:
                 go(("inplace", k, outputs, mutated))
     return Expectation(tuple(runs))
 

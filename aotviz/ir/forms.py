@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
-from aotviz.ir.metadata import ViewAndMutationMeta
+from aotviz.ir.metadata import Ref, ViewAndMutationMeta
 from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclasses import Wrapping
 from aotviz.options import Options
@@ -246,11 +246,20 @@ class Gradient:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """A tensor that the caller holds, and that gradients of some slots pass inside the graph."""
+
+    ref: Ref
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class JointCall(GraphCall):
     """A call whose graph is (graph inputs, tangents) -> (slots, one gradient or None per graph input)."""
 
     tangents: tuple[Tangent, ...]  # one per differentiable slot
     gradients: tuple[Gradient, ...]  # one per graph input; from the subclasses stage on, one per part of each
+    heard: tuple[Heard, ...]  # what the caller may hang hooks on, and they would not be told all
 
     @property
     def role(self) -> str:

@@ -46,6 +46,15 @@ REFUSALS = {
         "a gradient of this function can't be had, in eager neither: {names} Run this function in eager if nobody "
         "asks for that gradient, or write to a clone."
     ),
+    "hook on an alias": (
+        "{names} has a gradient hook or retains its gradient. A compiled call makes that tensor anew, or takes another "
+        "in its stead, and the hook would miss gradients. Register it outside of the function, on a clone of what "
+        "shares memory with another argument."
+    ),
+    "hook on a result": (
+        "{names} has a gradient hook or retains its gradient, and other results were computed from it inside the "
+        "compiled function: of their gradients the hook would see nothing. Compute them from it outside."
+    ),
     "leaf that is a view": (
         "{names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to "
         "its memory, and autograd then forgets that it came from there. Pass a clone, or take the view after the write."
@@ -96,6 +105,7 @@ class Refused(NotImplementedError):
 _SAID = {
     "encountered a mutation on a view chain of length": "as_strided in a chain of views",
     "A view was created in no_grad mode": "stale view",
+    "A view was created in inference mode": "stale view",
     "is a view and its base or another view of its base has been modified inplace": "stale view",
     "is a view of a view which was created in no_grad mode": "stale view",
     "cannot mutate tensors with frozen storage": "old storage is written",

@@ -6,6 +6,8 @@ Everything known at compile time is decided here, once; the lines that come out 
 from __future__ import annotations
 
 import operator
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,6 +70,15 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     while isinstance(node, fx.Node) and node.target is operator.getitem:
         node = node.args[0]
     return isinstance(node, fx.Node) and operators.is_view(node.target)
+
+
+def heard_names(call: LoweredSplit) -> list[str]:
+    """What the user calls each tensor of `call.heard`."""
+    known: dict[str, Sequence[Any]] = {"output": call.outputs, "input": call.graph_inputs}
+    return [
+        str(known[one.ref.kind][one.ref.index]) if one.ref.kind in known else "an input that shares memory with another"
+        for one in call.heard
+    ]
 
 
 class Epilogue:
@@ -298,6 +309,20 @@ class Epilogue:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         bump = self.source.bind("increment_version", runtime.increment_version)
         self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
+
+    def node(self) -> None:
+        """Write the line that holds the node of the call in autograd's graph, right after the call."""
+        if isinstance(self.call, LoweredSplit) and self.call.heard:
+            slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable)
+            self.source.line(f"node = out[{slot}].grad_fn", "its backward looks for hooks on what the caller holds")
+
+    def hear(self) -> None:
+        """Let the backward see what the caller may hang hooks on."""
+        if isinstance(self.call, LoweredSplit) and self.call.heard:
+            reference = self.source.bind("ref", weakref.ref)
+            listed = "".join(f"{reference}({self._variable(one.ref)}), " for one in self.call.heard)
+            fact = "its backward looks for hooks on what the caller holds"
+            self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 
     def outputs(self) -> list[str]:
         """One expression per user output."""

@@ -145,6 +145,11 @@ class _Writer:
 
     def _backward(self) -> None:
         source, call = self.source, self.call
+        if call.heard:
+            pairs = tuple(zip(aliases.heard_names(call), (one.slots for one in call.heard), strict=True))
+            refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
+            fact = "a hook here would miss gradients that pass inside the graph"
+            source.line(f"{refuse}(ctx.heard, {pairs}, gradients)", fact)
         names = self._tangents()
         whole = names
         if self.insides is not None:

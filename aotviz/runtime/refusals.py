@@ -6,6 +6,14 @@ before it runs anything, so whoever holds the original function can still run th
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir.refusals import Refused
+
 
 class CallDiffers(RuntimeError):
     """This call needs another program. Nothing of it has been run."""
@@ -26,6 +34,25 @@ def refuse_transforms(name: str) -> None:
 def refuse(message: str) -> None:
     """Raise CallDiffers."""
     raise CallDiffers(message)
+
+
+def refuse_hooks(
+    heard: Sequence[weakref.ref[torch.Tensor]], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
+) -> None:
+    """Raise Refused where a hook would not be told of all gradients that it is told of in eager.
+
+    `passed` says of each tensor its name, and of which results the gradients pass it.
+    """
+    for reference, (name, slots) in zip(heard, passed, strict=True):
+        tensor = reference()
+        listens = tensor is not None and (tensor._backward_hooks or tensor.retains_grad)
+        if listens and any(gradients[slot] is not None for slot in slots):
+            raise Refused("hook on a result", name)
+
+
+def refuse_hooked_alias(names: str) -> None:
+    """Raise Refused."""
+    raise Refused("hook on an alias", names)
 
 
 def refuse_deterministic(name: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from aotviz.ir.descriptors import GradientOutput, IntermediateBaseOutput, MutatedInputOutput, TangentInput
-from aotviz.ir.forms import Gradient, GraphCall, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType, Ref
 from aotviz.torch_private import functional, operators
-from aotviz.tracing.backward import TracedTangent, trace_gradients
+from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
 
@@ -26,6 +26,7 @@ def run(call: TracedCall) -> JointCall:
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
+    heard = _heard(call, forward, wanted, outputs)
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     with forward.refusing_moved_views():
         traced, values, gradients = trace_gradients(forward.trace, outputs, [*forward.edges, *inner])
@@ -42,11 +43,40 @@ def run(call: TracedCall) -> JointCall:
         graph_module=module,
         slots=slots,
         tangents=tangents,
+        heard=heard,
         gradients=tuple(
             Gradient(None if value is None else GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
+
+
+def _heard(
+    call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any]
+) -> tuple[Heard, ...]:
+    """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
+
+    An input that is not written is not among them: all its gradients leave the graph. One that is made a view of a
+    synthetic base inside is.
+    """
+    found = [(Ref("member", p), m) for p, m in forward.members.items()]
+    found += [(Ref("input", i), forward.args[i]) for i in call.meta.mutated_input_indices]
+    found += [
+        (Ref("output", i), value)
+        for i, (value, info) in enumerate(zip(forward.outputs, call.meta.output_info, strict=True))
+        if info.requires_grad and info.same_object_as is None and info.output_type is not OutputType.is_input
+    ]
+    if not found or (len(outputs) == 1 and all(value is outputs[0] for _, value in found)):
+        return ()
+    with forward.trace.active("is_forward"):
+        passed = [nodes_below(output) for output in outputs]
+        heard = []
+        for ref, value in found:
+            node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
+            through = tuple(position for (position, _), nodes in zip(wanted, passed, strict=True) if node in nodes)
+            if node is not None and through:
+                heard.append(Heard(ref, through))
+    return tuple(heard)
 
 
 def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:

@@ -80,11 +80,13 @@ class _Wrapper:
         epilogue.turn_on()
         epilogue.announce()
         epilogue.results = self._run(arguments, epilogue)
+        epilogue.node()
         if not self.written:
             epilogue.replay()
         for rewrite, both in zip(reversed(call.rewrites), reversed(stages), strict=True):
             rewrite.after(source, *both)
         expressions = epilogue.outputs()
+        epilogue.hear()
         if call.meta.grad_enabled_after is not None:
             setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
             source.line(f"{setter}({call.meta.grad_enabled_after})", "the call leaves another grad mode behind")

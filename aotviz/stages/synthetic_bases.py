@@ -127,6 +127,7 @@ class SyntheticBases:
                 emit.member(position, variables[position])
             names = self._names(group)
             self._check_same(emit, group, variables)
+            self._refuse_hooks(emit, group, variables)
             if isinstance(group, StorageGroup):
                 base, own = self._storage(emit, group, variables)
                 roots += own if group.tied else []
@@ -173,6 +174,21 @@ class SyntheticBases:
             fact = f"{names} have their histories from where they had them at compile time"
             emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
         return base, roots
+
+    def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+        """Gradients go to the base or to a root, and pass its views by."""
+        roots = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else []
+        itself = group.itself if isinstance(group, TensorGroup) else None
+        hooked = [
+            position
+            for position, fake in zip(group.members, group.fakes, strict=True)
+            if fake.requires_grad and not fake.is_leaf and position != itself and position not in roots
+        ]
+        if hooked:
+            either = " or ".join(f"{variables[p]}._backward_hooks" for p in hooked)
+            names = " and ".join(self.names[p] for p in hooked)
+            refuse = emit.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
+            emit.line(f"if {either}: {refuse}({names!r})", "a hook would see no gradient here", names)
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""

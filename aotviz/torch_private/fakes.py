@@ -64,7 +64,8 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
         if isinstance(fake, torch.Tensor):
             if any(id(part) in seen for part in (fake, *parts(fake))):
                 with fake_mode:
-                    fake = fake.detach().requires_grad_(value.requires_grad)
+                    first, fake = fake, fake.detach()
+                    torch._mirror_autograd_meta_to(first, fake)  # type: ignore[attr-defined]
             seen.update(id(part) for part in (fake, *parts(fake)))
         made.append(fake)
     return made

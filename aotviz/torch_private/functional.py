@@ -95,7 +95,7 @@ def grad_fn(tensor: torch.Tensor) -> Any:
     with FunctionalTensorMode():
         try:
             return tensor.grad_fn
-        except RuntimeError:
+        except (RuntimeError, ValueError, IndexError):  # the last two where its base has another shape by now
             return None
 
 
@@ -140,9 +140,12 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def attributes_noted(assign: Callable[[Any, Any], None], mark: Callable[[Any, bool, str], bool]) -> Iterator[None]:
+def attributes_noted(
+    assign: Callable[[Any, Any], None], mark: Callable[[Any, bool, str], bool], note: Callable[[Any], None]
+) -> Iterator[None]:
     """Call `assign(tensor, value)` in the place of `tensor.data = value`, and `mark(tensor, on, method)` before
     `requires_grad_` and `detach_`, on functional tensors, inside. If `mark` returns True, it has done it already.
+    `note` is called with what the attribute `.data` gives when it is read.
 
     No dispatcher hears of these: they replace what a tensor shows to the outside, and what it is to autograd.
     """
@@ -158,7 +161,12 @@ def attributes_noted(assign: Callable[[Any, Any], None], mark: Callable[[Any, bo
         mark(tensor, False, "detach_")
         return torch.Tensor.detach_(tensor)
 
-    FunctionalTensor.data = property(data.__get__, assign)
+    def read(tensor: Any) -> Any:
+        value = data.__get__(tensor)
+        note(value)
+        return value
+
+    FunctionalTensor.data = property(read, assign)
     FunctionalTensor.requires_grad = property(requires_grad.__get__, marked)
     FunctionalTensor.requires_grad_ = marked
     FunctionalTensor.detach_ = detached
@@ -175,6 +183,27 @@ def point_to(tensor: Any, value: Any) -> None:
     with torch.no_grad():
         tensor.set_(value.detach())
     torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
+
+
+@contextlib.contextmanager
+def hook_registrations(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with each functional tensor that is given a gradient hook inside, or told to retain its gradient."""
+    names = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
+
+    def noting(register: Any) -> Any:
+        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            note(tensor)
+            return register(tensor, *args, **kwargs)
+
+        return call
+
+    for name in names:
+        setattr(FunctionalTensor, name, noting(getattr(torch.Tensor, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(FunctionalTensor, name)
 
 
 def from_custom_function(node: Any) -> bool:

@@ -59,6 +59,19 @@ def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
     node.meta = {"val": target.meta["val"], "partitioner_tag": "is_backward", "autograd_backward": True}
 
 
+def nodes_below(output: Any) -> set[Any]:
+    """The autograd nodes that a gradient of `output` (a functional tensor) passes after the one that made it."""
+    found: set[Any] = set()
+    stack = [functional.grad_fn(output)]
+    while stack:
+        node = stack.pop()
+        for below, _ in () if node is None else node.next_functions:
+            if below is not None and below not in found:
+                found.add(below)
+                stack.append(below)
+    return found
+
+
 def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
     """Differentiate a loss of one element, with no tangent: the graph makes the 1 that the backward starts from."""
     with rng_preserved(), trace.active("is_backward"):

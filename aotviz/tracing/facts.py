@@ -257,6 +257,10 @@ class _Outputs:
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
+        for tensor in self.ledger.hooked:
+            ref = refs.get(id(tensor))
+            if ref is not None and ref.kind != "base":
+                raise Refused("hook on an alias", "an input" if id(tensor) in self.named else "an output")
         made = {id(view): refs[id(view)] for view in self.views}
         infos = [
             replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info

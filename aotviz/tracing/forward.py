@@ -102,9 +102,16 @@ class ForwardTrace:
                 plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
                 for value in program.args
             )
-            noted = functional.attributes_noted(self._assign_data, self._mark)
-            with tagging_checkpoints(), translated(), noted:
-                self._run()
+            noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data)
+            hooks = functional.hook_registrations(self.ledger.hooked.append)
+            with tagging_checkpoints(), translated(), noted, hooks:
+                try:
+                    self._run()
+                except ValueError as error:
+                    event = self.ledger.moved_view()
+                    if event is None or "Cannot view a tensor" not in str(error):
+                        raise
+                    raise self._refusal(event) from error
             self.trace.close_effects()
         self.forward_length = len(self.trace.graph.nodes)
 
@@ -131,7 +138,7 @@ class ForwardTrace:
         self.outputs, self.out_spec = pytree.tree_flatten(result)
         paths, _ = pytree.tree_flatten_with_path(result)
         self.output_paths = tuple(pytree.keystr(path) for path, _ in paths)
-        self.args = args
+        self.args, self.members = args, whole.members
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
             if i in whole.stand_ins
@@ -226,7 +233,7 @@ class ForwardTrace:
         root = self.ledger.root(event.tensor)
         position = next((i for i, argument in enumerate(self.args) if argument is root), None)
         name = str(event.operator.overloadpacket.__name__)
-        whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc"))
+        whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc") or "an input")
         return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
 
     def value(self, kind: str, index: int) -> Any:

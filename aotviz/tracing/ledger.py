@@ -103,6 +103,8 @@ class Ledger:
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
+        self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
+        self.hooked: list[Any] = []  # tensors that the function gave a gradient hook
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
 
@@ -253,10 +255,18 @@ class Ledger:
         """
         if not torch.is_inference_mode_enabled():
             return self._writes[id(tensor)]
-        return sum(
-            not isinstance(event, Viewed) and self.path(event.tensor, lambda one: one is tensor)[0] is tensor
-            for event in self.events
-        )
+        return sum(isinstance(e, (Moved, Wrote)) and self._counts_for(e.tensor, tensor) for e in self.events)
+
+    def _counts_for(self, alias: Any, tensor: Any) -> bool:
+        source, path = self.path(alias, lambda one: one is tensor)
+        return source is tensor and not any(self.from_data(event.results[k]) for event, k in path)
+
+    def note_data(self, alias: Any) -> None:
+        self._read_data[id(alias)] = alias
+
+    def from_data(self, alias: Any) -> bool:
+        """Whether it is what the attribute `.data` gave, which counts writes by itself."""
+        return id(alias) in self._read_data
 
     def moved_view(self) -> Moved | None:
         """The last move of a view that autograd saw, or else of any tensor, if there is one; see Note [Moved views]."""

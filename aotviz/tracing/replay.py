@@ -177,6 +177,8 @@ class _Builder:
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()`; `.data` has a version counter of its own."""
+        if self.ledger.from_data(event.results[0]):
+            return False
         root, path = self.ledger.path(event.source)
         return any(shares_counter(event.results[0], source) for source in (event.source, root, *self._sources(path)))
 

@@ -13,7 +13,7 @@ have that input's place in autograd's graph and its shape, and whose contents ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +54,7 @@ class GradientTrace:
     with_gradients = True
     grad_enabled_after = None
     part_edges: Sequence[Any] = ()  # of subclasses, which never come here
+    members: Mapping[int, Any] = {}  # of synthetic bases, neither
 
     def __init__(self, call: Split, present: tuple[bool | None, ...]) -> None:
         self.call, self.present = call, present

@@ -156,9 +156,11 @@ class Grower:
         return self.pick(options)
 
     def rare(self, v: str) -> str:
-        """A statement that changes what a tensor is: its history, its storage, its size."""
+        """A statement that changes what a tensor is: its history, its storage, its size, its hooks."""
         options = [f"{v}.requires_grad_()", f"{v} = {v}.requires_grad_()", f"{v}.detach_()", f"{v}.data = {v} * 2.0"]
         options += [f"with torch.no_grad():\n{INDENT}{v}.set_({v} * 2.0)", f"{v}.data.mul_(0.5)"]
+        hook = f"{v}.register_hook(lambda gradient: gradient * 0.5)"
+        options += [f"{v}.grad_fn is None or {hook}"] * 3  # without a history, some views can't have a hook
         options += [f"{v}.resize_(2)", f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
         return self.pick(options)
 
@@ -262,6 +264,8 @@ class Grower:
             lines.append(f"{name}.requires_grad_()")
         if kind == "grown":
             lines.append(f"{name} = {name} * 1.5")
+        if kind != "plain" and self.chance(5):
+            lines.append(f"{name}.register_hook(lambda gradient: gradient * 2.0)")
         for line in lines:
             assert self.try_line(line), line
             self.setup.append(line)
