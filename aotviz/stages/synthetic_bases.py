@@ -253,7 +253,8 @@ class _Members:
                 self.whole[position] = base
                 continue
             with torch.enable_grad():
-                self._member(position, lying_like(base.detach() if rooted else base, group.base_layout, like))
+                value = lying_like(base, group.base_layout, like)
+                self._member(position, value.detach() if rooted else value)
             self.shared[position] = number
 
     def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:

@@ -161,7 +161,8 @@ class ForwardTrace:
 
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
-            return self.trace.without_history(value).view(value.shape).requires_grad_()
+            view = self.trace.without_history(value).view(value.shape)
+            return torch.Tensor.requires_grad_(view)
 
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
@@ -175,22 +176,25 @@ class ForwardTrace:
         }
 
     @contextmanager
-    def refusing_moved_views(self) -> Iterator[None]:
-        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py.
-
-        Where the function was written through `as_strided`, its gradients are too, which asks for the same care.
-        """
+    def placing_views(self) -> Iterator[None]:
+        """Where the function was written through `as_strided`, so are its gradients, which asks for the same care."""
         self.ledger.open = self.ledger.places_views
         try:
-            with translated():
+            yield
+        finally:
+            self.ledger.open = False
+
+    @contextmanager
+    def refusing_moved_views(self) -> Iterator[None]:
+        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py."""
+        try:
+            with self.placing_views(), translated():
                 yield
         except (RuntimeError, IndexError, ValueError) as error:
             event = self.ledger.moved_view()
             if event is None:
                 raise
             raise self._refusal(event) from error
-        finally:
-            self.ledger.open = False
         if self.ledger.unrepeatable is not None:
             raise self._refusal(self.ledger.unrepeatable)
 

@@ -153,7 +153,7 @@ def f(x):
 """,
     ),
     "a_view_is_written_after_its_input_got_another_storage": (
-        "alias is given another storage",
+        "old storage is written",
         """
 def inputs():
     return (torch.ones(3, 2),)
