@@ -384,7 +384,8 @@ def _differentiate(
         inputs = [t for label, t in held.items() if label in action[4]]
         hooked = {**kept, **{id(t): t for t in inputs}}
         for number, t in enumerate(t for t in hooked.values() if _hookable(t)):
-            t.register_hook(lambda gradient, factor=1.25 + 0.25 * number: gradient * factor)
+            factor = 1.25 + 0.25 * number
+            t.register_hook(lambda gradient, by=factor: None if gradient is None else gradient * by)
         for t in filter(_hookable, kept.values()):
             t.retain_grad()
     terms = [*(flat[k] for k in action[2]), *(held[k] for k in action[3])]

@@ -56,11 +56,13 @@ def _heard(
 ) -> tuple[Heard, ...]:
     """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
 
-    An input that is not written is not among them: all its gradients leave the graph. One that is made a view of a
+    An input that keeps its history is not among them: all its gradients leave the graph. One that is made a view of a
     synthetic base inside is.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
-    found += [(Ref("input", i), forward.args[i]) for i in call.meta.mutated_input_indices]
+    infos, given = call.meta.input_info, forward.program.args
+    rewritten = (i for i in call.meta.mutated_input_indices if given[i]._base is not None or _visible(infos[i]))
+    found += [(Ref("input", i), forward.args[i]) for i in rewritten]
     found += [
         (Ref("output", i), value)
         for i, (value, info) in enumerate(zip(forward.outputs, call.meta.output_info, strict=True))
@@ -157,8 +159,12 @@ def leaves_graph(info: InputAliasInfo) -> bool:
 
 
 def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
-    visible = not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
-    return out_of_graph and info.mutates_data and info.requires_grad_after and visible
+    return out_of_graph and info.mutates_data and info.requires_grad_after and _visible(info)
+
+
+def _visible(info: InputAliasInfo) -> bool:
+    """Whether autograd sees that it is written."""
+    return not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
 
 
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
