@@ -268,7 +268,8 @@ class Epilogue:
         bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
-            if info.assigns_data:
+            leaf = info.requires_grad and info.is_leaf  # `set_` would part it from the gradients of this call
+            if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)
             else:
                 no_grad = self.source.bind("no_grad", torch.no_grad)
