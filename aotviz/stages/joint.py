@@ -60,9 +60,9 @@ def _heard(
     synthetic base inside is.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
-    infos, given = call.meta.input_info, forward.program.args
-    rewritten = (i for i in call.meta.mutated_input_indices if given[i]._base is not None or _visible(infos[i]))
-    found += [(Ref("input", i), forward.args[i]) for i in rewritten]
+    for i in call.meta.mutated_input_indices:
+        if _visible(call.meta.input_info[i]) or forward.input_value(i)._base is not None:
+            found.append((Ref("input", i), forward.args[i]))
     found += [
         (Ref("output", i), value)
         for i, (value, info) in enumerate(zip(forward.outputs, call.meta.output_info, strict=True))
