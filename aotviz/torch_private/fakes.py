@@ -65,7 +65,7 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
             if any(id(part) in seen for part in (fake, *parts(fake))):
                 with fake_mode:
                     first, fake = fake, fake.detach()
-                    torch._mirror_autograd_meta_to(first, fake)  # type: ignore[attr-defined]
+                    torch._mirror_autograd_meta_to(first, fake)
             seen.update(id(part) for part in (fake, *parts(fake)))
         made.append(fake)
     return made

@@ -99,8 +99,8 @@ class _Builder:
             if isinstance(event, Wrote):
                 last[id(self.ledger.root(event.tensor))] = event
         for tensor in self.wanted.views:
-            event = last.get(id(self.ledger.root(tensor)))
-            written = event is not None and event.tensor is tensor and event.mode.grad
+            write = last.get(id(self.ledger.root(tensor)))
+            written = write is not None and write.tensor is tensor and write.mode.grad
             if written and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
                 self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
 
