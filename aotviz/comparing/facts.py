@@ -389,7 +389,7 @@ def _differentiate(
         for t in filter(_hookable, kept.values()):
             t.retain_grad()
     terms = [*(flat[k] for k in action[2]), *(held[k] for k in action[3])]
-    if action[1] == "in turn":
+    if action[1] == "one by one":
         for term in terms:
             losses = _losses([term])
             torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
@@ -404,6 +404,10 @@ def _differentiate(
         losses = _losses([gradient for gradient in first if gradient is not None and gradient.requires_grad])
         if not losses[0].requires_grad:
             return
+    if action[1] == "in turn":
+        for loss, seed in zip(losses, _seeds(losses), strict=True):
+            torch.autograd.backward([loss], [seed], retain_graph=True)
+        return
     if action[1] == "twice":
         torch.autograd.backward(losses, _seeds(losses), retain_graph=True)
     torch.autograd.backward(losses, _seeds(losses))

@@ -80,8 +80,9 @@ class Expectation:
     runs: tuple[tuple[int, tuple[Any, ...], Run], ...]
 
 
-def expect(program: Program, brief: bool = False) -> Expectation:
-    """Run the program in eager, with every action that its outputs allow; brief: the call and one backward."""
+def expect(program: Program, brief: bool = False, deep: bool = False) -> Expectation:
+    """Run the program in eager, with every action that its outputs allow; brief: the call and one backward; deep: hooks,
+    gradients of gradients and one output after the other as well."""
     runs: list[tuple[int, tuple[Any, ...], Run]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -110,10 +111,11 @@ def expect(program: Program, brief: bool = False) -> Expectation:
                 go(("backward", "twice", outputs, mutated))
             if len(outputs) > 1:
                 go(("backward", "in turn", outputs[:4], ()))
-            for k in outputs[:3]:
-                go(("hooked", "one", (k,), (), first.untouched))
-            if outputs:
+            if deep and outputs:
+                for k in outputs[:3]:
+                    go(("hooked", "one", (k,), (), first.untouched))
                 go(("double", "all", outputs, mutated))
+                go(("backward", "one by one", outputs[:4], ()))
             for k in outputs[:3]:
                 go(("inplace", k, outputs, mutated))
     return Expectation(tuple(runs))

@@ -92,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="judge the program in this file")
     parser.add_argument("--small", action="store_true", help="make the programs on which only torch is right small")
     parser.add_argument("--dynamic", action="store_true", help="compile random programs with dynamic shapes")
+    parser.add_argument("--deep", action="store_true", help="with gradient hooks and second differentiations")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
     faulthandler.enable()
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(report(program, judge_all(program, expect(program), candidates)))
         return 0
     if options.only is not None:
-        drawn = from_seed(options.seed, options.only)
+        drawn = from_seed(options.seed, options.only, options.deep)
         drawn = replace(drawn, program=replace(drawn.program, dynamic=options.dynamic))
         if options.shrink:
             drawn = shrunk(drawn, CANDIDATES[options.shrink]())
@@ -115,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
         table = MODULES if "module" in names[0] or "simplified" in names[0] else PROGRAMS
         chosen = [p for p in table.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
         return sweep(options, candidates, ((p, expect(p), None) for p in chosen))
-    drawn = (from_seed(options.seed, index) for index in range(options.start, options.start + options.n))
+    drawn = (from_seed(options.seed, index, options.deep) for index in range(options.start, options.start + options.n))
     work = ((replace(d.program, dynamic=options.dynamic), d.expected, d) for d in drawn)
     return sweep(options, candidates, work)
 

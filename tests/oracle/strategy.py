@@ -60,6 +60,7 @@ class Draft:
     returned: tuple[str, ...]  # expressions over parameters and locals
     wrapping: str = "tuple"  # how several outputs are returned: tuple | list | dict
     context: str = ""  # what the call is made under, e.g. torch.no_grad
+    deep: bool = False  # with gradient hooks and second differentiations
 
     def source(self) -> str:
         lines = ["import torch", *([f"context = {self.context}"] if self.context else []), "", "", "def inputs():"]
@@ -95,8 +96,8 @@ def from_source(name: str, source: str, dynamic: bool = False) -> Program:
 class Grower:
     """Grows one draft; `space` holds the live value of every name written so far."""
 
-    def __init__(self, chooser: Chooser, name: str):
-        self.chooser = chooser
+    def __init__(self, chooser: Chooser, name: str, deep: bool = False):
+        self.chooser, self.deep = chooser, deep
         self.name = name
         self.space: dict[str, Any] = {"torch": torch}
         self.setup: list[str] = []
@@ -160,7 +161,9 @@ class Grower:
         options = [f"{v}.requires_grad_()", f"{v} = {v}.requires_grad_()", f"{v}.detach_()", f"{v}.data = {v} * 2.0"]
         options += [f"with torch.no_grad():\n{INDENT}{v}.set_({v} * 2.0)", f"{v}.data.mul_(0.5)"]
         hook = f"{v}.register_hook(lambda gradient: gradient * 0.5)"
-        options += [f"{v}.grad_fn is None or {hook}"] * 3  # without a history, some views can't have a hook
+        options += [f"{v}.grad_fn is None or {hook}"] * (
+            3 * self.deep
+        )  # without a history, some views can't have a hook
         options += [f"{v}.resize_(2)", f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
         return self.pick(options)
 
@@ -264,7 +267,7 @@ class Grower:
             lines.append(f"{name}.requires_grad_()")
         if kind == "grown":
             lines.append(f"{name} = {name} * 1.5")
-        if kind != "plain" and self.chance(5):
+        if self.deep and kind != "plain" and self.chance(5):
             lines.append(f"{name}.register_hook(lambda gradient: gradient * 2.0)")
         for line in lines:
             assert self.try_line(line), line
@@ -349,7 +352,9 @@ class Grower:
                 self.step()
             results = self.results()
         wrapping = self.pick(["tuple", "tuple", "tuple", "list", "dict"])
-        return Draft(self.name, tuple(self.setup), tuple(self.passed), tuple(self.body), results, wrapping, context)
+        return Draft(
+            self.name, tuple(self.setup), tuple(self.passed), tuple(self.body), results, wrapping, context, self.deep
+        )
 
 
 @dataclass(frozen=True)
@@ -365,7 +370,7 @@ def realize(draft: Draft) -> Drawn | None:
     """None when eager refuses the program as a whole, or its first backward."""
     program = from_source(draft.name, draft.source())
     try:
-        expected = expect(program)
+        expected = expect(program, deep=draft.deep)
     except EagerRaised:
         return None
     if any(run.failure for _, action, run in expected.runs if action[0] == "backward"):
@@ -373,17 +378,17 @@ def realize(draft: Draft) -> Drawn | None:
     return Drawn(draft, program, expected)
 
 
-def from_chooser(chooser: Chooser, name: str) -> Drawn | None:
+def from_chooser(chooser: Chooser, name: str, deep: bool = False) -> Drawn | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        return realize(Grower(chooser, name).grow())
+        return realize(Grower(chooser, name, deep).grow())
 
 
-def from_seed(seed: int, index: int) -> Drawn:
+def from_seed(seed: int, index: int, deep: bool = False) -> Drawn:
     """Program number `index` of a seed; drafts that eager refuses are replaced, so there always is one."""
     for attempt in range(50):
-        drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}")
+        drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}", deep)
         if drawn is not None:
             return drawn
     raise RuntimeError(f"no program for seed {seed}, index {index}")
