@@ -81,8 +81,10 @@ class Expectation:
 
 
 def expect(program: Program, brief: bool = False, deep: bool = False) -> Expectation:
-    """Run the program in eager, with every action that its outputs allow; brief: the call and one backward; deep: hooks,
-    gradients of gradients and one output after the other as well."""
+    """Run the program in eager, with every action that its outputs allow.
+
+    brief: the call and one backward. deep: hooks, gradients of gradients and one output after the other as well.
+    """
     runs: list[tuple[int, tuple[Any, ...], Run]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
