@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
+from aotviz.torch_private.runtime import listens
 
 
 class CallDiffers(RuntimeError):
@@ -45,8 +46,7 @@ def refuse_hooks(
     """
     for reference, (name, slots) in zip(heard, passed, strict=True):
         tensor = reference()
-        listens = tensor is not None and (tensor._backward_hooks or tensor.retains_grad)
-        if listens and any(gradients[slot] is not None for slot in slots):
+        if tensor is not None and listens(tensor) and any(gradients[slot] is not None for slot in slots):
             raise Refused("hook on a result", name)
 
 

@@ -152,6 +152,11 @@ def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> No
     torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
 
 
+def listens(tensor: torch.Tensor) -> bool:
+    """Whether a gradient hook hangs on a tensor, or its gradient is retained."""
+    return bool(tensor._backward_hooks) or tensor.retains_grad
+
+
 def increment_version(tensors: Sequence[torch.Tensor]) -> None:
     """Count a write to each tensor. Those made in inference mode count nothing."""
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
