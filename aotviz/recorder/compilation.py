@@ -102,9 +102,32 @@ class Compilation:
         return tables.outputs(self.data.outputs)
 
     @cached_property
+    def storages(self) -> pd.DataFrame:
+        """One row a tensor in memory: its storage, names, place in it (in elements), and what it was taken from.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.view(-1)[2:], backend="eager")
+        >>> _ = f(torch.ones(2, 2))
+        >>> f.recording[0].storages[["storage", "names", "offset", "step"]].values.tolist()
+        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output',), 2, 'slice(0, 2, 9223372036854775807)']]
+        """
+        return tables.storages(self.data)
+
+    @cached_property
+    def writes(self) -> pd.DataFrame:
+        """One row a statement that changed a tensor in place: which one, by which operator, and where it stands."""
+        return tables.writes(self.data)
+
+    @cached_property
     def saved_tensors(self) -> pd.DataFrame:
         """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated."""
         return tables.saved_tensors(self.data.saved_tensors)
+
+    @cached_property
+    def recomputed(self) -> pd.DataFrame:
+        """One row a value that the backward computes again: the bytes that it saves, its producer, who reads it."""
+        return tables.recomputed(self.data.recomputed)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:

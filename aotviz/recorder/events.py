@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 FORMAT = "aotviz"
-VERSION = 2
+VERSION = 3
 NONE = -1
 
 Text = Annotated[int, msgspec.Meta(ge=NONE, title="string")]  # the number of a text in RecordingData.strings
@@ -122,6 +122,60 @@ class SavedTensorRecord(Frozen, frozen=True):
     donated: bool
     why_donated: str  # why it is, or is not, donated
     hook: str = ""  # what a saved-tensor hook did to make it, or ""
+    consumers: list[str] = []  # nodes of the backward graph that read it, in their order
+    dies_at: int = NONE  # position in the backward graph of the last of them, -1 if unknown
+
+
+class RecomputedRecord(Frozen, frozen=True):
+    """One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5)."""
+
+    name: str  # node name in both graphs
+    dtype: str
+    shape: list[int | str]
+    nbytes: int | None  # None where a size is symbolic; what is not a tensor takes none
+    producer: str  # target of the node
+    source: str  # user's source line, or ""
+    module: str  # module path, or ""
+    consumers: list[str]  # nodes of the backward graph that read it, in their order
+    made_at: int  # position in the backward graph
+    dies_at: int  # the same, of the last that reads it
+
+
+class AliasTensor(Frozen, array_like=True, frozen=True):
+    """A tensor that the user's code held, as a window on a storage (SYSTEM.md G3)."""
+
+    names: list[str]  # the user's names, e.g. ["x", "output[1]"] for an input that is returned; [] for an intermediate
+    role: str  # "input" | "output" | "intermediate" | "base": the synthetic base of several inputs
+    shape: list[int | str]  # elements
+    stride: list[int | str]  # elements
+    offset: int | str  # elements from the beginning of the storage
+    itemsize: int  # bytes of an element
+    view_of: int  # the tensor of the same storage that it was taken from, -1 if it was not taken from one
+    step: str  # how it was taken from that, e.g. "select(0, 1)"
+    node: str  # its node in the graph of the stage "metadata", or ""
+    source: str  # the user's source line, or ""
+
+
+class StorageWrite(Frozen, array_like=True, frozen=True):
+    """A statement of the user's that changed a tensor in place."""
+
+    order: int  # among all such statements of the call, and the views that it takes
+    tensor: int  # of the storage
+    kind: str  # "data" | "metadata": where the tensor lies in its storage
+    operator: str  # e.g. "mul_"
+    node: str  # its node in the graph of the stage "metadata", or ""
+    source: str  # the user's source line, or ""
+    grad_mode: bool  # whether grad mode was on
+
+
+class StorageRecord(Frozen, frozen=True):
+    """A piece of memory: the tensors that lie in it, and what is written to it, in the user's order."""
+
+    nbytes: int | None  # None where a size is symbolic
+    device: str
+    tensors: list[AliasTensor]  # of intermediates, those that are written, and those that an output is made from
+    writes: list[StorageWrite]
+    left_out: int = 0  # tensors and writes, where there are too many to be shown
 
 
 class WrapperNote(Frozen, frozen=True):
@@ -192,6 +246,8 @@ class CompilationData(Frozen, frozen=True):
     stack: Text = NONE  # the user's frames when it began, the compiled function's own last
     because: list[str] = []  # of our own: why each program there was did not do, the newest first; empty for the first
     graph_texts: list[Text] = []  # one per graph: what it was parsed from; empty for our own
+    recomputed: list[RecomputedRecord] = []
+    storages: list[StorageRecord] = []  # of our own: the memory of inputs, outputs, and what is written in between
 
 
 class Origin(Frozen, array_like=True, frozen=True):

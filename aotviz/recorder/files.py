@@ -165,6 +165,11 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
     for stage in compilation.stages:
         _within(stage.graphs.values(), len(compilation.graphs), f"{where}, stage {stage.name}", least=0)
     _within(numbers.of(compilation), texts, where)
+    for number, storage in enumerate(compilation.storages):
+        at, tensors = f"{where}, storage {number}", len(storage.tensors)
+        for index, tensor in enumerate(storage.tensors):  # of an earlier one, so that no chain of views is a circle
+            _within([tensor.view_of], index, f"{at}, tensor {index}")
+        _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
     notes = compilation.wrapper.notes if compilation.wrapper else []
     if any(not 1 <= note.first <= note.last for note in notes):
         raise Damage(f"{where}: a note of the wrapper is about no line")

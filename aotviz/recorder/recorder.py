@@ -29,8 +29,8 @@ from typing import Any, ParamSpec
 from torch import fx
 
 from aotviz.ir.forms import Form, GraphCall, Program, Request, Split, TracedCall
-from aotviz.recorder import records, summaries
-from aotviz.recorder.events import ErrorRecord, StageRecord
+from aotviz.recorder import records, storages, summaries
+from aotviz.recorder.events import ErrorRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
@@ -89,6 +89,7 @@ class Recorder:
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
         self._began_ns = 0  # when the running stage began
         self._call_seen: tuple[object, ...] = ()
+        self._storages: list[StorageRecord] = []  # before the calling convention changed
         self._saved_seen: object = None
         self._last_result: object = None
         self._last_evidence: object = ()
@@ -214,9 +215,15 @@ class Recorder:
             if first_look or isinstance(form, Program):  # at the end once more, with every stage's reasons
                 self._call_seen = key
                 self.log.facts(inputs=records.inputs(call, self._reasons), outputs=records.outputs(call, self._reasons))
+            if first_look:
+                self._storages = self._storages or storages.storages(call, self.writer.source)
+                self.log.facts(storages=storages.with_bases(self._storages, call))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
-            self.log.facts(saved=records.saved_tensors(form, self.writer.source))
+            self.log.facts(
+                saved=records.saved_tensors(form, self.writer.source),
+                recomputed=records.recomputed(form, self.writer.source),
+            )
         if isinstance(form, Program):
             self.log.facts(wrapper=records.wrapper(form))
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import fx
 
+from aotviz.ir import graphs
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, Program, Reason, SavedTensor, Split, TracedCall
 from aotviz.ir.metadata import OutputAliasInfo, OutputType
@@ -21,11 +23,12 @@ from aotviz.recorder.events import (
     Evidence,
     InputRecord,
     OutputRecord,
+    RecomputedRecord,
     SavedTensorRecord,
     WrapperNote,
     WrapperRecord,
 )
-from aotviz.recorder.naming import sizes
+from aotviz.recorder.naming import sizes, target_name
 from aotviz.recorder.sources import innermost, module_path
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import snapshotting
@@ -118,7 +121,37 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
 
 def saved_tensors(call: Split, source: Callable[[str], str]) -> list[SavedTensorRecord]:
     """One record a value that the forward keeps, in order. `source` finds the user's frames in a stack trace."""
-    return [_saved(value, source) for value in call.saved]
+    readers = _Readers(call.backward_module.graph)
+    return [_saved(value, source, readers) for value in call.saved]
+
+
+def recomputed(call: Split, source: Callable[[str], str]) -> list[RecomputedRecord]:
+    """One record a node of the forward that the partitioner put into the backward as well, in order."""
+    readers = _Readers(call.backward_module.graph)
+    return [
+        _recomputed(node, source, readers)
+        for node in call.backward_module.graph.nodes
+        if node.meta.get("partitioner_tag") == "is_forward" and node.op not in ("placeholder", "output")
+    ]
+
+
+class _Readers:
+    """Who reads the nodes of a graph, and where they stand."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self.inputs = {node.name: node for node in graphs.placeholders(graph)}
+
+    def of(self, node: fx.Node | None) -> list[fx.Node]:
+        """In their order; the output is none of them."""
+        users = () if node is None else (user for user in node.users if user.op != "output")
+        return sorted(users, key=self.position.__getitem__)
+
+    def fields(self, node: fx.Node | None) -> dict[str, Any]:
+        """`consumers` and `dies_at` of a node, as records have them."""
+        found = self.of(node)
+        last = self.position[found[-1]] if found else NONE
+        return {"consumers": [clean(user.name) for user in found], "dies_at": last}
 
 
 def wrapper(program: Program) -> WrapperRecord:
@@ -144,7 +177,7 @@ def nbytes(value: Any) -> int | None:
     return math.prod(int(n) for n in shape) * int(value.element_size()) if all(type(n) is int for n in shape) else None
 
 
-def _saved(saved: SavedTensor, frames: Callable[[str], str]) -> SavedTensorRecord:
+def _saved(saved: SavedTensor, frames: Callable[[str], str], readers: _Readers) -> SavedTensorRecord:
     value = saved.value
     tensor = isinstance(value, torch.Tensor)
     source = innermost(frames(saved.stack))
@@ -162,6 +195,25 @@ def _saved(saved: SavedTensor, frames: Callable[[str], str]) -> SavedTensorRecor
         donated=saved.donated,
         why_donated=clean(saved.why_donated),
         hook=clean(saved.hook),
+        **readers.fields(readers.inputs.get(saved.name)),
+    )
+
+
+def _recomputed(node: fx.Node, frames: Callable[[str], str], readers: _Readers) -> RecomputedRecord:
+    value = node.meta.get("val")
+    tensor = isinstance(value, torch.Tensor)
+    source = innermost(frames(node.meta.get("stack_trace") or ""))
+    stack = node.meta.get("nn_module_stack") or {}
+    return RecomputedRecord(
+        name=clean(node.name),
+        dtype=str(value.dtype) if tensor else "",
+        shape=sizes(value.shape) if tensor else [],
+        nbytes=nbytes(value) if tensor else 0,
+        producer=clean(target_name(node.target)),
+        source=clean(f"{source} {source.code}".strip()),
+        module=clean(module_path(next((str(entry[0]) for entry in reversed(stack.values())), ""))),
+        made_at=readers.position[node],
+        **readers.fields(node),
     )
 
 

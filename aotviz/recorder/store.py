@@ -24,8 +24,10 @@ from aotviz.recorder.events import (
     GraphSnapshot,
     InputRecord,
     OutputRecord,
+    RecomputedRecord,
     SavedTensorRecord,
     StageRecord,
+    StorageRecord,
     ValueRecord,
     WrapperRecord,
 )
@@ -57,6 +59,8 @@ class CompilationLog:
         self._inputs: list[InputRecord] = []
         self._outputs: list[OutputRecord] = []
         self._saved: list[SavedTensorRecord] = []
+        self._recomputed: list[RecomputedRecord] = []
+        self._storages: list[StorageRecord] = []
         self._wrapper: WrapperRecord | None = None
         self._error: ErrorRecord | None = None
         self._packed_bytes = 0
@@ -70,7 +74,8 @@ class CompilationLog:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory this log holds."""
-        rows = len(self._inputs) + len(self._outputs) + len(self._saved)
+        rows = len(self._inputs) + len(self._outputs) + len(self._saved) + len(self._recomputed)
+        rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(self._wrapper.source) if self._wrapper else 0
         return self._packed_bytes + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
@@ -144,6 +149,8 @@ class CompilationLog:
         inputs: list[InputRecord] | None = None,
         outputs: list[OutputRecord] | None = None,
         saved: list[SavedTensorRecord] | None = None,
+        recomputed: list[RecomputedRecord] | None = None,
+        storages: list[StorageRecord] | None = None,
         wrapper: WrapperRecord | None = None,
         error: ErrorRecord | None = None,
     ) -> None:
@@ -153,6 +160,8 @@ class CompilationLog:
             self._inputs = self._inputs if inputs is None else inputs
             self._outputs = self._outputs if outputs is None else outputs
             self._saved = self._saved if saved is None else saved
+            self._recomputed = self._recomputed if recomputed is None else recomputed
+            self._storages = self._storages if storages is None else storages
             self._wrapper = self._wrapper if wrapper is None else wrapper
             self._error = self._error if error is None else error
             self.revision += 1
@@ -192,6 +201,8 @@ class CompilationLog:
             wrapper=self._wrapper,
             error=self._error,
             because=self._because,
+            recomputed=self._recomputed,
+            storages=self._storages,
         )
 
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotviz.recorder.events import CompilationData, Frozen, InputRecord, OutputRecord, SavedTensorRecord
+from msgspec.structs import asdict
+
+from aotviz.recorder.events import (
+    AliasTensor,
+    CompilationData,
+    Frozen,
+    InputRecord,
+    OutputRecord,
+    RecomputedRecord,
+    SavedTensorRecord,
+    StorageWrite,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +77,36 @@ def outputs(records: Sequence[OutputRecord]) -> pd.DataFrame:
 
 def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
     """One row a value kept for the backward; `saved_bytes` is missing where a size is symbolic."""
-    return _records(SavedTensorRecord, records, rename={"nbytes": "saved_bytes"}, types={"saved_bytes": "Int64"})
+    types = {"saved_bytes": "Int64", "dies_at": "int64"}
+    return _records(SavedTensorRecord, records, rename={"nbytes": "saved_bytes"}, types=types)
+
+
+def recomputed(records: Sequence[RecomputedRecord]) -> pd.DataFrame:
+    """One row a value that the backward computes again; `nbytes` is missing where a size is symbolic."""
+    types = {"nbytes": "Int64", "made_at": "int64", "dies_at": "int64"}
+    return _records(RecomputedRecord, records, types=types)
+
+
+def storages(data: CompilationData) -> pd.DataFrame:
+    """One row a tensor that the board of storages shows; `view_of` counts the tensors of its storage."""
+    return _rows_of_storages(data, AliasTensor, "tensors")
+
+
+def writes(data: CompilationData) -> pd.DataFrame:
+    """One row a statement that changed a tensor in place, in the user's order; `tensor` counts those of its storage."""
+    return _rows_of_storages(data, StorageWrite, "writes").sort_values("order", ignore_index=True)
+
+
+def _rows_of_storages(data: CompilationData, record: type[Frozen], name: str) -> pd.DataFrame:
+    rows = [
+        {"storage": number, "tensor": index, "nbytes": storage.nbytes, "device": storage.device}
+        | {field: _cell(cell) for field, cell in asdict(row).items()}
+        for number, storage in enumerate(data.storages)
+        for index, row in enumerate(getattr(storage, name))
+    ]
+    kinds = {"storage": "int", "tensor": "int", "nbytes": "int | None", "device": "str", **record.__annotations__}
+    types = {"int": "int64", "int | None": "Int64", "bool": "bool"}
+    return _frame(list(kinds), rows, {field: types[kind] for field, kind in kinds.items() if kind in types})
 
 
 def evidence(data: CompilationData) -> pd.DataFrame:

@@ -88,8 +88,19 @@ class Epilogue:
         self.source, self.call, self.inputs, self.results = source, call, inputs, results
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
+        self._serves = self._served()
         self._made: dict[int, str] = {}
         self._counts: dict[int, str] = {}  # graph input -> variable that holds what its version is to be in the end
+
+    def _served(self) -> dict[Ref, str]:
+        """For each tensor that others are taken from, the first output that is made from it."""
+        served: dict[Ref, str] = {}
+        for step in reversed(self.call.meta.replay):
+            names = (self._names.get(target) or served.get(target) for target in step.targets)
+            name = next(filter(None, names), "")
+            if name and step.action == "view":
+                served[step.source] = name
+        return served
 
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below speak of."""
@@ -211,7 +222,8 @@ class Epilogue:
 
     def _view(self, step: ReplayStep) -> None:
         named = [self._names[target] for target in step.targets if target in self._names]
-        fact, subject = "a view that others below are taken from", ""
+        fact = "a view that others below are taken from"
+        subject = next((self._serves[target] for target in step.targets if target in self._serves), "")
         if named:
             first = next(i for i, fact in enumerate(self.call.meta.output_info) if fact.made in step.targets)
             fact, subject = f"{named[0]} is {self.call.meta.output_info[first].output_type.value}", named[0]

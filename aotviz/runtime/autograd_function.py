@@ -18,6 +18,21 @@ from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
 
+# Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
+_SEEN = "to autograd the whole call is this one function, with one backward"
+_BOXED = "`gradients` is a list that may be emptied"
+_FORWARD = "autograd runs this where the call is made, and keeps `ctx` for the backward"
+_RUNS = "the compiled forward graph: its outputs, and behind them what the backward needs"
+_NO_ZEROS = "an output that is not differentiable gets None, not zeros"
+_BACKWARD = "autograd runs this with one gradient per output, or None"
+_UNPACKED = "unpacking checks that nobody has written to them since the forward"
+_ORDER = "the inputs of the backward graph, in its order"
+_FREED = "nothing but the list may keep them alive"
+_LAZY = "the backward is compiled when it is first needed"
+_GRADIENTS = "the compiled backward graph"
+_RETURNED = "one gradient per input of the forward, or None"
+_APPLY = "how the wrapper calls it"
+
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
     """Write the class; returns the name of its `apply`."""
@@ -37,20 +52,20 @@ class _Writer:
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
         function = source.bind("Function", torch.autograd.Function)
-        source.line(f"class {name}({function}):")
+        source.line(f"class {name}({function}):", _SEEN, comment=False)
         source.indent()
         if runtime.HAS_BOXED_GRADIENTS:
-            source.line("boxed_grads_call = True  # `gradients` is a list that may be emptied")
+            source.line("boxed_grads_call = True  # `gradients` is a list that may be emptied", _BOXED, comment=False)
             source.blank()
         source.line("@staticmethod")
-        source.line("def forward(ctx, *inputs):")
+        source.line("def forward(ctx, *inputs):", _FORWARD, comment=False)
         source.indent()
         self._forward()
         source.dedent()
         source.blank()
         source.line("@staticmethod")
         arguments = "gradients" if runtime.HAS_BOXED_GRADIENTS else "*gradients"
-        source.line(f"def backward(ctx, {arguments}):")
+        source.line(f"def backward(ctx, {arguments}):", _BACKWARD, comment=False)
         source.indent()
         self._backward()
         source.dedent()
@@ -58,7 +73,7 @@ class _Writer:
         source.blank()
         source.blank()
         apply = source.fresh("apply")
-        source.line(f"{apply} = {source.bind('raw_apply', runtime.raw_apply)}({name})")
+        source.line(f"{apply} = {source.bind('raw_apply', runtime.raw_apply)}({name})", _APPLY, comment=False)
         source.blank()
         source.blank()
         return apply
@@ -73,7 +88,7 @@ class _Writer:
             fact = "the backward runs random nodes again, with generators that move as these do"
             source.line(f"ctx.random, random = {generators}.forward()", fact)
             arguments += ", *random"
-        source.line(f"out = {compiled}([{arguments}])")
+        source.line(f"out = {compiled}([{arguments}])", _RUNS, comment=False)
         aliases.versions(source, call)
         whole = [f"out[{i}]" for i in range(self.count)] if self.insides is None else self.insides.results()
         self._save([] if self.insides is None else self.insides.kept_with_parts())
@@ -83,11 +98,12 @@ class _Writer:
         if constant:
             source.line(f"ctx.mark_non_differentiable({', '.join(constant)})", "these outputs do not require grad")
         if runtime.HAS_BOXED_GRADIENTS:
-            source.line("ctx._materialize_non_diff_grads = False", "")
+            source.line("ctx._materialize_non_diff_grads = False", _NO_ZEROS, comment=False)
         source.line("ctx.set_materialize_grads(False)", "an output that nobody uses sends None, not zeros")
         alias = source.bind("TensorAlias", TensorAlias) if any(slot.hidden for slot, _ in slots) else ""
         results = [f"{alias}({v})" if slot.hidden else v for v, (slot, _) in zip(values, slots, strict=True)]
-        source.line(f"return ({', '.join(results)},)" if results else "return ()")
+        text = f"return ({', '.join(results)},)" if results else "return ()"
+        source.line(text, "the graph's own outputs; what is saved stays behind", comment=False)
 
     def _save(self, wholes: list[str]) -> None:
         source = self.source
@@ -160,7 +176,7 @@ class _Writer:
         self._partial(names)
         if self.tensors:
             wholes = self.insides is not None and self.insides.kept_with_parts()
-            source.line(f"saved = ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}")
+            source.line(f"saved = ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
         written = self._written(names)
@@ -175,13 +191,13 @@ class _Writer:
             )
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "as they were in the forward")
             arguments.append("*random")
-        source.line(f"args = [{', '.join(arguments)}]")
+        source.line(f"args = [{', '.join(arguments)}]", _ORDER, comment=False)
         held = [
             *dict.fromkeys(name for name in (*whole, *names) if name not in written.values()),
             *(["saved"] if self.tensors else []),
         ]
         if held:
-            source.line(f"del {', '.join(held)}")
+            source.line(f"del {', '.join(held)}", _FREED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
         backward = source.bind("backward_of", call.backward)
@@ -191,7 +207,7 @@ class _Writer:
             source.line(f"if {keeps}(): run = {backward}.keeping or {backward}(True)", fact)
             source.line(f"else: run = {backward}.discarding or {backward}(False)", fact)
         else:
-            source.line(f"run = {backward}.keeping or {backward}(True)")
+            source.line(f"run = {backward}.keeping or {backward}(True)", _LAZY, comment=False)
         fact = "vmap over the backward, as with is_grads_batched=True, goes through its graph operator by operator"
         source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
         self._run(written)
@@ -240,23 +256,25 @@ class _Writer:
             fact = "autocast was on at compile time; the graph has its casts in it"
             source.line(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
             source.indent()
-            source.line(f"result = [*{call}]")
+            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
             source.dedent()
         else:
-            source.line(f"result = [*{call}]")
+            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
         for given, name in written.items():
             source.line(f"if {given} is not {name}: {given}.copy_({name})")
         self._return()
 
     def _return(self) -> None:
         text = "tuple(result)" if self.insides is None else f"{self.insides.gradients()},"
-        self.source.line(f"return {text}")
+        self.source.line(f"return {text}", _RETURNED, comment=False)
 
     def _tangents(self) -> list[str]:
         names = []
         for tangent in self.outer.tangents:
-            name = self.source.fresh(f"grad_{self.outer.slots[tangent.slot].descriptor}".replace("output", "out"))
-            self.source.line(f"{name} = gradients[{tangent.slot}]")
+            subject = str(self.outer.slots[tangent.slot].descriptor)
+            name = self.source.fresh(f"grad_{subject}".replace("output", "out"))
+            fact = f"the gradient that comes in for {subject}"
+            self.source.line(f"{name} = gradients[{tangent.slot}]", fact, subject, comment=False)
             names.append(name)
         return names
 

@@ -38,13 +38,16 @@ class Source:
         self._level = 0
         self._fact = ""
 
-    def line(self, text: str, fact: str = "", subject: str = "") -> None:
-        """One line at the present indentation, there because of `fact`."""
+    def line(self, text: str, fact: str = "", subject: str = "", *, comment: bool = True) -> None:
+        """One line at the present indentation, there because of `fact`.
+
+        Without a comment for it, the reason is known to the notes alone: for what any such source has to have.
+        """
         pad = "    " * self._level
         fact = " ".join(fact.split())  # a name may hold a line break, which would end the comment
-        if fact and fact != self._fact:
+        if comment and fact and fact != self._fact:
             self.lines.append(f"{pad}# {fact}")
-        self._fact = fact
+        self._fact = fact if comment else ""
         self.lines.append(pad + text)
         if not fact:
             return

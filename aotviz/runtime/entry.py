@@ -14,6 +14,8 @@ from aotviz.ir.forms import GraphCall
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import pytree
 
+_CALLED = "called with the user's own arguments"
+
 
 class Entry:
     """Writes the signature of the program and its return statement."""
@@ -29,11 +31,11 @@ class Entry:
         """Write the `def` line. Returns a variable per flat input, or None where they are in the list `args`."""
         source = self.source
         if self.boxed:
-            source.line(f"def {function}(args):")
+            source.line(f"def {function}(args):", "called with one flat list, which it may empty", comment=False)
             source.indent()
             return None
         if not self.plain:
-            source.line(f"def {function}(*args, **kwargs):")
+            source.line(f"def {function}(*args, **kwargs):", _CALLED, comment=False)
             source.indent()
             leaves = source.bind("leaves_of", pytree.arg_tree_leaves)
             source.line(f"args = {leaves}(*args, **kwargs)", "the arguments are nested")
@@ -41,7 +43,7 @@ class Entry:
             self._lift("args")
             return None
         names = [source.fresh(d.name) for d in self.call.descriptors[self.lifted :]]
-        source.line(f"def {function}({', '.join(names)}):")
+        source.line(f"def {function}({', '.join(names)}):", _CALLED, comment=False)
         source.indent()
         if not self.lifted:
             return names

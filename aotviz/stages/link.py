@@ -90,7 +90,8 @@ class _Wrapper:
         if call.meta.grad_enabled_after is not None:
             setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
             source.line(f"{setter}({call.meta.grad_enabled_after})", "the call leaves another grad mode behind")
-        source.line(f"return {self.entry.result(expressions)}")
+        fact = "what the user's function returns, in the same structure"
+        source.line(f"return {self.entry.result(expressions)}", fact, comment=False)
         source.dedent()
 
     def _pick(self, needed: set[int]) -> list[str]:
@@ -104,7 +105,7 @@ class _Wrapper:
     def _unpack(self) -> list[str]:
         names = [self.source.fresh(d.name) for d in self.call.descriptors]
         if names:
-            self.source.line(f"{', '.join(names)}, = args")
+            self.source.line(f"{', '.join(names)}, = args", "one variable per flat input", comment=False)
         if self.entry.boxed:
             self.source.line("args.clear()", "the caller's list must not keep the arguments alive")
         return names

@@ -122,9 +122,9 @@ class OpenTrace:
     ) -> None:
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
-        if ledger is not None:
-            _watch(self.functional_mode, ledger)
         self.tracer = _Tracer(keeps_stacks)
+        if ledger is not None:
+            _watch(self.functional_mode, ledger, self.tracer)
         self.functional_mode._tokens = effects.Tokens(self.tracer)
         self._make_fx = _MakefxTracer(decompositions or {}, "real", False, False, True, False, True)
         self._make_fx.fx_tracer = PythonKeyTracer()  # asked only for its type, by operators that trace subgraphs
@@ -261,8 +261,8 @@ class OpenTrace:
         return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
 
 
-def _watch(mode: FunctionalTensorMode, ledger: Any) -> None:
-    """Tell `ledger` of the operators that reach `mode`, innermost only where one is made of others.
+def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
+    """Tell `ledger` of the operators that reach `mode`, innermost only where one is made of others, and their nodes.
 
     A mode of its own would see them too, but higher-order operators refuse to run under one that they don't know.
     """
@@ -272,6 +272,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any) -> None:
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
         before = noted
+        length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None
         if placed is None:
             result = dispatch(func, kinds, args, kwargs)
@@ -283,7 +284,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any) -> None:
         if ledger.open and noted == before and result is not NotImplemented:
             unsafe = operators.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or func._schema.name not in unsafe:
-                noted += ledger.note(func, args, kwargs or {}, result)
+                nodes = tracer.graph.nodes
+                node = next(reversed(nodes)) if len(nodes) > length else None
+                noted += ledger.note(func, args, kwargs or {}, result, node)
         return result
 
     mode.__torch_dispatch__ = types.MethodType(watched, mode)

@@ -55,6 +55,7 @@ class Viewed:
     kwargs: Mapping[str, Any]
     several: bool  # the operator returns a list
     mode: Mode
+    node: Any = None  # what it became in the graph; None if that is nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +67,17 @@ class Moved:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     mode: Mode
+    node: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Wrote:
-    """The data of `tensor` was written in place."""
+    """The data of `tensor` was written in place, by `operator`."""
 
     tensor: Any
     mode: Mode
+    operator: Any = None
+    node: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +126,10 @@ class Ledger:
         """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
 
-    def note(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> bool:
-        """Called with each operator after it ran. Returns whether it had to do with aliases."""
+    def note(
+        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: Any = None
+    ) -> bool:
+        """Called with each operator after it ran, and its node. Returns whether it had to do with aliases."""
         kind = self._kinds.get(operator)
         if kind is None:
             kind = self._kinds[operator] = _kind(operator)
@@ -146,14 +152,14 @@ class Ledger:
             if id(first) in self._after_move:
                 good_for = _NEVER if self._is_stale(first) else self._after_move[id(first)]
                 self._after_move.update((id(r), good_for) for r in results if r._base is not None)
-            event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now())
+            event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now(), node)
             self.events.append(event)
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":
             if functional.is_functional(first):
                 if operator.overloadpacket is torch.ops.aten.set_ and id(first) in self._origin:
                     raise Refused("alias is given another storage", "a view and what it is a view of")
-                moved = Moved(first, operator, rest, dict(kwargs), Mode.now())
+                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node)
                 self.events.append(moved)
                 self._note_move(moved)
         else:
@@ -162,7 +168,7 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
-                    self.events.append(Wrote(tensor, mode))
+                    self.events.append(Wrote(tensor, mode, operator, node))
                     self._writes[id(tensor)] += 1
                     if mode.grad and id(tensor) in self._after_move and tensor.requires_grad:
                         self.unrepeatable = self.moved_view()

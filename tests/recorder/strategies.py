@@ -233,6 +233,14 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
 
 
 @st.composite
+def storage(draw: st.DrawFn) -> events.StorageRecord:
+    count = draw(st.integers(0, 3))
+    tensors = [draw(of(events.AliasTensor, view_of=st.integers(NONE, index - 1))) for index in range(count)]
+    write = of(events.StorageWrite, tensor=st.integers(0, count - 1)) if count else st.nothing()
+    return draw(of(events.StorageRecord, tensors=st.just(tensors), writes=st.lists(write, max_size=2 if count else 0)))
+
+
+@st.composite
 def compilation(draw: st.DrawFn, number: int, strings: int) -> events.CompilationData:
     values = [draw(value(index, strings)) for index in range(draw(st.integers(0, 3)))]
     graphs = draw(st.lists(graph(strings, len(values)), max_size=3))
@@ -251,6 +259,8 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
             inputs=st.lists(of(events.InputRecord, storage=st.integers(NONE, 9)), max_size=2),
             outputs=st.lists(of(events.OutputRecord), max_size=2),
             saved_tensors=st.lists(of(events.SavedTensorRecord), max_size=2),
+            recomputed=st.lists(of(events.RecomputedRecord), max_size=2),
+            storages=st.lists(storage(), max_size=2),
             wrapper=st.none() | of(events.WrapperRecord, notes=notes),
             error=st.none() | of(events.ErrorRecord),
         )

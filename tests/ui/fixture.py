@@ -363,7 +363,7 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
                 requires_grad=True, base="", view_chain=[], has_tangent=True, reason="",
             )
         ],
-        saved_tensors=[saved_tensor(name, inner, i) for i, name in enumerate(saved)],
+        saved_tensors=[saved_tensor(name, inner, i, readers(strings, backward, name)) for i, name in enumerate(saved)],
         wrapper=events.WrapperRecord(
             filename="<aotviz Net.0>", source=WRAPPER,
             notes=[
@@ -378,7 +378,15 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
     )  # fmt: skip
 
 
-def saved_tensor(name: str, inner: str, position: int) -> events.SavedTensorRecord:
+def readers(strings: Strings, graph: events.GraphSnapshot, name: str) -> dict[str, Any]:
+    """The nodes of a graph that read a placeholder directly, and where the last stands."""
+    place = graph.name.index(strings(name))
+    nodes = range(place + 1, len(graph.op) - 1)
+    found = [node for node in nodes if [node - place] in graph.args[node]]
+    return {"consumers": [strings.all[graph.name[node]] for node in found], "dies_at": max(found, default=-1)}
+
+
+def saved_tensor(name: str, inner: str, position: int, used: dict[str, Any]) -> events.SavedTensorRecord:
     made, parameter = name.startswith("add"), name.startswith("primals")
     return events.SavedTensorRecord(
         name=name, kind="tensor", dtype="torch.float32", shape=[BATCH, WIDTH] if made else [WIDTH, WIDTH],
@@ -389,6 +397,7 @@ def saved_tensor(name: str, inner: str, position: int) -> events.SavedTensorReco
         else "an input of the forward: keeping it costs nothing",
         version_checked=parameter, donated=made,
         why_donated="made by the forward, and nothing else holds it" if made else "it belongs to the user",
+        **used,
     )  # fmt: skip
 
 
@@ -440,8 +449,26 @@ def inference(strings: Strings) -> events.CompilationData:
             events.OutputRecord("out[0]", "alias_of_input", "torch.float32", [4], "cpu", False, "b", ["select(0, 0)"], False, "a view of input b: rebuilt from it, so that autograd and the user see one tensor"),  # noqa: E501
             events.OutputRecord("out[1]", "alias_of_input", "torch.float32", ["4*s0"], "cpu", False, "a", ["view([-1])"], False, ""),  # noqa: E501
         ],
-        saved_tensors=[], wrapper=None, error=None,
+        saved_tensors=[], wrapper=None, error=None, storages=shared_memory(shape),
     )  # fmt: skip
+
+
+def shared_memory(shape: list[int | str]) -> list[events.StorageRecord]:
+    """Of `inference`: a and b in one storage of symbolic size, written; c in one of its own."""
+    line = f"update.py:7 a.mul_(2)  # {MARKUP}"
+    whole, part = (shape, ["4", 1], 0, 4), ([4], [1], 0, 4)
+    return [
+        events.StorageRecord(None, "cpu", [
+            events.AliasTensor(["base of a, b"], "base", *whole, events.NONE, "", "", ""),
+            events.AliasTensor(["a"], "input", *whole, 0, "", "", ""),
+            events.AliasTensor(["b"], "input", *whole, 0, "", "", ""),
+            events.AliasTensor([f"out[0]{MARKUP}"], "output", *part, 2, "select(0, 0)", "select", line),
+            events.AliasTensor(["out[1]"], "output", ["4*s0"], [1], 0, 4, 1, "view([-1])", "view", line),
+        ], [events.StorageWrite(0, 1, "data", "mul_", "mul", line, True)]),
+        events.StorageRecord(16, "cpu", [
+            events.AliasTensor(["c"], "input", [4], [1], 0, 4, events.NONE, "", "", ""),
+        ], [events.StorageWrite(1, 0, "metadata", "t_", "", line, False)]),
+    ]  # fmt: skip
 
 
 def failed() -> events.CompilationData:

@@ -160,6 +160,11 @@ function checkIndices(data: RecordingData): void {
       within(value.parts, values, `${where}.values[${j}].parts`);
     }
     compilation.graphs.forEach((graph, j) => checkGraph(graph, data.strings.length, values, `${where}.graphs[${j}]`));
+    for (const [j, storage] of compilation.storages.entries()) {
+      storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`)); // an earlier one: no circles
+      if (storage.writes.some(({ tensor }) => tensor < 0)) throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);
+      within(storage.writes.map(({ tensor }) => tensor), storage.tensors.length, `${where}.storages[${j}].writes`);
+    }
     for (const stage of compilation.stages) {
       within([...stage.graphs.values()], compilation.graphs.length, `${where}.stages.${stage.name}.graphs`);
     }

@@ -1,7 +1,7 @@
 // Generated from aotviz.recorder.events and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
-export const VERSION = 2;
+export const VERSION = 3;
 export const NONE = -1;
 
 /** Anything that msgpack can carry; an integer too large for a number is a bigint, a float is a Float. */
@@ -109,6 +109,56 @@ export interface SavedTensorRecord {
   readonly donated: boolean;
   readonly why_donated: string; // why it is, or is not, donated
   readonly hook: string; // what a saved-tensor hook did to make it, or ""
+  readonly consumers: string[]; // nodes of the backward graph that read it, in their order
+  readonly dies_at: number; // position in the backward graph of the last of them, -1 if unknown
+}
+
+/** One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5). */
+export interface RecomputedRecord {
+  readonly name: string; // node name in both graphs
+  readonly dtype: string;
+  readonly shape: (number | string)[];
+  readonly nbytes: number | null; // None where a size is symbolic; what is not a tensor takes none
+  readonly producer: string; // target of the node
+  readonly source: string; // user's source line, or ""
+  readonly module: string; // module path, or ""
+  readonly consumers: string[]; // nodes of the backward graph that read it, in their order
+  readonly made_at: number; // position in the backward graph
+  readonly dies_at: number; // the same, of the last that reads it
+}
+
+/** A tensor that the user's code held, as a window on a storage (SYSTEM.md G3). */
+export interface AliasTensor {
+  readonly names: string[]; // the user's names, e.g. ["x", "output[1]"] for an input that is returned; [] for an intermediate
+  readonly role: string; // "input" | "output" | "intermediate" | "base": the synthetic base of several inputs
+  readonly shape: (number | string)[]; // elements
+  readonly stride: (number | string)[]; // elements
+  readonly offset: number | string; // elements from the beginning of the storage
+  readonly itemsize: number; // bytes of an element
+  readonly view_of: number; // the tensor of the same storage that it was taken from, -1 if it was not taken from one
+  readonly step: string; // how it was taken from that, e.g. "select(0, 1)"
+  readonly node: string; // its node in the graph of the stage "metadata", or ""
+  readonly source: string; // the user's source line, or ""
+}
+
+/** A statement of the user's that changed a tensor in place. */
+export interface StorageWrite {
+  readonly order: number; // among all such statements of the call, and the views that it takes
+  readonly tensor: number; // of the storage
+  readonly kind: string; // "data" | "metadata": where the tensor lies in its storage
+  readonly operator: string; // e.g. "mul_"
+  readonly node: string; // its node in the graph of the stage "metadata", or ""
+  readonly source: string; // the user's source line, or ""
+  readonly grad_mode: boolean; // whether grad mode was on
+}
+
+/** A piece of memory: the tensors that lie in it, and what is written to it, in the user's order. */
+export interface StorageRecord {
+  readonly nbytes: number | null; // None where a size is symbolic
+  readonly device: string;
+  readonly tensors: AliasTensor[]; // of intermediates, those that are written, and those that an output is made from
+  readonly writes: StorageWrite[];
+  readonly left_out: number; // tensors and writes, where there are too many to be shown
 }
 
 /** Lines first..last (1-based, inclusive) of a generated source stand there because of `fact`. */
@@ -174,6 +224,8 @@ export interface CompilationData {
   readonly stack: number; // the user's frames when it began, the compiled function's own last
   readonly because: string[]; // of our own: why each program there was did not do, the newest first; empty for the first
   readonly graph_texts: number[]; // one per graph: what it was parsed from; empty for our own
+  readonly recomputed: RecomputedRecord[];
+  readonly storages: StorageRecord[]; // of our own: the memory of inputs, outputs, and what is written in between
 }
 
 /** Where in the logs a record stands, and what it is about. */
@@ -503,6 +555,60 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["donated", "bool"],
       ["why_donated", "str"],
       ["hook", "str", ""],
+      ["consumers", ["list","str"], []],
+      ["dies_at", "int", -1],
+    ],
+  },
+  RecomputedRecord: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["dtype", "str"],
+      ["shape", ["list",["or","int","str"]]],
+      ["nbytes", ["or","int","none"]],
+      ["producer", "str"],
+      ["source", "str"],
+      ["module", "str"],
+      ["consumers", ["list","str"]],
+      ["made_at", "int"],
+      ["dies_at", "int"],
+    ],
+  },
+  AliasTensor: {
+    array: true,
+    fields: [
+      ["names", ["list","str"]],
+      ["role", "str"],
+      ["shape", ["list",["or","int","str"]]],
+      ["stride", ["list",["or","int","str"]]],
+      ["offset", ["or","int","str"]],
+      ["itemsize", "int"],
+      ["view_of", "int"],
+      ["step", "str"],
+      ["node", "str"],
+      ["source", "str"],
+    ],
+  },
+  StorageWrite: {
+    array: true,
+    fields: [
+      ["order", "int"],
+      ["tensor", "int"],
+      ["kind", "str"],
+      ["operator", "str"],
+      ["node", "str"],
+      ["source", "str"],
+      ["grad_mode", "bool"],
+    ],
+  },
+  StorageRecord: {
+    array: false,
+    fields: [
+      ["nbytes", ["or","int","none"]],
+      ["device", "str"],
+      ["tensors", ["list",["record","AliasTensor"]]],
+      ["writes", ["list",["record","StorageWrite"]]],
+      ["left_out", "int", 0],
     ],
   },
   WrapperNote: {
@@ -575,6 +681,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["stack", "int", -1],
       ["because", ["list","str"], []],
       ["graph_texts", ["list","int"], []],
+      ["recomputed", ["list",["record","RecomputedRecord"]], []],
+      ["storages", ["list",["record","StorageRecord"]], []],
     ],
   },
   Origin: {

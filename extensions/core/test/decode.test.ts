@@ -41,13 +41,14 @@ describe("a recording of the first version", () => {
     const old = await tree();
     for (const name of ["notes", "logs", "events", "artifacts"]) old.delete(name);
     for (const compilation of at(old, "compilations") as Map<Wire, Wire>[]) {
-      for (const name of ["compile_id", "log", "graph_texts"]) compilation.delete(name);
+      for (const name of ["compile_id", "log", "graph_texts", "storages", "recomputed"]) compilation.delete(name);
     }
     old.set("version", 1);
     const data = checked(old);
     expect(data.events.name).toEqual([]);
     expect(data.compilations[0]!.compile_id).toBe("");
     expect(data.compilations[0]!.log).toBe(-1);
+    expect(data.compilations[1]!.storages).toEqual([]);
   });
   test("is not read without what it must have", async () => {
     const old = await tree();
@@ -90,6 +91,11 @@ describe("a file that is no recording gives one clear sentence", () => {
     const spoiled = await tree();
     (at(spoiled, "compilations", 0, "graphs", 1, "value") as Wire[]).pop();
     expect(() => checked(spoiled)).toThrow("graphs[1].value should have 46 entries, one a node, but has 45");
+  });
+  test("a circle of views is refused", async () => {
+    const spoiled = await tree();
+    (at(spoiled, "compilations", 1, "storages", 0, "tensors", 1) as Wire[])[6] = 3;
+    expect(() => checked(spoiled)).toThrow("storages[0].tensors[1] points at 3, of 1");
   });
   test("an index beyond its list is named", async () => {
     const spoiled = await tree();

@@ -1,0 +1,152 @@
+"""The board of storages says what shares memory with what, where in it, and who writes to it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+import aotviz
+from aotviz.recorder import files
+from aotviz.recorder.events import AliasTensor, RecordingData, StorageRecord
+from aotviz.recorder.recording import Compilation, RecordingError
+from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
+
+
+def puzzle(w, same, a, b, steps):
+    a.mul_(2)
+    steps.add_(1)
+    y = (w * same).sin() + b.sum()
+    v = y.view(-1)
+    return v[2:6], y.t(), b[1:], a
+
+
+def compiled_puzzle() -> Compilation:
+    f = aotviz.compile(puzzle, backend="eager")
+    w, memory = torch.ones(2, 4, requires_grad=True), torch.arange(8.0)
+    f(w, w, memory[:5], memory[3:], torch.zeros((), dtype=torch.int64))
+    return f.recording[0]
+
+
+def named(storage: StorageRecord) -> dict[str, AliasTensor]:
+    return {" = ".join(tensor.names) or tensor.node: tensor for tensor in storage.tensors}
+
+
+def test_inputs_over_one_memory_are_on_one_storage_at_their_own_places() -> None:
+    shared = compiled_puzzle().data.storages[1]
+    tensors = named(shared)
+    assert shared.nbytes == 32
+    assert (tensors["a = output[3]"].offset, tensors["a = output[3]"].shape) == (0, [5])
+    assert (tensors["b"].offset, tensors["b"].stride) == (3, [1])
+
+
+def test_the_members_of_a_synthetic_base_are_views_of_it() -> None:
+    shared = compiled_puzzle().data.storages[1]
+    assert shared.tensors[0].role == "base"
+    assert shared.tensors[0].shape == [8]
+    assert [shared.tensors[t.view_of].names for t in (named(shared)["b"], named(shared)["a = output[3]"])] == [
+        ["base of a, b"],
+        ["base of a, b"],
+    ]
+
+
+def test_an_output_is_followed_through_its_views_to_an_intermediate() -> None:
+    made = next(s for s in compiled_puzzle().data.storages if s.tensors[0].role == "intermediate")
+    first = named(made)["output[0]"]
+    between = made.tensors[first.view_of]
+    assert (first.step, first.offset) == ("slice(0, 2, 6)", 2)
+    assert (between.step, between.view_of) == ("view([-1])", 0)
+    assert named(made)["output[1]"].stride == [1, 4]
+    assert made.tensors[0].source.endswith("y = (w * same).sin() + b.sum()")
+
+
+def test_writes_come_in_the_users_order_with_their_lines() -> None:
+    writes = compiled_puzzle().writes
+    assert writes.operator.tolist() == ["mul_", "add_"]
+    assert [text.split()[-1] for text in writes.source] == ["a.mul_(2)", "steps.add_(1)"]
+    graph = compiled_puzzle().graph("forward", "metadata").nodes
+    assert set(writes.node) <= set(graph.name)
+
+
+def test_a_write_to_an_intermediate_and_a_move_are_seen() -> None:
+    def f(x):
+        buffer = torch.zeros(4)
+        buffer[1:3].add_(x)
+        x.unsqueeze_(0)
+        return buffer.sum()
+
+    compiled = aotviz.compile(f, backend="eager")
+    compiled(torch.ones(2))
+    writes = compiled.recording[0].writes
+    assert writes[["operator", "kind"]].values.tolist() == [["add_", "data"], ["unsqueeze_", "metadata"]]
+    storage = compiled.recording[0].data.storages[writes.storage[0]]
+    assert storage.nbytes == 16
+    assert storage.tensors[writes.tensor[0]].offset == 1
+
+
+def test_a_write_under_no_grad_says_so() -> None:
+    def f(x):
+        with torch.no_grad():
+            x.add_(1)
+        return x * 2
+
+    compiled = aotviz.compile(f, backend="eager")
+    compiled(torch.ones(2, requires_grad=True) * 1)
+    assert compiled.recording[0].writes.grad_mode.tolist() == [False]
+
+
+def test_symbolic_sizes_are_text() -> None:
+    compiled = aotviz.compile(lambda x: x[1:].view(-1), backend="eager", dynamic=True)
+    compiled(torch.ones(4, 6))
+    storage = compiled.recording[0].data.storages[0]
+    assert storage.nbytes is None
+    assert any(isinstance(size, str) for tensor in storage.tensors for size in tensor.shape)
+
+
+def test_tables_of_a_call_without_tensors_have_their_columns() -> None:
+    compiled = aotviz.compile(lambda n: torch.full((2,), n), backend="eager")
+    compiled(3.0)
+    assert {"operator", "source", "kind"} <= set(compiled.recording[0].writes.columns)
+
+
+def test_saved_tensors_name_their_readers_in_the_backward() -> None:
+    compiled = aotviz.compile(lambda x: x.sin().tanh(), backend="eager")
+    compiled(torch.ones(3, requires_grad=True))
+    saved = compiled.recording[0].saved_tensors
+    backward = set(compiled.recording[0].graph("backward").nodes.name)
+    assert all(row and set(row) <= backward for row in saved.consumers)
+
+
+def test_a_circle_of_views_in_a_file_is_refused(tmp_path: Path) -> None:
+    f = aotviz.compile(lambda x: x.view(-1), backend="eager")
+    f(torch.ones(2, 2))
+    data = msgspec.to_builtins(f.recording.data)
+    data["compilations"][0]["storages"][0]["tensors"][0][6] = 1
+    path = tmp_path / "circle.aotviz"
+    path.write_bytes(files.MAGIC + (1).to_bytes(2, "big") + gzip.compress(msgspec.msgpack.encode(data)))
+    with pytest.raises(RecordingError, match="storage 0, tensor 0: points at 1"):
+        aotviz.load(path)
+
+
+def test_a_recording_without_storages_still_opens() -> None:
+    f = aotviz.compile(lambda x: x + 1, backend="eager")
+    f(torch.ones(2))
+    data = msgspec.to_builtins(f.recording.data)
+    del data["compilations"][0]["storages"]
+    assert msgspec.convert(data, RecordingData).compilations[0].storages == []
+
+
+def test_what_the_backward_computes_again_is_told_from_what_is_saved() -> None:
+    partition_fn = min_cut_rematerialization_partition
+    compiled = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager", partition_fn=partition_fn)
+    compiled(torch.ones(3, requires_grad=True))
+    compilation = compiled.recording[0]
+    again, backward = compilation.recomputed, list(compilation.graph("backward").nodes.name)
+    assert again.producer.tolist() == ["aten.sin.default"]
+    assert again.nbytes.tolist() == [12]
+    assert backward[again.made_at[0]] == again.name[0]
+    assert backward[again.dies_at[0]] == again.consumers[0][-1]
+    assert compilation.saved_tensors.dies_at.tolist() == [backward.index(compilation.saved_tensors.consumers[0][-1])]
