@@ -186,7 +186,7 @@ function outline(head: CompilationHead): CompilationData {
   const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = head;
   return {
     id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, log: NONE, stack: NONE,
-    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [],
+    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [], recomputed: [], storages: [],
   };
 }
 
