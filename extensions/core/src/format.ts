@@ -46,8 +46,8 @@ export function bytes(count: number | null): string {
   return `${unit === 0 ? size : size.toFixed(size < 10 ? 2 : 1)} ${units[unit]}`;
 }
 
-export function plural(count: number, noun: string): string {
-  return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+export function plural(count: number, noun: string, many = `${noun}s`): string {
+  return `${count.toLocaleString("en-US")} ${count === 1 ? noun : many}`;
 }
 
 /** `model.py:12`, from a path of any length. */

@@ -1,10 +1,12 @@
-// The user's inputs and outputs: what shares memory, what is mutated, what is rebuilt from what, and why.
+// The user's inputs and outputs: what shares memory, what is mutated, what is rebuilt from what, and why. Above them a
+// board of the storages; a log of torch's, or a recording of an older version, has only the tables.
 
 import { h, notice, replace } from "../../dom";
 import { dtype, shape } from "../../format";
 import type { InputRecord, OutputRecord } from "../../wire";
 import { chip, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
+import { board } from "./board";
 
 /** Storage groups that more than one input has get a letter; the others are of no interest. */
 function storageLetters(inputs: readonly InputRecord[]): Map<number, string> {
@@ -74,12 +76,13 @@ export const aliasing: View = {
     const update = (): void => {
       if (shown === state.selection.compilation) return;
       shown = state.selection.compilation;
-      const { inputs, outputs } = state.compilation;
+      const { inputs, outputs, storages } = state.compilation;
       if (!inputs.length && !outputs.length) {
         replace(parent, notice("empty", "No inputs or outputs are recorded.", "The compilation ended before its metadata was known; see the stages."));
         return;
       }
       replace(parent, h("div", { class: "page" },
+        storages.length > 0 && board(state),
         table(`Inputs (${inputs.length})`, inputColumns(inputs), inputs),
         table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs)));
     };

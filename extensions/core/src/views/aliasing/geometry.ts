@@ -1,0 +1,89 @@
+// Which elements of a storage a tensor covers, from its shape, strides and offset. Pure numbers, no drawing.
+
+import type { AliasTensor, StorageRecord } from "../../wire";
+
+const MOST_ELEMENTS = 4096; // of a tensor whose elements are told apart; of a larger one only the ends are known
+const MOST_CELLS = 24; // of a storage that is drawn element by element
+
+/** Bytes `[from, to)` of a storage; `index` is the element's place in the tensor, -1 where several are one run. */
+export interface Run {
+  readonly from: number;
+  readonly to: number;
+  readonly index: number;
+}
+
+export interface Window {
+  readonly runs: readonly Run[];
+  readonly exact: boolean; // false where gaps between the ends are not drawn
+}
+
+/** Null where a size, a stride or the offset is symbolic, or the layout has none. */
+export function windowOf(tensor: AliasTensor, cells: boolean): Window | null {
+  const { shape, stride, offset, itemsize } = tensor;
+  if (!isNumbers(shape) || !isNumbers(stride) || typeof offset !== "number" || shape.length !== stride.length) return null;
+  const count = shape.reduce((product, size) => product * size, 1);
+  if (!(count >= 0)) return null;
+  if (count === 0) return { runs: [], exact: true };
+  const ends = shape.map((size, i) => (size - 1) * stride[i]!);
+  const low = offset + ends.reduce((sum, end) => sum + Math.min(0, end), 0);
+  const high = offset + ends.reduce((sum, end) => sum + Math.max(0, end), 0);
+  const dense = high - low + 1 === count && new Set(ends).size > 0;
+  if (count > MOST_ELEMENTS || (dense && !cells)) {
+    return { runs: [{ from: low * itemsize, to: (high + 1) * itemsize, index: -1 }], exact: dense };
+  }
+  const elements = places(shape, stride, offset);
+  if (cells) return { runs: elements.map((place, index) => ({ from: place * itemsize, to: (place + 1) * itemsize, index })), exact: true };
+  return { runs: merged([...new Set(elements)].sort((a, b) => a - b), itemsize), exact: true };
+}
+
+/** The size of an element if the storage is small enough to be drawn element by element, else 0. */
+export function cellBytes(storage: StorageRecord): number {
+  const size = Math.min(...storage.tensors.map(({ itemsize }) => itemsize));
+  const same = storage.tensors.every(({ itemsize }) => itemsize === size);
+  return storage.nbytes !== null && same && size > 0 && storage.nbytes / size <= MOST_CELLS ? size : 0;
+}
+
+/** Whether two tensors of one storage have an element in common; undefined where that is not known. */
+export function overlap(a: AliasTensor, b: AliasTensor): boolean | undefined {
+  const [first, second] = [windowOf(a, false), windowOf(b, false)];
+  if (!first || !second) return undefined;
+  const meet = first.runs.some((one) => second.runs.some((other) => one.from < other.to && other.from < one.to));
+  return meet && !(first.exact && second.exact) ? undefined : meet;
+}
+
+/** Each tensor's depth in the chains of views, and the order in which a chain is read: a view after what it is of. */
+export function chains(tensors: readonly AliasTensor[]): { index: number; depth: number }[] {
+  const children = new Map<number, number[]>();
+  tensors.forEach(({ view_of }, index) => children.set(view_of, [...(children.get(view_of) ?? []), index]));
+  const out: { index: number; depth: number }[] = [];
+  const pending = (children.get(-1) ?? []).map((index) => ({ index, depth: 0 })).reverse();
+  for (let next = pending.pop(); next; next = pending.pop()) {
+    out.push(next);
+    const { index, depth } = next;
+    pending.push(...(children.get(index) ?? []).map((child) => ({ index: child, depth: depth + 1 })).reverse());
+  }
+  return out;
+}
+
+function isNumbers(values: readonly (number | string)[]): values is number[] {
+  return values.every((value) => typeof value === "number");
+}
+
+/** Where each element lies, in the tensor's own order. */
+function places(shape: readonly number[], stride: readonly number[], offset: number): number[] {
+  let found = [offset];
+  shape.forEach((size, i) => {
+    found = found.flatMap((place) => Array.from({ length: size }, (_, k) => place + k * stride[i]!));
+  });
+  return found;
+}
+
+function merged(elements: readonly number[], itemsize: number): Run[] {
+  const runs: { from: number; to: number; index: number }[] = [];
+  for (const place of elements) {
+    const last = runs.at(-1);
+    if (last && last.to === place * itemsize) last.to += itemsize;
+    else runs.push({ from: place * itemsize, to: (place + 1) * itemsize, index: -1 });
+  }
+  return runs;
+}

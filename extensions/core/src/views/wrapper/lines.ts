@@ -1,0 +1,32 @@
+// From a fact to the lines of the generated wrapper that stand there because of it, and to the view that shows them.
+
+import type { State } from "../../state";
+import type { WrapperNote } from "../../wire";
+
+/** What the wrapper view was asked to show: notes by their number in the record. Kept apart from the selection. */
+const asked = new WeakMap<State, readonly number[]>();
+
+/** Opens the wrapper view at the lines of some notes. */
+export function showLines(state: State, notes: readonly number[]): void {
+  asked.set(state, notes);
+  state.openView("wrapper");
+}
+
+/** What was asked for since the last time. */
+export function takeAsked(state: State): readonly number[] | null {
+  const notes = asked.get(state) ?? null;
+  asked.delete(state);
+  return notes;
+}
+
+/** The numbers of the notes that are about one of some names. */
+export function notesAbout(notes: readonly WrapperNote[], names: readonly string[]): number[] {
+  const wanted = new Set(names);
+  return notes.flatMap(({ subject }, i) => (subject !== "" && subjects(subject).some((name) => wanted.has(name)) ? [i] : []));
+}
+
+/** The names in a subject: "base of a, b" is also about a and b, "a and b" about both, "w.a" about w. */
+export function subjects(subject: string): string[] {
+  const members = subject.replace(/^base of /, "").split(/, | and /);
+  return [...new Set([subject, ...members])];
+}
