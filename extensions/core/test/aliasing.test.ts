@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { cellBytes, chains, overlap, windowOf } from "../src/views/aliasing/geometry";
-import { notesAbout, subjects } from "../src/views/wrapper/lines";
+import { notesAbout, sectionsOf, subjects } from "../src/views/wrapper/lines";
 import type { AliasTensor, StorageRecord } from "../src/wire";
 
 function tensor(shape: (number | string)[], stride: number[], offset: number | string = 0, view_of = -1): AliasTensor {
@@ -46,6 +46,11 @@ describe("chains of views", () => {
 test("a large storage has no cells", () => {
   const storage = (nbytes: number): StorageRecord => ({ nbytes, device: "cpu", tensors: [tensor([4], [1])], writes: [], left_out: 0 });
   expect([cellBytes(storage(32)), cellBytes(storage(4000))]).toEqual([4, 0]);
+});
+
+test("the parts of a wrapper are found by their first lines", () => {
+  const source = "class f_autograd(Function):\n    @staticmethod\n    def forward(ctx):\n        def backward(): ...\n\n    def backward(ctx): ...\n\n\ndef f(x):\n    return x\n";
+  expect(sectionsOf(source)).toEqual([{ title: "autograd.Function", line: 0 }, { title: "forward", line: 2 }, { title: "backward", line: 5 }, { title: "f()", line: 8 }]);
 });
 
 describe("from a name to the wrapper's lines", () => {

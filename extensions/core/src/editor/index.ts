@@ -34,13 +34,24 @@ function shared(label: string): Extension {
   ];
 }
 
-/** Tells of clicks on a line. */
+/** Tells of the line that is clicked, or reached with the arrow keys. */
 function lineClicks(onLine: ((line: number) => void) | undefined): Extension {
   if (!onLine) return [];
+  let current = -1; // from 0
   return EditorView.domEventHandlers({
     click(event, view) {
       const at = view.posAtCoords({ x: event.clientX, y: event.clientY }, false);
-      if (view.state.selection.main.empty) onLine(view.state.doc.lineAt(at).number - 1);
+      if (view.state.selection.main.empty) onLine((current = view.state.doc.lineAt(at).number - 1));
+    },
+    keydown(event, view) {
+      const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
+      if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return false;
+      const first = view.lineBlockAtHeight(view.scrollDOM.scrollTop).from;
+      if (current < 0) current = view.state.doc.lineAt(first).number - 1 - Math.sign(step);
+      current = Math.max(0, Math.min(view.state.doc.lines - 1, current + step));
+      view.dispatch({ effects: EditorView.scrollIntoView(view.state.doc.line(current + 1).from, { yMargin: 40 }) });
+      onLine(current);
+      return true;
     },
   });
 }

@@ -1,10 +1,12 @@
-// The generated Python that runs on every call, and beside it the fact that required each group of lines. Pointing
-// at either side marks the other.
+// The generated Python that runs on every call, line by line with the fact that required it: the autograd.Function
+// with its forward and backward, and the function that is called. Pointing at a line, or walking to it with the arrow
+// keys, shows its facts; choosing a fact marks its lines.
 
 import { h, notice, replace } from "../../dom";
 import type { Reader } from "../../editor/types";
 import type { WrapperNote, WrapperRecord } from "../../wire";
 import type { Context, Mounted, View } from "../view";
+import { sectionsOf, subjects, takeAsked } from "./lines";
 
 export const wrapper: View = {
   id: "wrapper",
@@ -13,46 +15,66 @@ export const wrapper: View = {
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let reader: Reader | null = null;
     let shown: WrapperRecord | null | undefined;
+    let pick: ((chosen: readonly number[], scrollCode: boolean) => void) | null = null;
 
     const update = (): void => {
       const record = state.compilation.wrapper;
-      if (shown === record) return;
+      if (shown !== record) build(record);
+      const asked = takeAsked(state);
+      if (asked && record) {
+        const notes = ordered(record);
+        pick?.(asked.map((number) => notes.indexOf(record.notes[number]!)), true);
+      }
+    };
+
+    const build = (record: WrapperRecord | null): void => {
       shown = record;
       reader?.destroy();
-      reader = null;
+      reader = pick = null;
       if (!record) {
         replace(parent, state.compilation.compile_id
           ? notice("empty", "Torch compiled this, not aotviz.", "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.")
           : notice("empty", "No wrapper was generated.", "The compilation stopped before it linked a program; see the last stage."));
         return;
       }
-      const notes = [...record.notes].sort((a, b) => a.first - b.first || a.last - b.last);
+      const notes = ordered(record);
       const cards = notes.map((note) => card(note));
-      const pick = (chosen: readonly number[], scrollCode: boolean): void => {
+      const said = h("output", { class: "fact", "aria-live": "polite" });
+      let wanted: readonly number[] = [];
+      pick = (chosen, scrollCode) => {
+        wanted = chosen;
         cards.forEach((element, i) => element.setAttribute("aria-pressed", String(chosen.includes(i))));
+        said.textContent = chosen.map((i) => sentence(notes[i]!)).join(" · ");
         const first = chosen[0];
         if (first === undefined) return reader?.mark([], false);
-        if (!scrollCode) cards[first]!.scrollIntoView({ block: "nearest" });
+        bringIntoView(cards[first]!);
         reader?.mark(chosen.flatMap((i) => linesOf(notes[i]!, record)), scrollCode);
       };
+      const choose = pick;
       cards.forEach((element, i) => {
-        element.addEventListener("click", () => pick([i], true));
-        element.addEventListener("focus", () => pick([i], true));
-        element.addEventListener("mouseenter", () => pick([i], false));
+        element.addEventListener("click", () => choose([i], true));
+        element.addEventListener("focus", () => choose([i], true));
+        element.addEventListener("mouseenter", () => choose([i], false));
       });
+      const sections = sectionsOf(record.source);
       const place = h("div", { class: "editor" }, notice("loading", "Loading the source …"));
-      replace(parent, h("div", { class: "bar" }, h("code", { class: "muted" }, record.filename)),
+      replace(parent,
+        h("div", { class: "bar" }, sections.map(({ title, line }) => h("button", {
+          type: "button", class: "small", on: { click: () => reader?.mark([line], true) },
+        }, title)), h("span", { class: "spring" }), about(notes, choose), h("code", { class: "muted" }, record.filename)),
         h("div", { class: "beside" }, place,
-          h("aside", { class: "notes", "aria-label": "Why these lines" }, h("h3", {}, "Why these lines"), cards.length ? cards : h("p", { class: "muted" }, "No line needed a reason: the call passes straight through."))));
+          h("aside", { class: "notes", "aria-label": "Why these lines" }, cards.length ? grouped(sections, notes, cards) : h("p", { class: "muted" }, "No line needed a reason: the call passes straight through."))),
+        said);
       host.editor().then(
         (editor) => {
           if (shown !== record) return;
           place.replaceChildren();
           reader = editor.reader({
-            parent: place, root, text: record.source, label: "Generated wrapper",
+            parent: place, root, text: record.source, label: "Generated wrapper; arrow keys go from line to line",
             notes: notes.map((note) => ({ first: note.first - 1, last: note.last - 1, text: sentence(note) })),
-            onLine: (line) => pick(notes.flatMap((note, i) => (note.first - 1 <= line && line < note.last ? [i] : [])), false),
+            onLine: (line) => choose(notes.flatMap((note, i) => (note.first - 1 <= line && line < note.last ? [i] : [])), false),
           });
+          if (wanted.length) choose(wanted, true);
         },
         () => replace(place, h("pre", { tabindex: "0" }, record.source)),
       );
@@ -68,6 +90,37 @@ export const wrapper: View = {
   },
 };
 
+function ordered(record: WrapperRecord): WrapperNote[] {
+  return [...record.notes].sort((a, b) => a.first - b.first || a.last - b.last);
+}
+
+/** A choice of what the facts are about: an input, an output. */
+function about(notes: readonly WrapperNote[], choose: (chosen: readonly number[], scrollCode: boolean) => void): HTMLElement | null {
+  const names = [...new Set(notes.flatMap(({ subject }) => (subject ? subjects(subject) : [])))].sort();
+  if (!names.length) return null;
+  const select = h("select", { "aria-label": "Lines about" }, h("option", { value: "" }, "all lines"), names.map((name) => h("option", { value: name }, `about ${name}`)));
+  select.addEventListener("change", () => choose(notes.flatMap(({ subject }, i) => (select.value && subjects(subject).includes(select.value) ? [i] : [])), true));
+  return select;
+}
+
+/** The facts under the part of the source that their lines are in. */
+function grouped(sections: readonly { title: string; line: number }[], notes: readonly WrapperNote[], cards: readonly HTMLElement[]): HTMLElement[] {
+  const starts = sections.length ? sections : [{ title: "Why these lines", line: 0 }];
+  return starts.flatMap(({ title, line }, i) => {
+    const end = starts[i + 1]?.line ?? Infinity;
+    const inside = cards.filter((_, note) => (i === 0 || line <= notes[note]!.first - 1) && notes[note]!.first - 1 < end);
+    return inside.length ? [h("h3", {}, title), ...inside] : [];
+  });
+}
+
+/** Scrolls the list only: scrollIntoView would move the notebook as well. */
+function bringIntoView(element: HTMLElement): void {
+  const list = element.parentElement;
+  if (!list) return;
+  const [outer, inner] = [list.getBoundingClientRect(), element.getBoundingClientRect()];
+  if (inner.bottom < outer.top || inner.top > outer.bottom) list.scrollTop += inner.top - outer.top - 12;
+}
+
 function linesOf(note: WrapperNote, record: WrapperRecord): number[] {
   const lines: number[] = [];
   const last = Math.min(note.last, record.source.split("\n").length);
@@ -76,7 +129,7 @@ function linesOf(note: WrapperNote, record: WrapperRecord): number[] {
 }
 
 function sentence(note: WrapperNote): string {
-  return note.subject ? `${note.subject}: ${note.fact}` : note.fact;
+  return note.subject && !note.fact.includes(note.subject) ? `${note.subject}: ${note.fact}` : note.fact;
 }
 
 function card(note: WrapperNote): HTMLElement {

@@ -30,3 +30,18 @@ export function subjects(subject: string): string[] {
   const members = subject.replace(/^base of /, "").split(/, | and /);
   return [...new Set([subject, ...members])];
 }
+
+/** The parts of a generated source, by their first line (from 0): what autograd calls, and what the user calls. */
+export function sectionsOf(source: string): { title: string; line: number }[] {
+  const found: { title: string; line: number }[] = [];
+  let inClass = false;
+  source.split("\n").forEach((text, line) => {
+    const opened = /^(class|def) (\w+)/.exec(text);
+    if (opened) inClass = opened[1] === "class";
+    const method = inClass ? /^ {4}def (forward|backward)\b/.exec(text) : null;
+    if (opened?.[1] === "class") found.push({ title: "autograd.Function", line });
+    else if (method) found.push({ title: method[1]!, line });
+    else if (opened) found.push({ title: `${opened[2]}()`, line });
+  });
+  return found;
+}
