@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from aotviz.recorder import plots, tables, terminal
 from aotviz.recorder.diff import diff
@@ -18,6 +20,8 @@ from aotviz.recorder.graphs import Graph
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
+
+_NOT_LIVE = "that needs the live compiled function; take the recording from the function, as `f.recording`"
 
 
 class Compilation:
@@ -40,11 +44,13 @@ class Compilation:
         strings: Sequence[str],
         complete: Callable[[], CompilationData] | None = None,
         nodes: int | None = None,
+        cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None,
     ) -> None:
         self.outline = outline
         self.strings = strings
         self._complete = complete
         self._nodes = nodes
+        self._cut_again = cut_again
 
     @cached_property
     def data(self) -> CompilationData:
@@ -152,6 +158,37 @@ class Compilation:
         before and after. Raises LookupError for a stage that is not there or has no graph.
         """
         return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
+
+    def what_if(
+        self, partition_fn: str | Callable[..., Any] | None = None, memory_budget: float | None = None
+    ) -> Compilation:
+        """What would be kept for the backward, if the joint graph were cut in another way. The program stays as it is.
+
+        Args:
+            partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function like them; the
+                compilation's own if None.
+            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may keep.
+
+        Returns a compilation of the stages that cut: compare its `saved_tensors` and `recomputed` with these.
+
+        Raises:
+            LookupError: there is no live function: the recording is from a file, of torch's own, or of inference.
+            ValueError: no partitioner of that name, or no such share.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
+        >>> _ = f(torch.ones(3, requires_grad=True))
+        >>> here = f.recording[0]
+        >>> there = here.what_if(partition_fn="min_cut_rematerialization_partition")
+        >>> int(here.saved_tensors.saved_bytes.sum()), int(there.saved_tensors.saved_bytes.sum())
+        (24, 12)
+        """
+        if self._cut_again is None:
+            why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
+            raise LookupError(f"{self.name} can't be cut again: {why}.")
+        data, strings = self._cut_again(partition_fn, memory_budget)
+        return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
     def plot_saved_tensors(self) -> Figure:
         """What is kept for the backward as a plotly treemap: by module and producer, areas are bytes.

@@ -29,7 +29,7 @@ from typing import Any, ParamSpec
 from torch import fx
 
 from aotviz.ir.forms import Form, GraphCall, Program, Request, Split, TracedCall
-from aotviz.recorder import records, storages, summaries
+from aotviz.recorder import records, storages, summaries, what_if
 from aotviz.recorder.events import ErrorRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
@@ -225,6 +225,7 @@ class Recorder:
                 recomputed=records.recomputed(form, self.writer.source),
             )
         if isinstance(form, Program):
+            self.log.cut_again = what_if.cutter(form, Recorder)
             self.log.facts(wrapper=records.wrapper(form))
 
     def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -68,6 +68,7 @@ class CompilationLog:
         self.most_nodes = 0  # of the largest graph
         self._running = ""  # the stage that runs
         self._is_over = False
+        self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # while the program lives
         self.revision = 0  # grows whenever there is more to read
         self._number = progress.begun(self)
 

@@ -23,7 +23,9 @@ from torch.utils.checkpoint import CheckpointPolicy
 __all__ = [
     "default_partition",
     "min_cut_rematerialization_partition",
+    "memory_budget",
     "must_save",
+    "named",
     "partitioning",
     "region_partitioner",
 ]
@@ -35,10 +37,31 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
     chosen = getattr(config, "partitioner", None)
     if chosen is None or callable(chosen):
         return chosen
+    return named(chosen)
+
+
+def named(name: str) -> Callable[..., Any]:
+    """A partitioner of torch's by its name. Raises ValueError.
+
+    >>> named("default_partition").__name__
+    'default_partition'
+    """
     known = {fn.__name__: fn for fn in (default_partition, min_cut_rematerialization_partition)}
-    if chosen not in known:
-        raise ValueError(f"a region asks for the partitioner {chosen!r}; there are {', '.join(known)}")
-    return known[chosen]
+    if name not in known:
+        raise ValueError(f"there is no partitioner {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+@contextlib.contextmanager
+def memory_budget(share: float) -> Iterator[None]:
+    """Let the min-cut partitioner keep this share of the bytes that it would keep: 1 is all, 0 recomputes all it can.
+
+    Raises ValueError for a share that is not between 0 and 1.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a memory budget is a share between 0 and 1, not {share!r}")
+    with config.patch(activation_memory_budget=float(share)):
+        yield
 
 
 def must_save(node: fx.Node) -> None:

@@ -1,0 +1,83 @@
+"""What a compilation would keep for its backward if the joint graph were cut in another way.
+
+The program that runs is left alone. Its joint graph goes through the stages that cut it once more, with another
+partitioner or memory budget, before a recorder of its own; nothing is lowered. So it needs the live program: a
+recording from a file has the graphs as text only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from aotviz import pipeline
+from aotviz.ir.forms import JointGraph, LoweredSplit, Program
+from aotviz.recorder.events import CompilationData
+from aotviz.recorder.store import Store
+from aotviz.stages import lower, partition
+from aotviz.torch_private import partitioners
+
+Cut = Callable[..., tuple[CompilationData, list[str]]]
+
+
+def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
+    """Cuts the joint graph of `program` again, while something else keeps that alive; None if it has no such graph.
+
+    `recorder` makes the observer that writes into a store.
+    """
+    if not isinstance(program.lowered, LoweredSplit):
+        return None
+    alive = weakref.ref(program)
+
+    def cut(partition_fn: str | Callable[..., Any] | None, memory_budget: float | None) -> Any:
+        found = alive()
+        if found is None:
+            raise LookupError(f"{_NEEDS_LIFE} The function of this one is gone.")
+        return _cut(found, recorder, partition_fn, memory_budget)
+
+    return cut
+
+
+_NEEDS_LIFE = "what_if needs the live compiled function."
+
+
+def _cut(
+    program: Program,
+    recorder: Callable[[Store], Any],
+    partition_fn: str | Callable[..., Any] | None,
+    memory_budget: float | None,
+) -> tuple[CompilationData, list[str]]:
+    joint = _joint(program, partition_fn)
+    store = Store()
+    observer = recorder(store)
+    budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
+    try:
+        with budget:
+            pipeline.run(_stages(), joint, observer)
+    finally:
+        observer.close()
+    ((_, log),) = store.logs()
+    data, strings = log.read()
+    return data, strings
+
+
+def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> JointGraph:
+    call = program.lowered
+    if call.wrapping is not None:
+        raise NotImplementedError(
+            f"{call.name} takes tensors that are made of tensors: what_if can't cut its graph again. "
+            "Compile it with the other partition_fn instead."
+        )
+    chosen = partitioners.named(partition_fn) if isinstance(partition_fn, str) else partition_fn
+    options = call.options if chosen is None else replace(call.options, partition_fn=chosen)
+    given = {field.name: getattr(call, field.name) for field in fields(JointGraph)}
+    return JointGraph(**{**given, "options": options, "evidence": ()})
+
+
+def _stages() -> tuple[pipeline.Stage, ...]:
+    """From the stage that cuts up to the one that lowers."""
+    runs = [stage.run for stage in pipeline.TRAINING]
+    return pipeline.TRAINING[runs.index(partition.run) : runs.index(lower.run)]
