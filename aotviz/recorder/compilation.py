@@ -180,9 +180,9 @@ class Compilation:
         >>> f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
         >>> _ = f(torch.ones(3, requires_grad=True))
         >>> here = f.recording[0]
-        >>> there = here.what_if(partition_fn="min_cut_rematerialization_partition")
+        >>> there = here.what_if(partition_fn="default_partition")
         >>> int(here.saved_tensors.saved_bytes.sum()), int(there.saved_tensors.saved_bytes.sum())
-        (24, 12)
+        (12, 24)
         """
         if self._cut_again is None:
             why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
