@@ -111,4 +111,6 @@ class Live:
                 self._known.pop(self._unpacked.popleft(), None)
             return replace(log.read()[0], id=key[0])
 
-        return Compilation(replace(outline, id=key[0]), strings, complete, nodes=log.most_nodes, cut_again=log.cut_again)
+        return Compilation(
+            replace(outline, id=key[0]), strings, complete, nodes=log.most_nodes, cut_again=log.cut_again
+        )
