@@ -149,7 +149,17 @@ def head(compilation: Compilation) -> CompilationHead:
 
 def compilation(recording: HasCompilations, compilation_id: str) -> CompilationPart:
     """A compilation's stages and facts. Raises PartError."""
-    found = _find(recording, compilation_id)
+    return _outline(_find(recording, compilation_id))
+
+
+def what_if(
+    recording: HasCompilations, compilation_id: str, partition_fn: str, memory_budget: float
+) -> CompilationPart:
+    """A compilation's facts if it were cut in another way. Raises PartError, and what `Compilation.what_if` raises."""
+    return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget))
+
+
+def _outline(found: Compilation) -> CompilationPart:
     data = found.data
     small = replace(
         data,

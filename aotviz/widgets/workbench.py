@@ -54,7 +54,8 @@ class Workbench(anywidget.AnyWidget):
         """Sends the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
 
         `what` is the name of a bundle, or a part of the recording: ["index"], ["compilation", id],
-        ["graph", id, number], ["code", id, stage number].
+        ["graph", id, number], ["code", id, stage number], or another cut of its joint graph: ["what if", id,
+        partitioner's name or "", memory budget].
         """
         if not isinstance(message, dict) or "ask" not in message:
             return
@@ -76,6 +77,8 @@ class Workbench(anywidget.AnyWidget):
                 return parts.pack(parts.graph(self._recording, compilation, number))
             case ["code", str(compilation), int(stage)]:
                 return parts.pack(parts.code(self._recording, compilation, stage))
+            case ["what if", str(compilation), str(partition_fn), float() | int() as budget]:
+                return parts.pack(parts.what_if(self._recording, compilation, partition_fn, budget))
         raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
+import aotviz
 from aotviz.recorder.events import RecordingData
 from aotviz.widgets import parts, summary
 from aotviz.widgets.html import to_html
@@ -154,3 +156,19 @@ def test_an_empty_recording_has_a_summary() -> None:
     assert summary.as_text(empty) == "aotviz recording: nothing was compiled"
     assert "nothing was compiled" in summary.as_html(empty)
     assert summary.title(empty) == "empty recording · aotviz"
+
+
+def test_the_kernel_cuts_a_live_functions_graph_again() -> None:
+    f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
+    f(torch.ones(3, requires_grad=True))
+    answer = Workbench(f.recording)._bytes_of(["what if", "0", "default_partition", 1])
+    part = msgspec.msgpack.decode(gzip.decompress(answer), type=parts.CompilationPart)
+    assert len(part.compilation.saved_tensors) == 2
+    assert len(f.recording[0].saved_tensors) == 1
+
+
+def test_a_recording_from_a_file_can_not_be_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch)
+    widget = Workbench(recording())
+    widget._answer(widget, {"ask": ["what if", "0", "", 0.5], "question": "q"}, [])
+    assert "needs the live compiled function" in sent.messages[-1][0]["error"]

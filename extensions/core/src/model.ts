@@ -1,7 +1,7 @@
 // Reading a recording: graphs as lists of nodes with their strings, users and sources looked up. Computed once per
 // graph and kept; the views share it.
 
-import { type Source, WholeSource } from "./source";
+import { type Source, WholeSource, type Wish } from "./source";
 import {
   type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
   type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type ValueRecord, type Wire,
@@ -128,6 +128,16 @@ export class Recording {
     if (!held) return true; // and nothing will come of asking
     if (need.what === "compilation") return held.opened;
     return need.what === "graph" ? held.data.graphs[need.graph] !== undefined : held.code.has(need.stage);
+  }
+
+  /** Whether there is a kernel to ask for more than was recorded. */
+  get asksKernel(): boolean {
+    return this.source.whatIf !== undefined;
+  }
+
+  /** The compilation, cut in another way: its stages and facts. Null where there is no kernel. */
+  whatIf(compilation: number, wish: Wish): Promise<CompilationData> | null {
+    return this.source.whatIf?.(this.compilation(compilation).id, wish).then((part) => part.compilation) ?? null;
   }
 
   /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */

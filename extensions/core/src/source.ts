@@ -19,6 +19,8 @@ export interface Source {
   graph(id: string, number: number): Soon<GraphPart>;
   /** What a stage wrote. */
   code(id: string, stage: number): Soon<CodePart>;
+  /** The compilation cut in another way; absent where nobody can be asked. */
+  whatIf?(id: string, wish: Wish): Promise<CompilationPart>;
 }
 
 const NO_TEXTS: TextTable = { numbers: [], texts: [] };
@@ -92,7 +94,13 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
   return [...largest.values()].reduce((sum, bytes) => sum + bytes, 0);
 }
 
-export type Question = readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
+/** Another cut of a compilation's joint graph; "" keeps its partitioner. */
+export interface Wish {
+  readonly partition_fn: string;
+  readonly memory_budget: number; // a share from 0 to 1
+}
+
+export type Question = readonly ["what if", string, string, number] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
 
 /** Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. */
 export type Ask = (question: Question) => Promise<Uint8Array>;
@@ -125,6 +133,10 @@ export class KernelSource implements Source {
 
   async code(id: string, stage: number): Promise<CodePart> {
     return (await decodePart(await this.ask(["code", id, stage]), "CodePart")) as CodePart;
+  }
+
+  async whatIf(id: string, { partition_fn, memory_budget }: Wish): Promise<CompilationPart> {
+    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget]), "CompilationPart")) as CompilationPart;
   }
 
   /** Takes up texts; the answer gives our number for a number of theirs. */

@@ -1,6 +1,6 @@
-// A plain table: caption, head, rows of text. Sortable tables come with the views that need them.
+// A table: caption, head, rows of text. A column that has an order can be sorted by.
 
-import { type Child, h } from "../dom";
+import { type Child, h, replace } from "../dom";
 
 const MOST_ROWS = 1500;
 
@@ -8,6 +8,7 @@ export interface Column<Row> {
   readonly title: string;
   readonly hint?: string; // what the column means
   readonly kind?: "text" | "code" | "number" | "flags" | "prose";
+  readonly order?: (row: Row) => number | string; // to sort by
   cell(row: Row): Child;
 }
 
@@ -19,21 +20,37 @@ export interface RowOptions<Row> {
 export function table<Row>(caption: string, columns: readonly Column<Row>[], rows: readonly Row[], options: RowOptions<Row> = {}): HTMLElement {
   // A column that is empty in every row says nothing; it is left out.
   const used = columns.filter((column) => rows.some((row) => !isEmpty(column.cell(row))));
-  const head = h("tr", {}, used.map((column) => h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.title)));
-  const body = rows.slice(0, MOST_ROWS).map((row) => {
-    const cells = used.map((column, i) => h(i === 0 ? "th" : "td", { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) }, shaped(column, row)));
-    const { onRow } = options;
-    const line = h("tr", { class: onRow ? "link" : undefined, tabindex: onRow ? "0" : undefined, "aria-selected": options.selected?.(row) ? "true" : undefined }, cells);
-    if (onRow) {
-      line.addEventListener("click", () => onRow(row));
-      line.addEventListener("keydown", (event) => {
-        if (event.key === "Enter") onRow(row);
-      });
-    }
-    return line;
+  const body = h("tbody");
+  const fill = (sorted: readonly Row[]): void => replace(body, ...sorted.slice(0, MOST_ROWS).map((row) => line(row, used, options)));
+  const heads = used.map((column) => h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.order ? "" : column.title));
+  used.forEach((column, i) => {
+    if (column.order) heads[i]!.append(h("button", { type: "button", title: "sort", on: { click: () => sortBy(column, heads[i]!) } }, column.title || "kind"));
   });
-  return h("div", { class: "table" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)),
+  const sortBy = (column: Column<Row>, head: HTMLElement): void => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of heads) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    fill([...rows].sort((a, b) => (down ? -1 : 1) * inOrder(column.order!(a), column.order!(b))));
+  };
+  fill(rows);
+  return h("div", { class: "table" }, h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body),
     rows.length > MOST_ROWS && h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`));
+}
+
+function inOrder(a: number | string, b: number | string): number {
+  return typeof a === "number" && typeof b === "number" ? a - b || 0 : String(a).localeCompare(String(b));
+}
+
+function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected }: RowOptions<Row>): HTMLElement {
+  const cells = columns.map((column, i) => h(i === 0 ? "th" : "td", { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) }, shaped(column, row)));
+  const element = h("tr", { class: onRow ? "link" : undefined, tabindex: onRow ? "0" : undefined, "aria-current": selected?.(row) ? "true" : undefined }, cells);
+  if (onRow) {
+    element.addEventListener("click", () => onRow(row));
+    element.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") onRow(row);
+    });
+  }
+  return element;
 }
 
 function shaped<Row>(column: Column<Row>, row: Row): Child {

@@ -1,24 +1,34 @@
-// What the forward keeps for the backward: how much, from where, why it was not recomputed, and whether its memory
-// may be reused. A click goes to the node in the forward graph.
+// What the forward keeps for the backward: how much, from where, why it was not recomputed, what is computed again
+// instead, who reads it, and whether its memory may be reused. A click goes to the node; the bars choose what is listed.
 
 import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
-import type { SavedTensorRecord } from "../../wire";
 import { chip, codeText, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
+import { type Fate, type Grouping, type Row, rowsOf, totals } from "./ledger";
+import { bars, inGroup, steps } from "./plot";
+import { whatIf } from "./what_if";
 
-function columns(largest: number): Column<SavedTensorRecord>[] {
+const MOST_READERS = 3;
+const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind of chip, meaning
+  saved: ["saved", "alias", "kept by the forward for the backward"], input: ["input", "", "the caller holds it anyway: keeping it costs nothing"],
+  recomputed: ["computed again", "warn", "the backward runs the node once more"],
+};
+
+function columns(state: State, largest: number): Column<Row>[] {
   return [
-    { title: "Value", kind: "code", cell: (row) => row.name },
+    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => row.name },
+    { title: "", kind: "flags", order: (row) => row.fate, cell: (row) => chip(...FATES[row.fate]) },
     { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
-    { title: "Size", kind: "number", cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
-    { title: "Made by", kind: "code", hint: "the operator or input, and its module", cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },
-    { title: "Source", kind: "code", cell: (row) => source(row.source) },
-    { title: "Why saved", kind: "prose", cell: (row) => row.why },
+    { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
+    { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },
+    { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
+    { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
+    { title: "Read by", kind: "code", hint: "nodes of the backward, in their order", order: (row) => row.until, cell: (row) => readers(state, row.consumers) },
     {
-      title: "Memory", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between",
-      cell: (row) => [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.why_donated), row.version_checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)],
+      title: "Memory", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => (row.donated ? 0 : 1),
+      cell: (row) => row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)],
     },
   ];
 }
@@ -30,17 +40,28 @@ function source(text: string): Child {
   return h("span", { title: text }, parts[1]!.split(/[\\/]/).pop(), h("small", { class: "line" }, parts[2]));
 }
 
+function readers(state: State, names: readonly string[]): Child {
+  if (!names.length) return "";
+  const open = (event: Event, name: string): void => {
+    event.stopPropagation();
+    openNode(state, "backward", name);
+  };
+  return [names.slice(0, MOST_READERS).map((name) => h("button", {
+    type: "button", class: "link", on: { click: (event: Event) => open(event, name), keydown: (event: KeyboardEvent) => event.key === "Enter" && event.stopPropagation() },
+  }, name)), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
+}
+
 function meter(part: number): HTMLElement {
   const fill = h("i");
   fill.style.width = `${Math.max(0, Math.min(100, 100 * part)).toFixed(1)}%`;
   return h("span", { class: "meter", "aria-hidden": "true" }, fill);
 }
 
-function openInForward(state: State, name: string): void {
+/** Goes to a node of the forward or the backward, in the stage that is open if it has that graph. */
+function openNode(state: State, role: string, name: string): void {
   const { stages } = state.compilation;
-  const stage = stages.findIndex((record) => record.graphs.has("forward"));
-  if (stage < 0) return;
-  state.openNamed(stages[state.selection.stage]?.graphs.has("forward") ? state.selection.stage : stage, "forward", name);
+  const stage = stages.findIndex((record) => record.graphs.has(role));
+  if (stage >= 0) state.openNamed(stages[state.selection.stage]?.graphs.has(role) ? state.selection.stage : stage, role, name);
 }
 
 export const saved: View = {
@@ -49,27 +70,78 @@ export const saved: View = {
   needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
-    let shown = "";
+    let shown: unknown = null;
+    let marked = "";
+    let list: (() => void) | null = null;
     const update = (): void => {
-      const key = `${state.selection.compilation} ${state.node?.name ?? ""}`;
-      if (shown === key) return;
-      shown = key;
-      const rows = [...state.compilation.saved_tensors].sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
-      if (!rows.length) {
-        replace(parent, notice("empty", "Nothing is saved for a backward.",
-          state.compilation.kind === "training" ? "The backward needs only its own inputs." : "This is an inference graph: it has no backward."));
-        return;
+      const { compilation } = state;
+      if (shown !== compilation.saved_tensors) {
+        shown = compilation.saved_tensors;
+        list = build(parent, state);
+      } else if (marked !== (state.node?.name ?? "")) {
+        list?.();
       }
-      const total = rows.reduce((sum, row) => sum + (row.nbytes ?? 0), 0);
-      const donated = rows.filter((row) => row.donated);
-      const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
-      replace(parent, h("div", { class: "page" },
-        h("p", { class: "lead" }, `${bytes(total)} in ${plural(rows.length, "value")}`, donated.length > 0 && `, of which the backward may reuse ${bytes(donated.reduce((sum, row) => sum + (row.nbytes ?? 0), 0))}`, "."),
-        table("Saved for backward, largest first", columns(largest), rows, {
-          onRow: (row) => openInForward(state, row.name), selected: (row) => row.name === state.node?.name,
-        })));
+      marked = state.node?.name ?? "";
     };
     update();
     return { update, destroy() {} };
   },
 };
+
+/** Draws the page; returns what draws its list anew. */
+function build(parent: HTMLElement, state: State): (() => void) | null {
+  const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
+  if (!rows.length) {
+    replace(parent, notice("empty", "Nothing is saved for a backward.",
+      state.compilation.kind === "training" ? "The backward needs only its own inputs." : "This is an inference graph: it has no backward."));
+    return null;
+  }
+  const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
+  const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
+  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the values by name, operator, module or source", spellcheck: "false" });
+  const fate = h("select", { "aria-label": "Which values" }, h("option", { value: "" }, "all values"), (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])), h("option", { value: "donated" }, "donated"));
+  const by = h("select", { "aria-label": "Bars by" }, h("option", { value: "module" }, "by module"), h("option", { value: "producer" }, "by operator"));
+  let chosen = "";
+  const list = (): void => {
+    const text = filter.value.trim().toLowerCase();
+    const found = rows.filter((row) => inGroup(row, by.value as Grouping, chosen)
+      && (fate.value === "" || (fate.value === "donated" ? row.donated : row.fate === fate.value))
+      && `${row.name} ${row.producer} ${row.module} ${row.source}`.toLowerCase().includes(text));
+    replace(ledger, found.length ? table(`${plural(found.length, "value")}${found.length < rows.length ? ` of ${rows.length}` : ""}`, columns(state, largest), found, {
+      onRow: (row) => openNode(state, row.fate === "recomputed" ? "backward" : "forward", row.name), selected: (row) => row.name === state.node?.name,
+    }) : notice("empty", "No value is like that.", "Clear the filter to see all."));
+  };
+  const draw = (): void => replace(plot, bars(rows, by.value as Grouping, chosen, (name) => {
+    chosen = name;
+    draw();
+    list();
+  }));
+  const compare = (other: readonly Row[] | null): void => replace(curve, steps(rows, other));
+  filter.addEventListener("input", list);
+  fate.addEventListener("change", list);
+  by.addEventListener("change", () => {
+    chosen = "";
+    draw();
+    list();
+  });
+  replace(parent, h("div", { class: "page saved-page" }, lead(rows),
+    h("div", { class: "plots" },
+      h("figure", {}, h("figcaption", {}, "Who keeps how much ", by), plot),
+      h("figure", {}, h("figcaption", {}, "Held while the backward runs"), curve, h("p", { class: "legend-line" }, key("saved", "saved"), key("again", "computed again"), h("span", { class: "faint" }, "inputs cost nothing and are left out")))),
+    whatIf(state, rows, compare),
+    h("div", { class: "filters" }, filter, fate), ledger));
+  draw();
+  compare(null);
+  list();
+  return list;
+}
+
+function lead(rows: readonly Row[]): HTMLElement {
+  const all = totals(rows);
+  return h("p", { class: "lead" }, `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone`, all.inputs > 0 && `, and ${plural(all.inputs, "input")} that the caller holds anyway`,
+    all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`, all.recomputed > 0 && `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`, ".");
+}
+
+function key(kind: string, text: string): HTMLElement {
+  return h("span", { class: "key" }, h("i", { class: kind }), text);
+}

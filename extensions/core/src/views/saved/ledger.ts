@@ -1,0 +1,113 @@
+// What the backward costs in memory, as numbers: the values kept for it, those it computes again, how much is held at
+// each of its nodes, and who holds it. Pure; the view draws it.
+
+import type { CompilationData } from "../../wire";
+
+export type Fate = "saved" | "input" | "recomputed";
+
+export interface Row {
+  readonly name: string;
+  readonly fate: Fate; // an input is held by the caller anyway: to keep it costs nothing
+  readonly kind: string; // "tensor" | "symint"
+  readonly dtype: string;
+  readonly shape: readonly (number | string)[];
+  readonly nbytes: number | null;
+  readonly producer: string;
+  readonly module: string;
+  readonly source: string;
+  readonly why: string;
+  readonly donated: boolean;
+  readonly whyDonated: string;
+  readonly hook: string;
+  readonly checked: boolean;
+  readonly consumers: readonly string[];
+  readonly from: number; // position in the backward graph from which it is held; -1: from the forward on
+  readonly until: number; // of its last reader; -1 if unknown
+}
+
+export function rowsOf({ saved_tensors, recomputed, inputs }: Pick<CompilationData, "saved_tensors" | "recomputed" | "inputs">): Row[] {
+  const given = new Set(inputs.map(({ name }) => name));
+  const kept = saved_tensors.map((row): Row => ({
+    name: row.name, fate: given.has(row.producer) || /^primals_\d+$/.test(row.name) ? "input" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
+    nbytes: row.nbytes, producer: row.producer, module: row.module, source: row.source, why: row.why, donated: row.donated,
+    whyDonated: row.why_donated, hook: row.hook, checked: row.version_checked, consumers: row.consumers, from: -1, until: row.dies_at,
+  }));
+  const again = recomputed.map((row): Row => ({
+    name: row.name, fate: "recomputed", kind: "tensor", dtype: row.dtype, shape: row.shape, nbytes: row.nbytes, producer: row.producer, module: row.module,
+    source: row.source, why: "the backward computes it again, so that it need not be kept", donated: false, whyDonated: "", hook: "", checked: false,
+    consumers: row.consumers, from: row.made_at, until: row.dies_at,
+  }));
+  return [...kept, ...again];
+}
+
+export interface Totals {
+  readonly saved: number; // bytes that are kept for the backward alone
+  readonly values: number;
+  readonly inputs: number; // values that are inputs
+  readonly donated: number; // bytes
+  readonly recomputed: number; // values
+  readonly spared: number; // bytes of them
+  readonly peak: number; // bytes held at most while the backward runs
+}
+
+export function totals(rows: readonly Row[]): Totals {
+  const of = (fate: Fate): Row[] => rows.filter((row) => row.fate === fate);
+  return {
+    saved: sum(of("saved")), values: of("saved").length, inputs: of("input").length, donated: sum(rows.filter(({ donated }) => donated)),
+    recomputed: of("recomputed").length, spared: sum(of("recomputed")), peak: Math.max(0, ...held(rows).map(({ saved, again }) => saved + again)),
+  };
+}
+
+export interface Step {
+  readonly at: number; // position in the backward graph
+  readonly saved: number; // bytes of saved values still to be read
+  readonly again: number; // bytes of values computed again
+}
+
+/** How much is held when each node of the backward runs, where that changes. Inputs are not counted: they cost nothing. */
+export function held(rows: readonly Row[]): Step[] {
+  const changes = new Map<number, [number, number]>();
+  const change = (at: number, which: 0 | 1, bytes: number): void => {
+    const both = changes.get(at) ?? [0, 0];
+    both[which] += bytes;
+    changes.set(at, both);
+  };
+  for (const { fate, nbytes, from, until } of rows) {
+    if (fate === "input" || !nbytes) continue;
+    const which = fate === "saved" ? 0 : 1;
+    change(Math.max(0, from), which, nbytes);
+    change((until < 0 ? Math.max(0, from) : until) + 1, which, -nbytes);
+  }
+  let [saved, again] = [0, 0];
+  return [...changes].sort(([a], [b]) => a - b).map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
+}
+
+export type Grouping = "module" | "producer";
+
+/** Bytes by module or by operator, the largest first; inputs are not counted. */
+export function grouped(rows: readonly Row[], by: Grouping): { name: string; saved: number; again: number }[] {
+  const groups = new Map<string, { name: string; saved: number; again: number }>();
+  for (const row of rows) {
+    if (row.fate === "input" || !row.nbytes) continue;
+    const name = groupOf(row, by);
+    const group = groups.get(name) ?? { name, saved: 0, again: 0 };
+    if (row.fate === "saved") group.saved += row.nbytes;
+    else group.again += row.nbytes;
+    groups.set(name, group);
+  }
+  return [...groups.values()].sort((a, b) => b.saved + b.again - a.saved - a.again);
+}
+
+export function groupOf(row: Row, by: Grouping): string {
+  return by === "module" ? row.module || "(no module)" : row.producer;
+}
+
+/** The rows of one ledger that the other lacks, by name. */
+export function onlyIn(rows: readonly Row[], other: readonly Row[], fate: Fate): Row[] {
+  const there = new Set(other.filter((row) => row.fate === fate).map(({ name }) => name));
+  return rows.filter((row) => row.fate === fate && !there.has(row.name));
+}
+
+function sum(rows: readonly Row[]): number {
+  return rows.reduce((total, { nbytes }) => total + (nbytes ?? 0), 0);
+}

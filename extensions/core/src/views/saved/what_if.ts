@@ -1,0 +1,90 @@
+// What if the graph were cut in another way? A live kernel answers with another compilation, and it stands beside this
+// one. A recording that was opened from a file has nobody to ask.
+
+import { type Child, h, notice, replace } from "../../dom";
+import { bytes, plural } from "../../format";
+import type { State } from "../../state";
+import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
+
+const PARTITIONERS = [["", "the same partitioner"], ["default_partition", "default_partition"], ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"]] as const;
+const METRICS: readonly (readonly [string, (found: Totals) => number, boolean])[] = [ // title, number, whether it is bytes
+  ["kept for the backward", ({ saved }) => saved, true], ["values kept", ({ values }) => values, false], ["held at most in the backward", ({ peak }) => peak, true],
+  ["donated", ({ donated }) => donated, true], ["values computed again", ({ recomputed }) => recomputed, false], ["spared so", ({ spared }) => spared, true],
+];
+
+/** The form and its answer. `compare` is told of the rows of the other cut, or null. */
+export function whatIf(state: State, mine: readonly Row[], compare: (other: readonly Row[] | null) => void): HTMLElement {
+  const answer = h("div", { class: "answer", "aria-live": "polite" });
+  const partitioner = h("select", { "aria-label": "Partitioner" }, PARTITIONERS.map(([value, title]) => h("option", { value }, title)));
+  const share = h("input", { type: "range", min: "0", max: "100", step: "5", value: "100", "aria-label": "Memory budget in percent" });
+  const says = h("output", {}, "100 %");
+  share.addEventListener("input", () => (says.textContent = `${share.value} %`));
+  let turn = 0;
+
+  const run = (): void => {
+    const mineTurn = ++turn;
+    const wish = { partition_fn: partitioner.value, memory_budget: Number(share.value) / 100 };
+    const coming = state.recording.whatIf(state.selection.compilation, wish);
+    if (!coming) return;
+    const started = performance.now();
+    const clock = h("span", { class: "muted" });
+    const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s`), 1000);
+    replace(answer, h("p", { role: "status" }, "The kernel cuts the graph again … ", clock, button("Cancel", () => {
+      turn++;
+      clearInterval(timer);
+      replace(answer, h("p", { class: "muted" }, "Cancelled. The kernel finishes the cut on its own; its answer is not shown."));
+    })));
+    const end = (...children: Child[]): void => {
+      clearInterval(timer);
+      if (mineTurn === turn) replace(answer, ...children);
+    };
+    coming.then(
+      (data) => {
+        const other = rowsOf({ ...data, inputs: state.compilation.inputs });
+        if (mineTurn === turn) compare(other);
+        end(comparison(mine, other), button("Close the comparison", () => {
+          replace(answer);
+          compare(null);
+        }));
+      },
+      (error: unknown) => end(notice("error", "It could not be cut again.", error instanceof Error ? error.message : String(error))),
+    );
+  };
+
+  const body = state.recording.asksKernel
+    ? h("div", { class: "wish" }, partitioner, h("label", {}, "memory budget ", share, says), button("Cut again", run))
+    : h("p", { class: "muted" }, "This needs the live function: show ", h("code", {}, "f.recording"), " in a notebook with its kernel, or call ",
+      h("code", {}, `recording[${JSON.stringify(state.compilation.id)}].what_if(…)`), " there.");
+  return h("details", { class: "what-if" }, h("summary", {}, "What if it were cut in another way?"), body, answer);
+}
+
+function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
+  const [here, there] = [totals(mine), totals(other)];
+  const text = (value: number, isBytes: boolean): string => (isBytes ? bytes(value) : value.toLocaleString("en-US"));
+  return h("div", { class: "compared" },
+    h("table", {}, h("caption", {}, "Side by side"),
+      h("thead", {}, h("tr", {}, h("td", {}), ["now", "what if"].map((title) => h("th", { scope: "col" }, title)), h("th", { scope: "col" }, "change"))),
+      h("tbody", {}, METRICS.map(([title, number, isBytes]) => {
+        const [a, b] = [number(here), number(there)];
+        return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, text(a, isBytes)), h("td", {}, text(b, isBytes)), h("td", { class: b < a ? "less" : b > a ? "more" : "" }, change(a, b)));
+      }))),
+    differing("Kept no more", onlyIn(mine, other, "saved")), differing("Kept instead", onlyIn(other, mine, "saved")), differing("Computed again", onlyIn(other, mine, "recomputed")));
+}
+
+function change(a: number, b: number): string {
+  if (a === b) return "the same";
+  if (a === 0) return "new";
+  const percent = (100 * (b - a)) / a;
+  return `${percent > 0 ? "+" : "−"}${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)} %`;
+}
+
+function differing(title: string, rows: readonly Row[]): Child {
+  if (!rows.length) return null;
+  const sorted = [...rows].sort((a, b) => (b.nbytes ?? 0) - (a.nbytes ?? 0));
+  return h("details", {}, h("summary", {}, `${title}: ${plural(rows.length, "value")}`), h("ul", {}, sorted.slice(0, 200).map(({ name, producer, nbytes }) =>
+    h("li", {}, h("code", {}, name), h("span", { class: "muted" }, ` ${producer} · ${bytes(nbytes)}`)))));
+}
+
+function button(text: string, click: () => void): HTMLElement {
+  return h("button", { type: "button", class: "small", on: { click } }, text);
+}
