@@ -138,7 +138,8 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
 
 function lead(rows: readonly Row[]): HTMLElement {
   const all = totals(rows);
-  return h("p", { class: "lead" }, `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone`, all.inputs > 0 && `, and ${plural(all.inputs, "input")} that the caller holds anyway`,
+  const own = all.values > 0 ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone` : "Nothing is kept for the backward alone";
+  return h("p", { class: "lead" }, own, all.inputs > 0 && `, and ${plural(all.inputs, "input")} that the caller holds anyway`,
     all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`, all.recomputed > 0 && `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`, ".");
 }
 
