@@ -1,0 +1,68 @@
+"""The views of a ten-line aliasing puzzle look as they did when a person last looked at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.widgets.html import write_html
+from tests.ui import pictures, puzzle
+
+VIEWS = ("aliasing", "saved", "wrapper", "evidence")
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_html(puzzle.recording(), tmp_path_factory.mktemp("goldens") / "puzzle.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def page(browser: Browser, html: Path, theme: str) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+    page.goto(html.as_uri())
+    page.locator('.stage[data-stage="partition"]').click()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+def shot(page: Page, view: str) -> bytes:
+    page.locator(f'[role=tab][data-view="{view}"]').click()
+    expect(page.locator(".notice.loading")).to_have_count(0)
+    return page.locator(".panel").screenshot(animations="disabled")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_golden_of_a_view(page: Page, blank: Page, theme: str, screenshots: Path, view: str) -> None:
+    pictures.check(blank, shot(page, view), f"{view}-{theme}", screenshots)
+
+
+def test_another_view_is_no_golden_of_this_one(page: Page, blank: Page, screenshots: Path, theme: str) -> None:
+    if pictures.UPDATE:
+        pytest.skip("the goldens are being written")
+    for view, golden in (("saved", "aliasing"), ("aliasing", "wrapper"), ("evidence", "saved")):
+        with pytest.raises(AssertionError, match="looks otherwise than its golden"):
+            pictures.check(blank, shot(page, view), f"{golden}-{theme}", screenshots)
+
+
+def test_a_lost_card_is_seen(page: Page, blank: Page, screenshots: Path, theme: str) -> None:
+    if pictures.UPDATE:
+        pytest.skip("the goldens are being written")
+    shot(page, "aliasing")
+    page.locator(".card").nth(1).evaluate("card => card.remove()")
+    with pytest.raises(AssertionError, match="looks otherwise than its golden"):
+        pictures.check(blank, shot(page, "aliasing"), f"aliasing-{theme}", screenshots)
