@@ -14,7 +14,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops parity bench goldens corpus schema wheel lock clean
+.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops parity bench goldens images corpus schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -62,6 +62,9 @@ bench: $(READY) ## overhead per call, compile time by stage, cost of recording, 
 
 goldens: $(READY) ## write the golden files anew; look at the diff before committing
 	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
+
+images: $(READY) ## docs/images/: every view of GPT-2 and of an aliasing puzzle; look at each before committing
+	$(BIN)/python -m tests.ui.images
 
 corpus: $(READY) ## the logs of torch that tests read, from programs run anew
 	$(BIN)/python -m tests.corpus.make $(ARGS)

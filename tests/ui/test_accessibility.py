@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +36,16 @@ def page(browser: Browser, html: Path, request: pytest.FixtureRequest) -> Iterat
     page.close()
 
 
+@cache
+def install() -> None:
+    """The packages of the front end, axe-core among them, where they are not installed."""
+    subprocess.run([sys.executable, ROOT / "hatch_build.py", "npm", "--version"], check=True, capture_output=True)
+
+
 def serious(page: Page) -> list[str]:
     """What axe finds that keeps people out: rule, element, advice."""
     if not page.evaluate("'axe' in window"):
+        install()
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found: list[dict[str, Any]] = page.evaluate(RUN)["violations"]
     return [

@@ -1,0 +1,95 @@
+"""Pictures for the docs: every view, for a GPT-2 of twelve layers in training and for an aliasing puzzle of ten lines.
+
+`python -m tests.ui.images` (or `make images`) writes them to docs/images/, light and dark. Look at each before it is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+import aotviz
+from aotviz import demo
+from aotviz.widgets.html import write_html
+from tests.ui import browser as finder
+from tests.ui import puzzle
+from tests.ui.fixture import ROOT, FixtureRecording
+
+FOLDER = ROOT / "docs" / "images"
+SIZE = {"width": 1280, "height": 800}
+SETTLED_MS = 1500  # for a graph that is laid out and drawn
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A view as it is opened for its picture."""
+
+    view: str
+    stage: str
+    role: str = ""
+    click: str = ""  # selector of what is clicked then, if it is there
+
+
+SHOTS = (
+    Shot("code", "partition", "backward", ".cm-line:has-text('mul'):not(:has-text('#'))"),
+    Shot("diff", "trace"),
+    Shot("graph", "partition", "forward"),
+    Shot("aliasing", "metadata"),
+    Shot("saved", "partition"),
+    Shot("wrapper", "link", "", ".note:has(code)"),
+    Shot("evidence", "partition"),
+)
+
+
+def gpt2() -> FixtureRecording:
+    """A training step of twelve layers."""
+    step, batch = demo.gpt2(layers=12)
+    compiled = aotviz.compile(step, backend="eager")
+    loss, _ = compiled(*batch)
+    loss.backward()
+    return FixtureRecording(compiled.recording.data)
+
+
+def take(page: Page, shot: Shot, path: Path) -> None:
+    page.locator(f'.stage[data-stage="{shot.stage}"]').first.click()
+    page.locator(f'[role=tab][data-view="{shot.view}"]').click()
+    role = page.locator(f'.roles [data-role="{shot.role}"]')
+    if shot.role and role.count():
+        role.click()
+    expect(page.locator(".notice.loading")).to_have_count(0, timeout=60_000)
+    if shot.click and page.locator(shot.click).count():
+        page.locator(shot.click).first.click()
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(SETTLED_MS)
+    page.screenshot(path=path, animations="disabled")
+    close = page.locator(".facts").get_by_label("Close")
+    if close.is_visible():
+        close.click()
+
+
+def pictures(browser: Browser, name: str, recording: FixtureRecording) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        html = write_html(recording, Path(folder) / "page.html")
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.goto(html.as_uri())
+            for shot in SHOTS:
+                take(page, shot, FOLDER / f"{name}-{shot.view}-{theme}.png")
+            page.close()
+
+
+def main() -> int:
+    FOLDER.mkdir(exist_ok=True)
+    with finder.browser() as browser:
+        pictures(browser, "puzzle", puzzle.recording())
+        pictures(browser, "gpt2", gpt2())
+    print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
