@@ -124,6 +124,7 @@ class SavedTensorRecord(Frozen, frozen=True):
     hook: str = ""  # what a saved-tensor hook did to make it, or ""
     consumers: list[str] = []  # nodes of the backward graph that read it, in their order
     dies_at: int = NONE  # position in the backward graph of the last of them, -1 if unknown
+    memory_of: str = ""  # the input in whose memory it lies, so that keeping it costs nothing, or ""
 
 
 class RecomputedRecord(Frozen, frozen=True):

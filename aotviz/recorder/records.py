@@ -122,7 +122,8 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
 def saved_tensors(call: Split, source: Callable[[str], str]) -> list[SavedTensorRecord]:
     """One record a value that the forward keeps, in order. `source` finds the user's frames in a stack trace."""
     readers = _Readers(call.backward_module.graph)
-    return [_saved(value, source, readers) for value in call.saved]
+    given = _given_memory(call)
+    return [_saved(value, source, readers, given) for value in call.saved]
 
 
 def recomputed(call: Split, source: Callable[[str], str]) -> list[RecomputedRecord]:
@@ -133,6 +134,22 @@ def recomputed(call: Split, source: Callable[[str], str]) -> list[RecomputedReco
         for node in call.backward_module.graph.nodes
         if node.meta.get("partitioner_tag") == "is_forward" and node.op not in ("placeholder", "output")
     ]
+
+
+def _given_memory(call: Split) -> dict[int, str]:
+    """The storages of the forward's inputs, and whose each is."""
+    nodes = graphs.placeholders(call.forward_module.graph)
+    pairs = [(_storage(node.meta.get("val")), node.meta.get("desc") or node.name) for node in nodes]
+    return {key: clean(str(name)) for key, name in pairs if key is not None}
+
+
+def _storage(value: Any) -> int | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    try:
+        return snapshotting.storage_key(value)
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 class _Readers:
@@ -177,7 +194,9 @@ def nbytes(value: Any) -> int | None:
     return math.prod(int(n) for n in shape) * int(value.element_size()) if all(type(n) is int for n in shape) else None
 
 
-def _saved(saved: SavedTensor, frames: Callable[[str], str], readers: _Readers) -> SavedTensorRecord:
+def _saved(
+    saved: SavedTensor, frames: Callable[[str], str], readers: _Readers, given: dict[int, str]
+) -> SavedTensorRecord:
     value = saved.value
     tensor = isinstance(value, torch.Tensor)
     source = innermost(frames(saved.stack))
@@ -195,6 +214,7 @@ def _saved(saved: SavedTensor, frames: Callable[[str], str], readers: _Readers) 
         donated=saved.donated,
         why_donated=clean(saved.why_donated),
         hook=clean(saved.hook),
+        memory_of=given.get(_storage(value) or 0, ""),
         **readers.fields(readers.inputs.get(saved.name)),
     )
 
@@ -224,12 +244,8 @@ def _kind(descriptor: InputDescriptor) -> str:
 
 
 def _storage_group(value: Any, groups: dict[int, int]) -> int:
-    if not isinstance(value, torch.Tensor):
-        return NONE
-    try:
-        return groups.setdefault(snapshotting.storage_key(value), len(groups))
-    except (RuntimeError, NotImplementedError):
-        return NONE
+    key = _storage(value)
+    return NONE if key is None else groups.setdefault(key, len(groups))
 
 
 def _base_of(graph_inputs: Iterable[InputDescriptor]) -> dict[InputDescriptor, str]:

@@ -150,3 +150,10 @@ def test_what_the_backward_computes_again_is_told_from_what_is_saved() -> None:
     assert backward[again.made_at[0]] == again.name[0]
     assert backward[again.dies_at[0]] == again.consumers[0][-1]
     assert compilation.saved_tensors.dies_at.tolist() == [backward.index(compilation.saved_tensors.consumers[0][-1])]
+
+
+def test_a_saved_view_of_an_input_lies_in_the_inputs_memory() -> None:
+    compiled = aotviz.compile(lambda x, w: (x @ w).tanh(), backend="eager")
+    compiled(torch.ones(2, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True))
+    owners = {row.memory_of for row in compiled.recording[0].data.saved_tensors}
+    assert owners == {"", "x", "w"}

@@ -397,7 +397,7 @@ def saved_tensor(name: str, inner: str, position: int, used: dict[str, Any]) -> 
         else "an input of the forward: keeping it costs nothing",
         version_checked=parameter, donated=made,
         why_donated="made by the forward, and nothing else holds it" if made else "it belongs to the user",
-        **used,
+        memory_of="" if made else f"blocks.{position}.weight", **used,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Pictures for the docs: every view, for a GPT-2 of twelve layers in training and for an aliasing puzzle of ten lines.
 
-`python -m tests.ui.images` (or `make images`) writes them to docs/images/, light and dark. Look at each before it is kept.
+`python -m tests.ui.images` (or `make images`) writes them to docs/images/, light and dark. Look at each of them.
 """
 
 from __future__ import annotations

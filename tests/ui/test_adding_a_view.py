@@ -1,4 +1,4 @@
-"""The promise of the house: a new view is one folder, one line, one Python function. They are those that the docs print."""
+"""The promise of the house: a new view is one folder, one line, one Python function, as the docs print them."""
 
 from __future__ import annotations
 

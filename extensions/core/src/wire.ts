@@ -111,6 +111,7 @@ export interface SavedTensorRecord {
   readonly hook: string; // what a saved-tensor hook did to make it, or ""
   readonly consumers: string[]; // nodes of the backward graph that read it, in their order
   readonly dies_at: number; // position in the backward graph of the last of them, -1 if unknown
+  readonly memory_of: string; // the input in whose memory it lies, so that keeping it costs nothing, or ""
 }
 
 /** One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5). */
@@ -557,6 +558,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["hook", "str", ""],
       ["consumers", ["list","str"], []],
       ["dies_at", "int", -1],
+      ["memory_of", "str", ""],
     ],
   },
   RecomputedRecord: {

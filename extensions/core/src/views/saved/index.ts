@@ -12,7 +12,7 @@ import { whatIf } from "./what_if";
 
 const MOST_READERS = 3;
 const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind of chip, meaning
-  saved: ["saved", "alias", "kept by the forward for the backward"], input: ["input", "", "the caller holds it anyway: keeping it costs nothing"],
+  saved: ["saved", "alias", "kept by the forward for the backward"], input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
   recomputed: ["computed again", "warn", "the backward runs the node once more"],
 };
 
@@ -139,7 +139,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
 function lead(rows: readonly Row[]): HTMLElement {
   const all = totals(rows);
   const own = all.values > 0 ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone` : "Nothing is kept for the backward alone";
-  return h("p", { class: "lead" }, own, all.inputs > 0 && `, and ${plural(all.inputs, "input")} that the caller holds anyway`,
+  return h("p", { class: "lead" }, own, all.inputs > 0 && `, and ${plural(all.inputs, "value")} in memory that the caller holds anyway`,
     all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`, all.recomputed > 0 && `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`, ".");
 }
 

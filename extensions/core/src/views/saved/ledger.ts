@@ -25,10 +25,9 @@ export interface Row {
   readonly until: number; // of its last reader; -1 if unknown
 }
 
-export function rowsOf({ saved_tensors, recomputed, inputs }: Pick<CompilationData, "saved_tensors" | "recomputed" | "inputs">): Row[] {
-  const given = new Set(inputs.map(({ name }) => name));
+export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "saved_tensors" | "recomputed">): Row[] {
   const kept = saved_tensors.map((row): Row => ({
-    name: row.name, fate: given.has(row.producer) || /^primals_\d+$/.test(row.name) ? "input" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
+    name: row.name, fate: row.memory_of || /^primals_\d+$/.test(row.name) ? "input" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
     nbytes: row.nbytes, producer: row.producer, module: row.module, source: row.source, why: row.why, donated: row.donated,
     whyDonated: row.why_donated, hook: row.hook, checked: row.version_checked, consumers: row.consumers, from: -1, until: row.dies_at,
   }));

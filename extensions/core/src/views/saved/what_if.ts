@@ -40,7 +40,7 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     };
     coming.then(
       (data) => {
-        const other = rowsOf({ ...data, inputs: state.compilation.inputs });
+        const other = rowsOf(data);
         if (mineTurn === turn) compare(other);
         end(comparison(mine, other), button("Close the comparison", () => {
           replace(answer);
