@@ -23,6 +23,7 @@ from aotviz.recorder.naming import size, sizes
 from aotviz.recorder.sources import innermost
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import functional, snapshotting
+from aotviz.tracing.forward import ForwardTrace
 from aotviz.tracing.ledger import Moved, Viewed, Wrote
 
 MOST = 400  # tensors, or writes, of one storage
@@ -32,13 +33,17 @@ Frames = Callable[[str], str]  # finds the user's frames in a stack trace
 
 
 def storages(call: TracedCall, frames: Frames) -> list[StorageRecord]:
-    """One record a storage, those of the inputs first. `call` is as the metadata stage returned it."""
-    return _Board(call, frames).records()
+    """One record a storage, those of the inputs first. `call` is as the metadata stage returned it.
+
+    None for a gradient that is differentiated: no statement of the user's is in it.
+    """
+    return _Board(call, frames).records() if isinstance(call.forward, ForwardTrace) else []
 
 
 def with_bases(records: list[StorageRecord], call: TracedCall) -> list[StorageRecord]:
     """The records with the synthetic bases that `call` takes in the place of the user's inputs."""
-    for descriptor, value in zip(call.graph_inputs, call.forward.program.args, strict=False):
+    values = call.forward.program.args if records else ()
+    for descriptor, value in zip(call.graph_inputs, values, strict=False):
         if isinstance(descriptor, SyntheticBaseInput):
             members = {clean(str(member)) for member in descriptor.members}
             base = _tensor(value, "base", [clean(str(descriptor))])
