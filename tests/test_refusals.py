@@ -92,7 +92,13 @@ def inside_inference_mode(x):
     return y
 
 
+def resized_after_a_write(x):
+    x.mul_(0.5)
+    x.resize_(3)
+
+
 CASES = {
+    "resized after a write": lambda: (resized_after_a_write, torch.ones(2)),
     "view with another history": view_of_a_leaf_made_of_a_view,
     "alias is given another storage": set_of_one_of_two,
     "view moved under autograd": moved_view_is_written,

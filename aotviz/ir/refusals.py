@@ -63,6 +63,9 @@ REFUSALS = {
         "the function resizes a view, or an input that shares memory with another, to more elements than it has. "
         "Resize the tensor that owns the memory."
     ),
+    "resized after a write": (
+        "{names} is written and then resized to more than its storage holds. Resize it before it is written."
+    ),
     "requires_grad changes": (
         "the function turns requires_grad of the input {names} {operator} in place, and not only once, or while a view "
         "from before is returned, or another input shares its memory. Do it before the call, on what you pass."

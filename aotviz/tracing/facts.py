@@ -15,6 +15,7 @@ import torch
 from aotviz.ir.metadata import (
     InputAliasInfo,
     IntermediateBase,
+    Layout,
     MutationType,
     OutputAliasInfo,
     OutputType,
@@ -24,10 +25,10 @@ from aotviz.ir.metadata import (
 )
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators, script_objects
-from aotviz.torch_private.fakes import is_concrete
+from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import replay, views
-from aotviz.tracing.ledger import Ledger, Marked, Viewed
+from aotviz.tracing import overlap, replay, views
+from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -82,6 +83,8 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, 
     lies = views.layout(after) if replaced else views.layout(argument)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
+    if moved and not replaced and _grows_after_a_write(argument, fake, lies, ledger):
+        raise Refused("resized after a write", "an input")
     if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
         raise Refused("set_ before a write", "an input")
     hidden = functional.hidden_from_autograd(argument)
@@ -141,6 +144,19 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
 
 class TurnsOn(Exception):
     """The function calls `requires_grad_()` on an input, and none of them required grad."""
+
+
+def _grows_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
+    """Whether an input was written, and then resized to more than its storage held: the trace forgets the write."""
+    if is_subclass(argument) or overlap.span(lies, fake.dtype)[1] <= hint(fake.untyped_storage().nbytes()):
+        return False
+    written = False
+    for event in ledger.events:
+        if isinstance(event, Wrote):
+            written = written or ledger.root(event.tensor) is argument
+        elif isinstance(event, Moved) and event.tensor is argument and written:
+            return True
+    return False
 
 
 def refuse_grad_changes(

@@ -19,10 +19,10 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     Symbolic sizes count as what they are in this call. Tensors too large to be marked count as overlapping.
     """
-    first, second = hinted(layout(a)), hinted(layout(b))
+    first, second = _hinted(layout(a)), _hinted(layout(b))
     if 0 in first.size or 0 in second.size:
         return False
-    (low_a, high_a), (low_b, high_b) = _bytes(first, a.dtype.itemsize), _bytes(second, b.dtype.itemsize)
+    (low_a, high_a), (low_b, high_b) = span(first, a.dtype), span(second, b.dtype)
     if high_a <= low_b or high_b <= low_a:
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
@@ -43,18 +43,19 @@ def _mark_and_look(length: int, marked: Any, second: Any, start: int) -> bool:
 
 def within(part: torch.Tensor, whole: torch.Tensor) -> bool:
     """Whether the bytes that `part` spans are among those that `whole` spans, both over the same storage."""
-    low, high = _bytes(hinted(layout(part)), part.dtype.itemsize)
-    first, last = _bytes(hinted(layout(whole)), whole.dtype.itemsize)
+    low, high = span(layout(part), part.dtype)
+    first, last = span(layout(whole), whole.dtype)
     return first <= low and high <= last
 
 
-def _bytes(where: Layout, itemsize: int) -> tuple[int, int]:
-    """The half-open range of bytes that a tensor's elements span in its storage."""
+def span(where: Layout, dtype: torch.dtype) -> tuple[int, int]:
+    """The half-open range of bytes that a tensor's elements span in its storage, in this call."""
+    where = _hinted(where)
     extent = sum((size - 1) * stride for size, stride in zip(where.size, where.stride, strict=True))
-    return int(where.offset * itemsize), int((where.offset + extent + 1) * itemsize)
+    return where.offset * dtype.itemsize, (where.offset + extent + 1) * dtype.itemsize
 
 
-def hinted(where: Layout) -> Layout:
+def _hinted(where: Layout) -> Layout:
     """The layout in this call, its symbols replaced by the sizes that they stand for."""
     return Layout(tuple(map(hint, where.size)), tuple(map(hint, where.stride)), hint(where.offset))
 
