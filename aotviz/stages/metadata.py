@@ -44,7 +44,7 @@ def run(call: FlatCall) -> TracedCall:
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
     rootless = frozenset(i for i, info in enumerate(forward.input_info) if _loses_views(info, call.args[i]))
-    if rootless:
+    if rootless and torch.is_grad_enabled():
         forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
