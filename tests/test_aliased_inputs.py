@@ -63,13 +63,6 @@ CASES = {
         "q.mul_(p[:4].clone())",
         "return p * 1, q * 2",
     ),
-    "views of two histories, and one that is moved": (
-        f"{GROWN}; b = a.detach().requires_grad_() * 1; b.data = a.data",
-        "a[:6], b[2:]",
-        "q.unsqueeze_(0)",
-        "p.mul_(2)",
-        "return q * 2, p",
-    ),
     "the same tensor twice, and its view": (f"{GROWN}; v = a[1:]", "a, v, a", "q.mul_(2)", "return p * r, p is r"),
     "a gradient that does not come in is laid out as the others": (
         "a = torch.linspace(-1.1, 1.3, 8).view(2, 4).requires_grad_() * 1.5",

@@ -29,7 +29,7 @@ def test_demo_shows_every_stage_and_equals_eager(tmp_path: Path) -> None:
         assert f"\n{title}\n" in done.stdout
     assert "The compiled step equals eager" in done.stdout
     stages = aotviz.load(tmp_path / "demo.aotviz")[-1].stages
-    for stage in stages["stage"]:
+    for stage in stages["stage"][stages["stage"] != "given"]:  # a graph that a late run starts from
         assert f"  {stage} ..." in done.stdout, f"no progress line for {stage}"
     assert "<html" in (tmp_path / "demo.html").read_text()[:2000]
 

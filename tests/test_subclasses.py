@@ -358,16 +358,7 @@ def test_a_detached_alias_of_an_input_gains_the_history_of_what_is_written_to_it
     assert p.grad is not None
 
 
-UNSOLVED = {7: "a write to an output that is a view of a written input is refused by autograd, as for a leaf"}
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        pytest.param(i, marks=pytest.mark.xfail(reason=UNSOLVED[i], strict=True)) if i in UNSOLVED else i
-        for i in range(2, 14)
-    ],
-)
+@pytest.mark.parametrize("index", range(2, 14))
 def test_a_random_program_over_two_tensors_equals_eager(index):
     """`python -m tests.oracle.subclass_fuzz` runs more of them, torch's own AOTAutograd beside ours."""
     found = drawn(0, index)

@@ -28,7 +28,7 @@ from typing import Any, ParamSpec
 
 from torch import fx
 
-from aotviz.ir.forms import Form, GraphCall, Program, Request, Split, TracedCall
+from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import records, storages, summaries, what_if
 from aotviz.recorder.events import ErrorRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -127,6 +127,8 @@ class Recorder:
         graphs = self._snapshots(argument, handed_on=argument is self._last_result)
         if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
             what = "replaced from outside" if self._recorded else "what the run starts from"
+            if isinstance(argument, BackwardRequest):  # of which gradients come in, or how often, decides the caller
+                what = argument.reason
             form = type(argument).__name__
             self._record(StageRecord("given", form, what, True, False, self._began_ns, 0, graphs, [], {}))
         self.log.begin(clean(stage))

@@ -36,8 +36,8 @@ class Shot:
 
 SHOTS = (
     Shot("code", "partition", "backward", ".cm-line:has-text('mul'):not(:has-text('#'))"),
-    Shot("diff", "trace"),
-    Shot("graph", "partition", "forward"),
+    Shot("diff", "partition", "forward"),
+    Shot("graph", "trace"),
     Shot("aliasing", "metadata"),
     Shot("saved", "partition"),
     Shot("wrapper", "link", "", ".note:has(code)"),

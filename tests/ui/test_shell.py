@@ -57,6 +57,7 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     page.goto(write_html(several(), tmp_path / "rail.html").as_uri())
     rail = page.locator(".rail")
     same = rail.locator(".stage.same")
+    expect(same.first).to_be_visible()
     hidden = same.count()
     assert hidden > 0
     expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} without change")
