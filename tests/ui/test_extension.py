@@ -195,7 +195,7 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     jupyter.set_theme(page, "JupyterLab Light")
 
     # A panel that is hidden leaves the kernel alone.
-    assert connections(lab) == 2
+    wait_until(page, lambda: connections(lab) == 2, "not the notebook and the panel, and nothing else, are connected")
     page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
     wait_until(page, lambda: connections(lab) == 1, "the panel is still connected to the kernel")
 
