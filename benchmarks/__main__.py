@@ -17,7 +17,19 @@ from pathlib import Path
 
 import torch
 
-from . import calls, compiling, model_explorer, recording, results, subclasses, trace_reading, viewer, watching
+from . import (
+    calls,
+    compiling,
+    diffing,
+    model_explorer,
+    opening,
+    recording,
+    results,
+    subclasses,
+    trace_reading,
+    viewer,
+    watching,
+)
 
 Benchmark = Callable[[bool], list[results.Result]]
 BENCHMARKS: dict[str, Benchmark] = {
@@ -28,9 +40,12 @@ BENCHMARKS: dict[str, Benchmark] = {
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],
     "trace_reading": lambda quick: [trace_reading.run(rounds=1, nbytes=3_000_000) if quick else trace_reading.run()],
     "viewer": lambda quick: [viewer.run(rounds=1, sizes=(200,), seconds=1) if quick else viewer.run()],
+    "diffing": lambda quick: [diffing.run(rounds=1, nodes=2_000) if quick else diffing.run()],
+    "opening": lambda quick: [opening.run(rounds=1, layers=2) if quick else opening.run()],
     "model_explorer": lambda quick: model_explorer.run(rounds=1, sizes=(200,)) if quick else model_explorer.run(),
 }
-ASKED_FOR = {"model_explorer"}  # run only by name: they need what is not among aotviz's dependencies
+# Run only by name: one needs what is not among aotviz's dependencies, the others take a JupyterLab or a large page.
+ASKED_FOR = {"model_explorer", "diffing", "opening"}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """How long the workbench takes to show what changed between two large graphs, from the click to the picture.
 
-    python -m benchmarks.diffing                # graphs of 20,000 nodes, so texts of about 20,000 lines
-    python -m benchmarks.diffing --quick
+    python -m benchmarks diffing                # graphs of 20,000 nodes, so texts of about 20,000 lines
+    python -m benchmarks diffing --quick
 
 The page is the exported one, in a headless browser. The clock runs in the page: it starts with the click on the tab,
 or on "by nodes", and stops two frames after the result is in the document.
@@ -9,7 +9,6 @@ or on "by nodes", and stops two frames after the result is in the document.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -20,7 +19,7 @@ from playwright.sync_api import Page
 from aotviz.recorder.recording import Recording
 from tests.ui import browser
 
-from . import results, synthetic_graphs
+from . import synthetic_graphs
 from .results import Result, Row, result
 
 NODES = 20_000
@@ -72,17 +71,3 @@ def run(rounds: int = 5, nodes: int = NODES) -> Result:
     rows = [Row(f"{nodes:,} nodes, {kind}", ms / 1000, SECONDS, {"ours": ms}, "ms") for kind, ms in times.items()]
     about = "What changed between two graphs: from the click to the picture, in a headless browser."
     return result("diffing", about, "seconds", rows, {"rounds": rounds, "nodes": nodes})
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.diffing", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round of 2,000 nodes")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder for the JSON file")
-    options = parser.parse_args()
-    found = run(rounds=1, nodes=2_000) if options.quick else run()
-    print(results.table(found), end=f"\n{results.write(found, options.out)}\n")
-    return 1 if any(row.met is False for row in found.rows) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

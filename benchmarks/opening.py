@@ -1,7 +1,7 @@
 """How long a recording takes to open in JupyterLab, what is sent for that, and by how much it makes a notebook grow.
 
-    python -m benchmarks.opening                # a GPT-2 of 12 layers, trained one step
-    python -m benchmarks.opening --quick
+    python -m benchmarks opening                # a GPT-2 of 12 layers, trained one step
+    python -m benchmarks opening --quick
 
 A real JupyterLab in a headless browser. The clock runs in the page, from the cell's start to the first line of code:
 once on a page that has no workbench yet, which gets the viewer as well, and once for a second workbench beside it.
@@ -9,7 +9,6 @@ once on a page that has no workbench yet, which gets the viewer as well, and onc
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,6 @@ from aotviz import demo
 from aotviz.widgets import parts
 from tests.ui import browser, jupyter
 
-from . import results
 from .results import Result, Row, result
 
 LAYERS = 12
@@ -98,17 +96,3 @@ def run(rounds: int = 3, layers: int = LAYERS) -> Result:
     ]
     about = f"Opening the recording of a GPT-2 training step ({layers} layers) in JupyterLab."
     return result("opening", about, "figure", rows, {"rounds": rounds, "layers": layers})
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.opening", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round of 2 layers")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder for the JSON file")
-    options = parser.parse_args()
-    found = run(rounds=1, layers=2) if options.quick else run()
-    print(results.table(found), end=f"\n{results.write(found, options.out)}\n")
-    return 1 if any(row.met is False for row in found.rows) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
