@@ -28,8 +28,8 @@ def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:
     tangents = [node for node in graphs.placeholders(graph) if is_tangent(node)]
     missing = {i for i, node in enumerate(tangents) if node.name in absent}
     depends = graphs.dependencies(graph, tangents)
-    gone = {node for node in graph.nodes if depends(node) and depends(node) <= missing}
     output = graphs.output_node(graph)
+    gone = {node for node in graph.nodes if node is not output and depends(node) and depends(node) <= missing}
     output.args = (tuple(None if result in gone else result for result in graphs.outputs(graph)),)
     if not any(effects.has_effects(node.target) for node in graph.nodes):
         for node in list(graph.nodes):

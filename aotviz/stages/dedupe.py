@@ -63,11 +63,12 @@ def run(call: TracedCall) -> TracedCall:
     merged = {i: first for i, first in duplicates if first in mutated}
     kept = tuple(i for i in range(len(names)) if i not in merged)
     place = {index: k for k, index in enumerate(kept)}
+    written = {merged.get(i, i) for i, info in enumerate(infos) if info.mutates_data}
     rewrite = MergeDuplicates(kept, tuple(place[merged.get(i, i)] for i in range(len(names))), names)
     forward = call.forward.rerun(
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
-        fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place),
+        fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
         rootless=frozenset(place[i] for i in call.forward.program.rootless if i in place),
     )
     return call.retraced(

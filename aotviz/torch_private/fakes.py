@@ -128,18 +128,24 @@ def expression(value: Any) -> Any:
     return value.node.expr
 
 
-def geometry(operator: Any, tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """(size, stride, offset) of what a view operator would return, or a list of those; None where they are symbolic."""
-    if not all_concrete((*tensor.shape, *tensor.stride(), tensor.storage_offset())):
+def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """(size, stride, offset) of what a view operator returns of a tensor that lies at `where`, or a list of those.
+
+    None where they are symbolic, where the view is of another dtype, or where there is no such view.
+    """
+    size, stride, offset = where.size, where.stride, where.offset
+    if not all_concrete((*size, *stride, offset)):
         return None
     with _disable_current_modes(), torch.no_grad():
-        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n)
-        memory = torch.empty(tensor.storage_offset() + extent, dtype=tensor.dtype, device="meta")
-        alike = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        result = operator(alike, *args, **kwargs)
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True) if n)
+        memory = torch.empty(offset + extent, dtype=dtype, device="meta")
+        try:
+            result = operator(memory.as_strided(size, stride, offset), *args, **kwargs)
+        except (RuntimeError, IndexError, ValueError):
+            return None
     several = isinstance(result, (list, tuple))
     found = [(tuple(r.shape), r.stride(), r.storage_offset()) for r in (result if several else [result])]
-    if any(r.dtype != tensor.dtype for r in (result if several else [result])):
+    if any(r.dtype != dtype for r in (result if several else [result])):
         return None
     return found if several else found[0]
 

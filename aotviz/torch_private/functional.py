@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 from aotviz.torch_private import subclasses
 
@@ -204,6 +205,21 @@ def hook_registrations(note: Callable[[Any], None]) -> Iterator[None]:
     finally:
         for name in names:
             delattr(FunctionalTensor, name)
+
+
+class _BeforeEachCall(TorchFunctionMode):
+    def __init__(self, do: Callable[[], None]) -> None:
+        super().__init__()
+        self.do = do
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.do()
+        return func(*args, **(kwargs or {}))
+
+
+def before_each_call(do: Callable[[], None]) -> contextlib.AbstractContextManager[Any]:
+    """Call `do` before each call of a function of torch inside."""
+    return _BeforeEachCall(do)
 
 
 def from_custom_function(node: Any) -> bool:

@@ -14,13 +14,15 @@ would get a gradient of the wrong shape; it is run again on a view of that input
 Note [Leaves that are views]
 A leaf can be a view of a tensor that does not require grad. After a write, autograd makes the history of each view that
 was taken of it before anew from that tensor, and finds none: no gradient goes to the leaf. So if it is written, it is
-run again with a leaf that is such a view.
+run again with a leaf that is such a view. In a trace the history of a view is made by repeating what made it, and may
+not be empty: so before each statement the views are asked for it, while that tensor requires grad. Their gradients go
+there, and nobody asks for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -117,6 +119,7 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
+        self.leaf_roots: list[tuple[Any, int]] = []  # (what a leaf is a view of, its version when last looked at)
         for i in self.program.rootless:
             args[i] = self._leaf_view(self.program.args[i])
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
@@ -127,7 +130,9 @@ class ForwardTrace:
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
-        result = self.program.fn(*args)
+        with functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext():
+            result = self.program.fn(*args)
+        self._forget_leaves()
         self.ledger.open = False
         whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
         result, self.shared = whole.result, whole.shared
@@ -161,8 +166,21 @@ class ForwardTrace:
 
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
-            view = self.trace.without_history(value).view(value.shape)
-            return torch.Tensor.requires_grad_(view)
+            root = self.trace.without_history(value)
+            self.leaf_roots.append((root, root._version))
+            return torch.Tensor.requires_grad_(root.view(value.shape))
+
+    def _forget_leaves(self) -> None:
+        """See Note [Leaves that are views]."""
+        for k, (root, version) in enumerate(self.leaf_roots):
+            if root._version == version or root.requires_grad:
+                continue
+            self.leaf_roots[k] = (root, root._version)
+            torch.Tensor.requires_grad_(root)
+            with torch.enable_grad():
+                for view in self.ledger.views_of(root):
+                    functional.grad_fn(view)
+            torch.Tensor.requires_grad_(root, False)
 
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
@@ -190,6 +208,8 @@ class ForwardTrace:
         try:
             with self.placing_views(), translated():
                 yield
+        except Refused:
+            raise
         except (RuntimeError, IndexError, ValueError) as error:
             event = self.ledger.moved_view()
             if event is None:

@@ -92,7 +92,7 @@ class Marked:
 Event = Viewed | Moved | Wrote | Marked
 
 
-_NEVER = -1  # no version that a tensor has
+_NEVER, _WRONG = -1, -2  # no versions that a tensor has: its history is to be made anew; it is not eager's
 
 
 class Ledger:
@@ -150,7 +150,7 @@ class Ledger:
             if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
                 self._placed.update(map(id, results))
             if id(first) in self._after_move:
-                good_for = _NEVER if self._is_stale(first) else self._after_move[id(first)]
+                good_for = _WRONG if self._is_stale(first) else self._after_move[id(first)]
                 self._after_move.update((id(r), good_for) for r in results if r._base is not None)
             event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now(), node)
             self.events.append(event)
@@ -170,7 +170,8 @@ class Ledger:
                 if functional.is_functional(tensor):
                     self.events.append(Wrote(tensor, mode, operator, node))
                     self._writes[id(tensor)] += 1
-                    if mode.grad and id(tensor) in self._after_move and tensor.requires_grad:
+                    looked = mode.grad and id(tensor) in self._after_move and tensor.requires_grad
+                    if looked and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
         return True
 
@@ -197,8 +198,23 @@ class Ledger:
                     self.unrepeatable = self.moved_view()
 
     def _is_stale(self, tensor: Any) -> bool:
-        """Whether autograd makes a new history for a view that is in `_after_move` when it is looked at next."""
-        return self._after_move[id(tensor)] != operators.version(tensor)
+        """Whether a view that is in `_after_move` has another history than in eager when it is looked at next."""
+        good_for = self._after_move[id(tensor)]
+        if good_for in (_WRONG, operators.version(tensor)):
+            return good_for == _WRONG
+        return not self._is_repeated(tensor)
+
+    def _is_repeated(self, view: Any) -> bool:
+        """Whether the operators that made a view lead to where it lies, from where what it is a view of lies now."""
+        base, path = self.path(view, lambda one: one is view._base)
+        where: Any = layout(base)
+        dtype = base.dtype
+        for event, k in path:
+            found = geometry(event.operator, dtype, where, event.args, event.kwargs)
+            if found is None:
+                return False
+            where = Layout(*found[k]) if event.several else Layout(*found)
+        return base is view._base and where == layout(view)
 
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -222,7 +238,7 @@ class Ledger:
             isinstance(e, Moved) and (e.tensor is root or e.tensor is tensor) for e in self.events
         ):
             return None
-        results = geometry(operator, tensor, args[1:], kwargs)
+        results = geometry(operator, tensor.dtype, layout(tensor), args[1:], kwargs)
         if results is None:
             return None
         several = isinstance(results, list)
@@ -236,6 +252,10 @@ class Ledger:
     def origin(self, tensor: Any) -> Viewed | None:
         """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
         return self._origin.get(id(tensor))
+
+    def views_of(self, base: Any) -> list[Any]:
+        """All that are views of a tensor to autograd, if the function made them."""
+        return [r for event in dict.fromkeys(self._origin.values()) for r in event.results if r._base is base]
 
     def path(self, tensor: Any, stop: Any = lambda _: False) -> tuple[Any, list[tuple[Viewed, int]]]:
         """From `tensor` up to the first ancestor where `stop` holds, or the one that is no alias: that ancestor,

@@ -110,6 +110,46 @@ def f(flat, whole, high):
     high.add_(1.5)
     return high, whole
 """,
+    "a_view_of_a_leaf_that_is_a_view_is_written_and_used": """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 4).reshape(2, 2).requires_grad_(), torch.ones(2, requires_grad=True))
+
+def f(x, w):
+    row = x.select(0, 0)
+    early = row * 3.0
+    with torch.no_grad():
+        row.add_(row)
+    late = row * row
+    other = x[1]
+    with torch.no_grad():
+        x.mul_(2.0)
+    return early, late, other.sin() * w, x.exp(), x, row[0]
+""",
+    "a_view_is_read_after_a_move_that_changes_nothing": """
+def inputs():
+    a = torch.linspace(-0.97, 1.23, 4).requires_grad_() * 1.5
+    return (a,)
+
+def f(x):
+    view = x.as_strided((2,), (2,), 1)
+    with torch.no_grad():
+        x.squeeze_()
+    view[::2].detach()[0] = 0.5
+    return torch.relu(view)
+""",
+    "one_of_two_names_of_a_tensor_moves_it_and_the_other_is_written": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone().requires_grad_() * 1.5
+    return a, a
+
+def f(x, same):
+    x.t_()
+    with torch.no_grad():
+        same[0] = 0.25
+    y = same.exp()
+    same.mul_(0.5)
+    return y, same, x * 3.0
+""",
 }
 
 # name -> (why it is refused, the program)
@@ -125,19 +165,6 @@ def f(x):
     with torch.no_grad():
         view.t_()
     return view.contiguous() * 1
-""",
-    ),
-    "a_view_of_a_leaf_that_is_a_view_is_written_and_used": (
-        "leaf that is a view",
-        """
-def inputs():
-    return (torch.linspace(-0.84, 1.16, 4).reshape(2, 2).requires_grad_(),)
-
-def f(x):
-    row = x.select(0, 0)
-    with torch.no_grad():
-        row.add_(row)
-    return row * row
 """,
     ),
     "a_view_is_given_another_storage": (
