@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,6 @@ from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
 from aotviz.torch_private import pytree, runtime, settings, versions
 from aotviz.torch_private.fakes import asks_for_values
-from aotviz.torch_private.open_trace import is_library
 from aotviz.torch_private.partitioners import default_partition
 
 versions.check()
@@ -36,6 +34,7 @@ def compile_program(request: Request, watching: Session) -> Program:
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
+        Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
     """
     with compiling, sessions.tracing():
         try:
@@ -45,21 +44,11 @@ def compile_program(request: Request, watching: Session) -> Program:
             named = strays.explained(error, request.fn)
             if named is not None:
                 raise named from error
-            if asks_for_values(error):
-                error.add_note(_values_asked_for(error))
+            if asks_for_values(error) and not request.is_graph:  # Dynamo knows torch's error, and breaks the graph
+                raise strays.value_asked_for(error, request.root) from error
             raise
     watching.programs.append(program)
     return program
-
-
-def _values_asked_for(error: BaseException) -> str:
-    """What to do about a program whose course depends on the values of a tensor."""
-    lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
-    where = f" at {lines[-1].filename}:{lines[-1].lineno} `{lines[-1].line}`" if lines else ""
-    return (
-        f"aotviz: the program asks for the value of a tensor{where}, which no trace knows. Use torch.where, or "
-        'torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
-    )
 
 
 def _options(

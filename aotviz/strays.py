@@ -8,13 +8,17 @@ trace as a real tensor among stand-ins. It is then looked for in everything that
 from __future__ import annotations
 
 import inspect
+import re
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from aotviz import captured
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes
+from aotviz.torch_private.open_trace import is_library
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 
@@ -41,6 +45,24 @@ def explained(error: BaseException, fn: Any) -> Exception | None:
         f"{name} uses the tensor {names} without taking it as an argument, so aotviz can't follow what happens to it: "
         f'{advice}. torch.compile(fn, backend="aotviz") lifts such tensors itself.'
     )
+
+
+def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refused:
+    """What to say of a program whose course depends on the value of a tensor: the line, and the buffer it reads."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if not is_library(line.filename)]
+    where = f" at {own[-1].filename}:{own[-1].lineno} `{own[-1].line}`" if own else ""
+    paths = {id(module): path for path, module in root.named_modules()} if root is not None else {}
+    for frame, line in reversed(list(zip(frames, lines, strict=True))):
+        module = frame.f_locals.get("self")
+        if not isinstance(module, torch.nn.Module):
+            continue
+        read = [name for name in re.findall(r"self\.(\w+)", line.line or "") if name in dict(module.named_buffers())]
+        if read:
+            path = ".".join(part for part in (paths.get(id(module), ""), read[0]) if part)
+            return Refused("value of a tensor", f"of the buffer {path!r} of {type(module).__name__}", where)
+    return Refused("value of a tensor", "of a tensor", where)
 
 
 def reachable(fn: Any) -> Iterator[tuple[str, torch.Tensor, str]]:

@@ -109,6 +109,7 @@ CASES = {
     "inference mode inside": lambda: (inside_inference_mode, torch.ones(2)),
     "data is assigned": assigned_data,
     "old storage is written": old_storage_is_written,
+    "value of a tensor": lambda: ((lambda x: x * float(x.sum())), torch.ones(2)),
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
 }
 

@@ -90,6 +90,11 @@ REFUSALS = {
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "
         "afterwards. Write before that, or to a clone."
     ),
+    "value of a tensor": (
+        "the program asks for the value {names}{operator}, or for a shape that depends on it, which no trace knows. "
+        'Use torch.where, or torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line '
+        "to Python."
+    ),
     "layout is not strided": (
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
         "this function to eager."

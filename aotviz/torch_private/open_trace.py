@@ -39,7 +39,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.torch_private import effects, functional, operators, saved_hooks, script_objects, versions
+from aotviz.torch_private import corrections, effects, functional, operators, saved_hooks, script_objects, versions
 from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.torch_private.subclasses import SubclassLog, is_subclass, leaves
 
@@ -126,7 +126,8 @@ class OpenTrace:
         if ledger is not None:
             _watch(self.functional_mode, ledger, self.tracer)
         self.functional_mode._tokens = effects.Tokens(self.tracer)
-        self._make_fx = _MakefxTracer(decompositions or {}, "real", False, False, True, False, True)
+        given = corrections.corrected(decompositions or {})
+        self._make_fx = _MakefxTracer(given, "real", False, False, True, False, True)
         self._make_fx.fx_tracer = PythonKeyTracer()  # asked only for its type, by operators that trace subgraphs
         table = self._make_fx.decomposition_table
         held = {"decomposition_table": table} if versions.has("the proxy mode holds the decompositions") else {}
@@ -164,6 +165,7 @@ class OpenTrace:
                 enter(_current_tag(tag))
                 enter(_tracing_flag())
                 enter(_lstm_in_steps())
+                enter(corrections.as_eager())
                 # Functionalisation happens in the Python mode; the C++ key above it stays out of the way.
                 keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
                 guard = torch._C._ExcludeDispatchKeyGuard(keys)

@@ -32,7 +32,8 @@ returns the tensor, and the wrapper makes the view, so that its base, history an
 Its gradient then comes as one of the tensor, and the backward begins with the view.""",
     "pieces": """Dynamo cut the program into more pieces for one pipeline than for the other: where torch's backend
 raises on a piece (one that reads a number off a tensor, say), Dynamo runs that piece uncompiled, and ours compiles it.
-Counted are the pieces that both compiled, in the same cut.""",
+Counted are the pieces that both compiled, in the same cut. Of a piece that torch's backend raised on, Dynamo compiles
+the functions called there; ours has these within the whole piece.""",
     "other": "Not explained.",
 }
 LONGEST, WIDEST = 60, 150  # lines of an example, characters of a line
@@ -59,8 +60,11 @@ def beside(mine: Graphs, theirs: Graphs) -> Row:
                 causes.append(why)
             text = text or f"{role} graph {number}: {found.kind}: {found}"
     if len(mine) != len(theirs):
-        causes.append("pieces")
+        parts, left = _parts_of_larger(mine, theirs, pairs)
+        causes += ["pieces", *(["other"] if left else [])]
         what = f"{len(mine)} compilations against torch's {len(theirs)}, of which {len(pairs)} have their like"
+        what += f" and {parts} do all of their work within a larger one" if parts else ""
+        what += f", and {left} do not" if left else ""
         text = f"{what}; {text}" if text else what
     nodes = sum(len(one["joint"].graph.nodes) for one in mine)
     found = {"same": same, "count": len(pairs), "nodes": nodes, "text": stable(text), "causes": causes}
@@ -80,6 +84,17 @@ def aligned(mine: Graphs, theirs: Graphs) -> list[tuple[dict[str, Any], dict[str
                 rest = rest[k + 1 :]
                 break
     return pairs
+
+
+def _parts_of_larger(
+    mine: Graphs, theirs: Graphs, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> tuple[int, int]:
+    """Of torch's compilations without their like, how many a larger one of ours contains, and how many none does."""
+    paired = {id(other["joint"]) for _, other in pairs}
+    alone = [_work(other["joint"]) for other in theirs if id(other["joint"]) not in paired]
+    ours = [_work(one["joint"]) for one in mine]
+    within = sum(any(work <= larger for larger in ours) for work in alone)
+    return within, len(alone) - within
 
 
 def cause(one: fx.GraphModule, other: fx.GraphModule, kind: str) -> str:

@@ -1,0 +1,123 @@
+"""Where torch traces an operator as other operators that do something else, and what it is traced as here.
+
+Under the Python dispatcher torch puts code of its own in place of some operators, before autograd sees them. For most
+it computes the same; for these few a compiled call would silently differ from eager:
+
+    dropout                          that drops nothing returns its argument, and torch's code a copy of it
+    multi_margin_loss                of one sample has a loss without dimensions, which in torch's code has one
+    multilabel_margin_loss_forward   ignores the labels after the first -1, which torch's code counts as class 0; its
+                                     loss of one sample is as above
+    upsample_bilinear2d, _bicubic2d  of bytes round as integers, and torch's code as floating-point numbers
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._decomp import decompositions
+from torch._decomp.decompositions import Reduction
+
+aten = torch.ops.aten
+_PLACES = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
+
+def _dropout(tensor: Any, p: float, train: bool) -> Any:
+    if p == 0 or not train or tensor.numel() == 0:
+        return tensor
+    return decompositions.dropout(tensor, p, train)
+
+
+def _multilabel_margin_loss(tensor: Any, target: Any, reduction: int) -> tuple[Any, Any]:
+    """A sample's classes are its labels up to the first -1; each other class must stay a margin of 1 below each."""
+    torch._check(tensor.dim() <= 2 and target.shape == tensor.shape, lambda: "target and input differ in shape")
+    rows, labels = torch.atleast_2d(tensor), torch.atleast_2d(target)
+    classes = torch.arange(rows.shape[1], device=rows.device)
+    labelled = (labels != -1).cumprod(1).bool().unsqueeze(-1)
+    chosen = labels.where(labelled.squeeze(-1), 0)
+    is_target = ((chosen.unsqueeze(-1) == classes) & labelled).any(1)
+    above = torch.relu(1 - rows.gather(1, chosen).unsqueeze(-1) + rows.unsqueeze(1))  # [sample, label, class]
+    counted = above.masked_fill(is_target.unsqueeze(1) | ~labelled, 0)
+    losses = counted.sum((1, 2)) / rows.shape[1]
+    reduced = {Reduction.NONE.value: lambda: losses if tensor.dim() == 2 else losses.squeeze(0)}
+    reduced |= {Reduction.MEAN.value: losses.mean, Reduction.SUM.value: losses.sum}
+    return reduced[reduction](), is_target.to(tensor.dtype).reshape(tensor.shape)
+
+
+def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> Any:
+    loss = decompositions.multi_margin_loss(tensor, target, *others, **named)
+    return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
+
+
+def _resized(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator itself for bytes, which have no gradient; else what torch traces it as."""
+
+    def traced(tensor: Any, size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
+        if tensor.dtype is not torch.uint8:
+            return otherwise(tensor, size, align_corners, *scales)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(tensor, size, align_corners, *scales)
+
+    return traced
+
+
+def _resized_by_size_or_factor(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def traced(tensor: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
+        if tensor.dtype is not torch.uint8:
+            return otherwise(tensor, size, align_corners, factors)
+        size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
+        return operator(tensor, size, align_corners, *(factors or (None, None)))
+
+    return traced
+
+
+def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves the operator as it is where it resizes bytes."""
+
+    def decomposed(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if tensor.dtype is torch.uint8 else decomposition(tensor, *args, **kwargs)
+
+    return decomposed
+
+
+_BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
+_LOSSES = {
+    aten.multi_margin_loss.default: _multi_margin_loss,
+    aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
+}
+_TRACED_AS = {
+    **_LOSSES,
+    aten.dropout.default: _dropout,
+    _BILINEAR.default: _resized(_BILINEAR.default, decompositions.upsample_bilinear2d),
+    _BICUBIC.default: _resized(_BICUBIC.default, decompositions.upsample_bicubic2d_default),
+    _BILINEAR.vec: _resized_by_size_or_factor(_BILINEAR.default, decompositions._upsample_linear_vec),
+    _BICUBIC.vec: _resized_by_size_or_factor(_BICUBIC.default, decompositions.upsample_bicubic2d_vec),
+}
+
+
+def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A table of decompositions, in which none of torch's own for these operators differs from them.
+
+    In inference mode the dispatcher passes autograd by, and with it torch's code; the table is asked then.
+    """
+    own = {op for op, found in table.items() if getattr(found, "__module__", "") == decompositions.__name__}
+    resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
+    return {**table, **resizing, **{op: found for op, found in _LOSSES.items() if op in own or op not in table}}
+
+
+@contextlib.contextmanager
+def as_eager() -> Iterator[None]:
+    """Trace these operators as what eager does."""
+    before = [(op, key, op.py_kernels[key]) for op in _TRACED_AS for key in _PLACES if key in op.py_kernels]
+    for op, key, _ in before:
+        op.py_kernels[key] = _TRACED_AS[op]
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, key, kernel in before:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()

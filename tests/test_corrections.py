@@ -1,0 +1,80 @@
+"""Operators that torch traces as something other than what eager computes, and that are traced here as in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import aotviz
+from aotviz.torch_private import corrections
+
+MODES = {"training": torch.enable_grad, "no_grad": torch.no_grad, "inference mode": torch.inference_mode}
+BYTES = torch.arange(2 * 3 * 9 * 8, dtype=torch.uint8).reshape(2, 3, 9, 8)
+LABELS = torch.tensor([3, 0, -1, 1])
+
+
+def both(fn, *args):
+    """What eager and a compiled call give."""
+    return fn(*args), aotviz.compile(fn, backend="eager", debug=True)(*args)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("samples", [(), (3,)])
+def test_multilabel_margin_loss_ends_at_the_first_missing_label(mode, reduction, samples):
+    x = torch.linspace(-1, 1, 4).expand(*samples, 4).clone().requires_grad_(mode == "training")
+    labels = LABELS.expand(*samples, 4).clone()
+    with MODES[mode]():
+        expected, found = both(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x, labels)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected)
+    if mode == "training":
+        gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (expected, found)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_multi_margin_loss_of_one_sample_has_no_dimension(mode):
+    with MODES[mode]():
+        expected, found = both(lambda x, t: F.multi_margin_loss(x, t, reduction="none"), torch.rand(4), torch.tensor(2))
+    assert found.shape == expected.shape == ()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("how", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "to", [{"size": (7, 5)}, {"scale_factor": 1.7}, {"size": (7, 5), "align_corners": True}], ids=str
+)
+def test_pictures_of_bytes_are_resized_as_bytes(mode, how, to):
+    with MODES[mode]():
+        expected, found = both(lambda x: F.interpolate(x, mode=how, **to), BYTES)
+    assert torch.equal(found, expected)
+
+
+def test_inductor_resizes_bytes_as_eager_does():
+    def resized(x):
+        return F.interpolate(x, mode="bilinear", scale_factor=1.7) + 1
+
+    assert torch.equal(aotviz.compile(resized)(BYTES), resized(BYTES))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("p", "training"), [(0.5, False), (0.0, True)])
+def test_a_dropout_that_drops_nothing_gives_its_argument(mode, p, training):
+    x = torch.ones(3)
+    with MODES[mode]():
+        compiled = aotviz.compile(lambda x: F.dropout(x, p, training).mul_(2), backend="eager")
+        assert compiled(x) is x
+    assert x.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_torch_itself_is_left_as_it_was():
+    before = {op: dict(op.py_kernels) for op in corrections._TRACED_AS}
+    both(lambda x: F.dropout(x, 0.5, False), torch.ones(3))
+    assert before == {op: op.py_kernels for op in corrections._TRACED_AS}
+
+
+def test_a_decomposition_of_the_users_is_not_replaced():
+    op = torch.ops.aten.multi_margin_loss.default
+    assert corrections.corrected({op: both})[op] is both
