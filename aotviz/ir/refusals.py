@@ -83,8 +83,8 @@ REFUSALS = {
         "or use torch.no_grad() inside."
     ),
     "data is assigned": (
-        "the function assigns {names}.data a value that is an input, a view, or of another dtype. Assign a clone, or "
-        "use {names}.copy_() under torch.no_grad()."
+        "the function assigns {names}.data, and the value is an input, a view, or of another dtype, or what it is "
+        "assigned to is a view, or was viewed before. Assign a clone, or use copy_() under torch.no_grad()."
     ),
     "old storage is written": (
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "

@@ -167,7 +167,8 @@ class Epilogue:
         """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
         steps, infos = self.call.meta.replay, self.call.meta.input_info
         written = [infos[step.source.index] for step in steps if step.action == "write"]
-        return len(written) == len(steps) and not any(i.requires_grad or i.requires_grad_after for i in written)
+        others = [step for step in steps if step.action not in ("write", "count")]
+        return not others and not any(i.requires_grad or i.requires_grad_after for i in written)
 
     def replay(self) -> None:
         """The user's statements about aliases, in the user's order; each input is written where it was last."""
@@ -196,7 +197,10 @@ class Epilogue:
             elif step.action == "count":
                 bump = self.source.bind("increment_version", runtime.increment_version)
                 listed, name = ", ".join([self._variable(step.source)] * step.args[0]), self._name(step.source)
-                self.source.line(f"{bump}(({listed},))", f"eager counts writes to {name} by themselves", name)
+                fact = f"eager counts writes to {name} by themselves"
+                if step.source.kind == "member":
+                    fact = f"{name} was written through its storage"
+                self.source.line(f"{bump}(({listed},))", fact, name)
             elif step.source.kind == "input":
                 self._write_back(step.source.index, self.call.meta.input_info[step.source.index])
             else:
@@ -218,6 +222,8 @@ class Epilogue:
         """What a tensor is to the user."""
         if ref.kind == "input":
             return str(self.call.graph_inputs[ref.index])
+        if ref.kind == "member":
+            return self._variable(ref)
         return self._names.get(ref) or f"a view, {self._variable(ref)},"
 
     def _view(self, step: ReplayStep) -> None:

@@ -23,7 +23,7 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ViewAndMutationMeta
+from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import refusals
 from aotviz.torch_private import functional, runtime
@@ -88,7 +88,6 @@ class SyntheticBases:
     groups: tuple[Group, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
-    bumps: tuple[tuple[int, int], ...]  # (input, in-place writes to count besides those that the wrapper does)
     grown: tuple[int, ...]  # inputs that have a history now, being views of what was given one
 
     @property
@@ -215,10 +214,6 @@ class SyntheticBases:
             emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        for position, count in self.bumps:
-            name, listed = self.names[position], ", ".join([variables[position]] * count)
-            bump = emit.bind("increment_version", torch.autograd.graph.increment_version)
-            emit.line(f"{bump}(({listed},))", f"{name} was written through its storage", name)
         for position in self.grown:
             name = self.names[position]
             fact = f"{name} is a view of what has a history now; unless asked for its own, it counts as a leaf"
@@ -294,7 +289,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
     grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
-    rewrite = SyntheticBases(groups, others, names, (), ())
+    rewrite = SyntheticBases(groups, others, names, ())
     args, roots = call.forward.program.args, rewrite.roots
     place = {p: len(groups) + len(roots) + k for k, p in enumerate(others)}
     forward = call.forward.rerun(
@@ -304,9 +299,8 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         rootless=frozenset(place[p] for p in call.forward.program.rootless if p in place),
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
-    replayed = ViewAndMutationMeta.count_writes(forward.output_facts.replay)
-    rewrite = replace(rewrite, bumps=_bumps(call, rewrite, replayed), grown=_grown(call, rewrite, forward.input_info))
-    return call.retraced(
+    rewrite = replace(rewrite, grown=_grown(call, rewrite, forward.input_info))
+    traced = call.retraced(
         forward,
         graph_inputs=(
             *(_descriptor(call, group) for group in groups),
@@ -317,6 +311,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
     )
+    return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
 
 
 def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
@@ -346,19 +341,23 @@ def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDesc
     ]
 
 
-def _bumps(call: TracedCall, rewrite: SyntheticBases, replayed: Any) -> tuple[tuple[int, int], ...]:
-    """What is to be added to version counters. All views of a root count with it; the storage counts for nobody."""
+def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
+    """The steps, with what is to be added to version counters behind the write of a storage, which counts for nobody.
+    All views of a root count with it."""
+    replayed = ViewAndMutationMeta.count_writes(replay)
     count = len(rewrite.groups)
     place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
-    found = []
-    for group in rewrite.groups:
+    steps = list(replay)
+    for number, group in enumerate(rewrite.groups):
+        written = [k for k, step in enumerate(steps) if (step.action, step.source) == ("write", Ref("input", number))]
         for root in group.roots if isinstance(group, StorageGroup) else ():
-            bumps = sum(call.meta.input_info[p].version_bumps for p in root.members)
+            writes = sum(call.meta.input_info[p].version_bumps for p in root.members)
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
-            if bumps > done:
-                found.append((root.members[0], bumps - done))
-    return tuple(found)
+            if writes > done:
+                step = ReplayStep("count", Ref("member", root.members[0]), args=(writes - done,))
+                steps.insert(written[-1] + 1 if written else 0, step)
+    return tuple(steps)
 
 
 def _grown(call: TracedCall, rewrite: SyntheticBases, infos: Sequence[InputAliasInfo]) -> tuple[int, ...]:

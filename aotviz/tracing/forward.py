@@ -222,12 +222,14 @@ class ForwardTrace:
         """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
-        if not fresh or not alike or any(value is argument for argument in self.args):
+        given = any(tensor is argument for argument in self.args)
+        tied = not given and (tensor._base is not None or self.ledger.is_viewed(tensor))
+        if not fresh or not alike or tied or any(value is argument for argument in self.args):
             raise self._data_refused(tensor)
         self.ledger.open = False
         functional.point_to(tensor, value)
         self.ledger.open = True
-        self.ledger.assign(tensor)
+        self.ledger.assign(tensor, given)
 
     def _data_refused(self, tensor: Any) -> Refused:
         position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)

@@ -117,8 +117,11 @@ class Ledger:
         if self.open and tensor.requires_grad != on:
             self.events.append(Marked(tensor, on, method))
 
-    def assign(self, tensor: Any) -> None:
-        """Called when `tensor.data` was assigned, which counts as no write."""
+    def assign(self, tensor: Any, given: bool) -> None:
+        """Called when `tensor.data` was assigned, which counts as no write. What is not `given`, but made by the
+        function, is no alias from then on."""
+        if not given:
+            self._origin.pop(id(tensor), None)
         self.assigned.append(tensor)
         self.events.append(Wrote(tensor, Mode.now()))
 
@@ -252,6 +255,10 @@ class Ledger:
     def origin(self, tensor: Any) -> Viewed | None:
         """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
         return self._origin.get(id(tensor))
+
+    def is_viewed(self, tensor: Any) -> bool:
+        """Whether the function took a view or an alias of this very tensor."""
+        return any(isinstance(event, Viewed) and event.source is tensor for event in self.events)
 
     def views_of(self, base: Any) -> list[Any]:
         """All that are views of a tensor to autograd, if the function made them."""

@@ -150,6 +150,48 @@ def f(x, same):
     same.mul_(0.5)
     return y, same, x * 3.0
 """,
+    "a_detached_alias_gets_other_data": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).requires_grad_() * 1.5
+    return a, torch.ones(4)
+
+def f(x, w):
+    alias = x.data
+    alias.data = w * 3.0
+    alias.mul_(x)
+    return alias, x
+""",
+    "a_slice_is_taken_after_an_alias_of_its_memory_was_written_twice": """
+def inputs():
+    b = torch.linspace(-0.71, 1.09, 8).reshape(2, 2, 2).clone().requires_grad_() * 1.5
+    return b, b.detach()
+
+def f(x, alias):
+    alias.add_(x)
+    alias[0].zero_()
+    return x.chunk(2, 2)[0], alias, alias.unsqueeze(0)
+""",
+    "a_view_is_taken_under_no_grad_after_an_alias_was_written": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_()
+    return a.unsqueeze(0), a.data, a.transpose(0, 1), torch.ones(1, 4)
+
+def f(x, data, turned, w):
+    turned.detach().add_(w)
+    with torch.no_grad():
+        view = x[:1]
+    return view
+""",
+    "a_gradient_comes_in_that_leads_to_no_input": """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 4).reshape(2, 2).requires_grad_(),)
+
+def f(x):
+    row = x.select(0, 0)
+    with torch.no_grad():
+        row.add_(row)
+    return row * row, x * 2.0
+""",
 }
 
 # name -> (why it is refused, the program)
@@ -165,6 +207,31 @@ def f(x):
     with torch.no_grad():
         view.t_()
     return view.contiguous() * 1
+""",
+    ),
+    "a_view_gets_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_(),)
+
+def f(x):
+    part = x.data.split(1, 0)[1]
+    part.data = part * 2.0
+    return part, x
+""",
+    ),
+    "what_was_viewed_gets_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4), torch.ones(4)
+
+def f(x, w):
+    y = x * 2.0
+    part = y[1:]
+    y.data = w * 3.0
+    return part, y
 """,
     ),
     "a_view_is_given_another_storage": (
