@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from aotviz.torch_private.attributes import Attributes
+
+_PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
 
 
 class Captured(torch.nn.Module):
@@ -49,6 +52,24 @@ def refuse_tensors(fn: Any) -> None:
                 f"can't follow what happens to it. Pass {name!r} as an argument, or make it a buffer of a module; "
                 'torch.compile(fn, backend="aotviz") lifts such tensors itself.'
             )
+
+
+def refuse_modules(root: torch.nn.Module) -> None:
+    """Raise for a module whose tensors do not exist yet, or that does in Python what each call needs."""
+    for path, module in root.named_modules():
+        kind, name = type(module).__name__, path or "the module"
+        if any(base.__module__.startswith(_PARALLEL) for base in type(module).__mro__):
+            raise NotImplementedError(
+                f"{name} is a {kind}, which prepares its processes in Python before each call, and a compiled call "
+                f"would not: wrap the compiled module instead, {kind}(aotviz.compile(module)), or use "
+                'torch.compile(module, backend="aotviz")'
+            )
+        for tensor_name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if isinstance(tensor, UninitializedTensorMixin):
+                raise NotImplementedError(
+                    f"{tensor_name!r} of {name} ({kind}) has no shape until the first call: call the module once "
+                    "before it is compiled"
+                )
 
 
 def references(fn: Any) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz import captured
 from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
@@ -35,10 +36,14 @@ def request_for(
     """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs.
 
     `evidence` says why programs that exist already do not do, one reason a program.
+
+    Raises:
+        NotImplementedError: `root` holds a lazy module that was never called, or one that runs several processes.
     """
     named: list[tuple[str, str, Any]] = []
     parameters = None
     if root is not None:
+        captured.refuse_modules(root)
         named += [("parameter", name, p) for name, p in root.named_parameters()]
         named += [("buffer", name, b) for name, b in root.named_buffers()]
         named += [("object", name, value) for name, value in script_objects.attributes(root)]

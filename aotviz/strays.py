@@ -51,7 +51,9 @@ def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refus
     """What to say of a program whose course depends on the value of a tensor: the line, and the buffer it reads."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if not is_library(line.filename)]
+    own = [line for line in lines if not is_library(line.filename)] or [
+        line for line in lines if _of_a_module(line.filename)
+    ]
     where = f" at {own[-1].filename}:{own[-1].lineno} `{own[-1].line}`" if own else ""
     paths = {id(module): path for path, module in root.named_modules()} if root is not None else {}
     for frame, line in reversed(list(zip(frames, lines, strict=True))):
@@ -63,6 +65,11 @@ def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refus
             path = ".".join(part for part in (paths.get(id(module), ""), read[0]) if part)
             return Refused("value of a tensor", f"of the buffer {path!r} of {type(module).__name__}", where)
     return Refused("value of a tensor", "of a tensor", where)
+
+
+def _of_a_module(filename: str) -> bool:
+    """Whether a source file has modules or functions of torch.nn, which a user may know to call otherwise."""
+    return "/torch/nn/" in filename.replace("\\", "/")
 
 
 def reachable(fn: Any) -> Iterator[tuple[str, torch.Tensor, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -61,6 +63,22 @@ def test_buckets_of_a_distributed_model_are_laid_out_by_a_first_call_with_fakes(
     (context,) = contexts
     assert len(context.metadata_per_bucket) == len(recording), "each bucket was asked for fakes once"
     assert len({id(facts) for facts in context.metadata_per_bucket}) == len(recording), "each with facts of its own"
+
+
+def test_a_distributed_module_is_refused_and_one_around_a_compiled_module_is_not(one_rank):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+    x = torch.randn(3, 4)
+    with pytest.raises(NotImplementedError, match=r"the module is a DistributedDataParallel.*aotviz.compile\(module\)"):
+        aotviz.compile(DistributedDataParallel(model), backend="eager")(x)
+    expected = DistributedDataParallel(copy.deepcopy(model))
+    around = DistributedDataParallel(aotviz.compile(model, backend="eager"))
+    for _ in range(2):
+        results = [parallel(x).square() for parallel in (expected, around)]
+        torch.testing.assert_close(results[1], results[0])
+        for result in results:
+            result.sum().backward()
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 def compiled(fn):

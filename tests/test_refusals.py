@@ -97,7 +97,20 @@ def resized_after_a_write(x):
     x.resize_(3)
 
 
+def backward_inside(x):
+    (x * x).sum().backward()
+    return x + 1
+
+
+def padded_encoder():
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).eval().requires_grad_(False)
+    return (lambda x, padding: encoder(x, src_key_padding_mask=padding)), torch.ones(1, 3, 4), torch.arange(3)[None] > 1
+
+
 CASES = {
+    "nested tensor inside": padded_encoder,
+    "backward inside": lambda: (backward_inside, leaf(2)),
     "resized after a write": lambda: (resized_after_a_write, torch.ones(2)),
     "view with another history": view_of_a_leaf_made_of_a_view,
     "alias is given another storage": set_of_one_of_two,

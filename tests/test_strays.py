@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import aotviz
 from aotviz import Refused
@@ -157,6 +158,29 @@ def test_weight_norm_assigns_what_the_call_then_reads() -> None:
         module = torch.nn.utils.weight_norm(nn.Linear(2, 2))
     x = torch.ones(1, 2)
     torch.testing.assert_close(aotviz.compile(module, backend="eager")(x), module(x))
+
+
+def test_pruning_assigns_what_the_call_then_reads() -> None:
+    pruned = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+    x = torch.ones(1, 4)
+    compiled = aotviz.compile(pruned, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), pruned(x))
+    gradients = []
+    for module in (pruned, compiled):
+        pruned.zero_grad()
+        module(x).sum().backward()
+        gradients.append(pruned.weight_orig.grad.clone())
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_lazy_module_is_called_before_it_is_compiled() -> None:
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
+    compiled = aotviz.compile(model, backend="eager")
+    with pytest.raises(NotImplementedError, match=r"'weight' of 0 \(LazyLinear\) has no shape until the first call"):
+        compiled(torch.ones(2, 4))
+    expected = model(torch.ones(2, 4))
+    torch.testing.assert_close(compiled(torch.ones(2, 4)), expected)
 
 
 def _rescale(module: Any) -> None:

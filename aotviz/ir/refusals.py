@@ -90,6 +90,15 @@ REFUSALS = {
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "
         "afterwards. Write before that, or to a clone."
     ),
+    "backward inside": (
+        "the function calls backward(), which adds to the gradients of its inputs or parameters: a compiled call "
+        "returns gradients, and does not assign them. Return what torch.autograd.grad(...) gives, or use "
+        'torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
+    ),
+    "nested tensor inside": (
+        "the function makes a nested tensor of the strided layout, which no trace can hold. A TransformerEncoder in "
+        "evaluation mode makes one of its padding mask, unless it has enable_nested_tensor=False."
+    ),
     "value of a tensor": (
         "the program asks for the value {names}{operator}, or for a shape that depends on it, which no trace knows. "
         'Use torch.where, or torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line '
@@ -121,6 +130,8 @@ _SAID = {
     "needed for gradient computation has been modified by an inplace operation": "gradient needs what was written",
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
+    "Cannot backprop through mirrored meta": "backward inside",
+    "NestedTensorImpl doesn't support sizes": "nested tensor inside",
 }
 
 

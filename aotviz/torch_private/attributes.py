@@ -51,9 +51,10 @@ class Attributes:
         found: list[Change] = []
         for (path, module), before in zip(self._modules, self._before, strict=True):
             now = _own(module)
-            hooked = {getattr(hook, "name", None) for hook in module._forward_pre_hooks.values()}
+            hooks = module._forward_pre_hooks.values()
+            hooked = {getattr(hook, kind, None) for hook in hooks for kind in ("name", "_tensor_name")}
             for name in {**before, **now}:
-                if name not in hooked:  # weight_norm and its like assign before each call what the call then reads
+                if name not in hooked:  # weight_norm, pruning and the like assign before each call what it then reads
                     _compare(f"{path}.{name}", before.get(name, (None, _ABSENT))[1], now.get(name), found)
         held = {id(tensor) for _, module in self._modules for tensor in (*module.parameters(), *module.buffers())}
         self.mirrors = any(id(change.before) in held for change in found)
