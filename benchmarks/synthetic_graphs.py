@@ -1,11 +1,13 @@
-"""Recordings of a made-up training, of any number of nodes: what viewers are measured on, each on the same graphs.
+"""Recordings of a made-up network, of any number of nodes: what viewers are measured on, each on the same graphs.
 
-A deep network of `blocks` blocks in a row, as one joint graph. The forward of a block is a chain of operations in
-small modules; the backward runs through the same modules from the last block to the first, and each of its operations
-reads what its forward operation made. So it has what makes real graphs hard to draw: modules in modules, edges from
-the first block to the last gradient, and many nodes in few boxes (two a block, one in each direction).
+A deep network of `blocks` blocks in a row, as the joint graph of its training or as the graph of its inference. The
+forward of a block is a chain of operations in small modules; the backward runs through the same modules from the last
+block to the first, and each of its operations reads what its forward operation made. So a training has what makes real
+graphs hard to draw: modules in modules, edges from the first block to the last gradient, and many nodes in few boxes
+(two a block, one in each direction). An inference is a chain of closed blocks, the easiest there is to lay out.
 
-    recording("aotviz", 20_000).to_bytes()      # about 62 boxes as long as every block is closed
+    recording("aotviz", 20_000).to_bytes()                             # 63 boxes as long as every block is closed
+    recording("aotviz", 20_000, blocks=60, training=False).to_bytes()  # 62 boxes
 """
 
 from __future__ import annotations
@@ -46,19 +48,24 @@ class Place:
         return f"b{self.block}_{FORWARD[self.part % len(FORWARD)]}_{self.part}"
 
 
-def _places(nodes: int, blocks: int) -> tuple[list[Place], int]:
+def _places(nodes: int, blocks: int, training: bool) -> tuple[list[Place], int]:
     """The forward's operations, and how many operations the backward has, so that the graph has `nodes` nodes."""
-    ops = nodes - blocks - 3  # a weight a block, the input, the tangent, the output
-    if ops < 2 * blocks:
-        raise ValueError(f"{nodes} nodes are too few for {blocks} blocks: at least {3 * blocks + 3} are needed")
-    forward = ops // 2
+    directions = 1 + training
+    others = blocks + 1 + directions  # a weight a block, the input, in training the tangent, the output
+    ops = nodes - others
+    if ops < directions * blocks:
+        least = directions * blocks + others
+        raise ValueError(f"{nodes} nodes are too few for {blocks} blocks: at least {least} are needed")
+    forward = ops // directions
     counts = [forward // blocks + (block < forward % blocks) for block in range(blocks)]
     return [Place(block, part) for block, count in enumerate(counts) for part in range(count)], ops - forward
 
 
-def graph(strings: Strings, values: list[events.ValueRecord], nodes: int, blocks: int) -> events.GraphSnapshot:
-    """A joint graph of exactly `nodes` nodes. Raises ValueError where they are too few for the blocks."""
-    places, backward = _places(nodes, blocks)
+def graph(
+    strings: Strings, values: list[events.ValueRecord], nodes: int, blocks: int, training: bool = True
+) -> events.GraphSnapshot:
+    """A graph of exactly `nodes` nodes. Raises ValueError where they are too few for the blocks."""
+    places, backward = _places(nodes, blocks, training)
     builder = Builder(strings, values)
     shape = (HEADS, WIDTH, WIDTH)
     for block in range(blocks):
@@ -83,6 +90,9 @@ def graph(strings: Strings, values: list[events.ValueRecord], nodes: int, blocks
         other = {"mm": [f"primals_{place.block + 1}"], "add": [block_in]}.get(kind, [])
         op(place.name, kind, [here, *other], place, number, False)
         here = place.name
+    if not training:
+        builder.node("o", "output", "output", [[Ref(here)]])
+        return builder.snapshot(["out"])
     builder.node("p", "tangents_1", "tangents_1", [], builder.tensor(shape), descriptor="tangent of out", backward=True)
     gradient = "tangents_1"
     last: dict[int, str] = {}  # block -> its last gradient
@@ -97,21 +107,22 @@ def graph(strings: Strings, values: list[events.ValueRecord], nodes: int, blocks
     return builder.snapshot(["out", *(f"gradient of blocks.{block}.weight" for block in range(blocks))])
 
 
-def recording(name: str, nodes: int, blocks: int = BLOCKS, stages: int = 1) -> Recording:
-    """One training compilation of `stages` stages, each with a graph of its own of exactly `nodes` nodes.
+def recording(name: str, nodes: int, blocks: int = BLOCKS, stages: int = 1, training: bool = True) -> Recording:
+    """One compilation of `stages` stages, each with a graph of its own of exactly `nodes` nodes.
 
     Raises ValueError where the nodes are too few for the blocks.
     """
     strings = Strings()
     values: list[events.ValueRecord] = []
-    graphs = [graph(strings, values, nodes, blocks) for _ in range(stages)]
+    graphs = [graph(strings, values, nodes, blocks, training) for _ in range(stages)]
     compilation = events.CompilationData(
-        id="0", name=name, kind="training", started_unix_ns=1_790_000_000_000_000_000, options={},
+        id="0", name=name, kind="training" if training else "inference",
+        started_unix_ns=1_790_000_000_000_000_000, options={},
         stages=[
             events.StageRecord(
                 name="trace" if i == 0 else f"pass {i}", form="JointGraph",
                 summary=f"{nodes:,} nodes in {blocks} blocks.", changed=True, late=False, started_ns=i * 1_000_000,
-                elapsed_ns=1_000_000, graphs={"joint": i}, evidence=[], code={},
+                elapsed_ns=1_000_000, graphs={"joint" if training else "inference": i}, evidence=[], code={},
             )
             for i in range(stages)
         ],

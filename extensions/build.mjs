@@ -12,6 +12,7 @@ import { gzipSync } from "node:zlib";
 
 import { build } from "esbuild";
 
+import { zippedGraphviz } from "./graphviz.mjs";
 import { page } from "./page/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -48,7 +49,7 @@ async function write(name, bytes) {
 for (const [name, entry, options] of [
   ["core.js", "core/src/index.ts", {}],
   ["editor.js", "core/src/editor/index.ts", {}],
-  ["graphviz.js", "core/src/worker/graphviz.ts", { format: "iife" }],
+  ["graphviz.js", "core/src/worker/graphviz.ts", { format: "iife", plugins: [zippedGraphviz] }],
 ]) {
   const bytes = (bundles[name] = await bundle(entry, options));
   hashes[name] = createHash("sha256").update(bytes).digest("hex").slice(0, 16);

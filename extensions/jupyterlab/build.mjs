@@ -13,6 +13,7 @@ import { fileURLToPath } from "node:url";
 
 import { build } from "esbuild";
 
+import { zippedGraphviz } from "../graphviz.mjs";
 import { page } from "../page/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -49,7 +50,7 @@ async function bundle(options) {
 
 await rm(target, { recursive: true, force: true });
 await mkdir(join(target, "static"), { recursive: true });
-const graphviz = await bundle({ entryPoints: { graphviz: join(here, "../core/src/worker/graphviz.ts") }, format: "iife" });
+const graphviz = await bundle({ entryPoints: { graphviz: join(here, "../core/src/worker/graphviz.ts") }, format: "iife", plugins: [zippedGraphviz] });
 const script = await build({ ...common, entryPoints: [join(here, "../page/src/index.ts")], format: "iife" });
 const exported = Buffer.from(await page(script.outputFiles[0].contents, files[0][1]));
 const exportedName = `page.${createHash("sha256").update(exported).digest("hex").slice(0, 8)}.html`;

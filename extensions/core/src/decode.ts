@@ -20,7 +20,7 @@ export async function decodeRecording(file: Uint8Array): Promise<RecordingData> 
 
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
-  return convert(await unpacked(bytes), ["record", record], record);
+  return converted(await unpacked(bytes), ["record", record], record);
 }
 
 async function unpacked(file: Uint8Array): Promise<Wire> {
@@ -46,7 +46,7 @@ export function checked(tree: Wire): RecordingData {
   if (Array.isArray(compilations) && compilations.length > MAX_COMPILATIONS) {
     throw new RecordingError(`This recording is damaged: it claims ${compilations.length} compilations.`);
   }
-  const data = convert(tree, ["record", "RecordingData"], "recording") as RecordingData;
+  const data = converted(tree, ["record", "RecordingData"], "recording") as RecordingData;
   checkIndices(data);
   return data;
 }
@@ -78,28 +78,39 @@ export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
   return whole;
 }
 
-function convert(value: Wire | undefined, schema: Schema, path: string): unknown {
+/** The tree as what the schema says. Names of places cost more than all the rest, so they are made only to say what is wrong. */
+function converted(tree: Wire, schema: Schema, name: string): unknown {
+  try {
+    return convert(tree, schema, null);
+  } catch (error) {
+    if (!(error instanceof RecordingError)) throw error;
+    return convert(tree, schema, name);
+  }
+}
+
+/** `path`: the place of the value in the recording, or null while nobody asks. */
+function convert(value: Wire | undefined, schema: Schema, path: string | null): unknown {
   if (typeof schema === "string") return leaf(value, schema, path);
   switch (schema[0]) {
     case "list": {
       if (!Array.isArray(value)) throw wrong("a list", value, path);
       const item = schema[1];
-      return value.map((part, i) => convert(part, item, `${path}[${i}]`));
+      if (item === "int" && value.every((part) => typeof part === "number")) return value; // the columns of a graph
+      return value.map((part, i) => convert(part, item, path && `${path}[${i}]`));
     }
     case "map": {
       if (!(value instanceof Map)) throw wrong("a map", value, path);
       const out = new Map<unknown, unknown>();
       for (const [key, part] of value) {
-        out.set(convert(key, schema[1], `a key of ${path}`), convert(part, schema[2], `${path}.${String(key)}`));
+        out.set(convert(key, schema[1], path && `a key of ${path}`), convert(part, schema[2], path && `${path}.${String(key)}`));
       }
       return out;
     }
     case "or": {
-      const parts = schema.slice(1) as Schema[];
-      for (const part of parts) {
-        if (fits(value, part)) return convert(value, part, path);
+      for (let i = 1; i < schema.length; i++) {
+        if (fits(value, schema[i] as Schema)) return convert(value, schema[i] as Schema, path);
       }
-      throw wrong(parts.map((part) => (typeof part === "string" ? part : part[0])).join(" or "), value, path);
+      throw wrong((schema.slice(1) as Schema[]).map((part) => (typeof part === "string" ? part : part[0])).join(" or "), value, path);
     }
     case "record": {
       const record = SCHEMA[schema[1]]!;
@@ -107,11 +118,14 @@ function convert(value: Wire | undefined, schema: Schema, path: string): unknown
       if (record.array) {
         if (!Array.isArray(value)) throw wrong(`a ${schema[1]}`, value, path);
         if (value.length !== record.fields.length) throw wrong(`${record.fields.length} fields`, value.length, path);
-        record.fields.forEach(([name, part], i) => (out[name] = convert(value[i], part, `${path}.${name}`)));
+        for (let i = 0; i < value.length; i++) {
+          const [name, part] = record.fields[i]!;
+          out[name] = convert(value[i], part, path && `${path}.${name}`);
+        }
       } else {
         if (!(value instanceof Map)) throw wrong(`a ${schema[1]}`, value, path);
         for (const [name, part, absent] of record.fields) {
-          out[name] = absent !== undefined && !value.has(name) ? absent : convert(value.get(name), part, `${path}.${name}`);
+          out[name] = absent !== undefined && !value.has(name) ? absent : convert(value.get(name), part, path && `${path}.${name}`);
         }
       }
       return out;
@@ -119,7 +133,7 @@ function convert(value: Wire | undefined, schema: Schema, path: string): unknown
   }
 }
 
-function leaf(value: Wire | undefined, schema: string, path: string): unknown {
+function leaf(value: Wire | undefined, schema: string, path: string | null): unknown {
   if (!fits(value, schema)) throw wrong({ str: "text", int: "an integer", bool: "true or false" }[schema] ?? schema, value, path);
   if (schema === "int") return Number(value);
   if (schema === "float") return value instanceof Float ? value.value : Number(value);
@@ -142,10 +156,10 @@ function fits(value: Wire | undefined, schema: Schema): boolean {
   }
 }
 
-function wrong(expected: string, value: unknown, path: string): RecordingError {
+function wrong(expected: string, value: unknown, path: string | null): RecordingError {
   const got = value === undefined ? "nothing" : value === null ? "None"
     : Array.isArray(value) ? "a list" : value instanceof Map ? "a map" : String(value).slice(0, 40);
-  return new RecordingError(`This recording is damaged: ${path} should be ${expected}, but is ${got}.`);
+  return new RecordingError(`This recording is damaged: ${path ?? ""} should be ${expected}, but is ${got}.`);
 }
 
 function checkIndices(data: RecordingData): void {

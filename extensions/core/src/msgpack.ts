@@ -7,6 +7,7 @@ import { Float, type Wire } from "./wire";
 
 const MAX_DEPTH = 100;
 const MAX_ITEMS = 1 << 24; // of all lists and maps: some 50 graphs of 20,000 nodes each have a tenth of that
+const SHORT = 40; // bytes of a text that is sooner read letter by letter than by a TextDecoder
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export class MsgpackError extends Error {}
@@ -68,6 +69,12 @@ class Reader {
 
   private text(size: number): string {
     const start = this.take(size);
+    if (size <= SHORT) {
+      let letters = "";
+      let at = start;
+      for (; at < start + size && this.bytes[at]! < 0x80; at++) letters += String.fromCharCode(this.bytes[at]!);
+      if (at === start + size) return letters;
+    }
     try {
       return utf8.decode(this.bytes.subarray(start, start + size));
     } catch {

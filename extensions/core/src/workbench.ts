@@ -66,28 +66,31 @@ export function openKernel(element: HTMLElement, ask: Ask, host: Host, options: 
 
 /** Shows a decoded recording in an element. */
 export function mountWorkbench(element: HTMLElement, data: RecordingData, host: Host, options: Options = {}): Workbench {
-  return show(frame(element), Recording.whole(data), host, options);
+  return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
 async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options): Promise<Workbench> {
   const place = frame(element);
+  const layouter = new Layouter(() => host.graphvizWorker());
+  if (options.bookmark?.view === "graph") layouter.warm(); // it starts while the recording is read
   replace(place.body, notice("loading", "Opening the recording …"));
   try {
-    return show(place, await Recording.open(await source()), host, options);
+    return show(place, await Recording.open(await source()), host, layouter, options);
   } catch (error) {
+    layouter.dispose();
     const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
     replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)));
     return place;
   }
 }
 
-function show(place: Frame, recording: Recording, host: Host, options: Options): Workbench {
+function show(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Workbench {
   if (!recording.index.compilations.length) {
+    layouter.dispose();
     replace(place.body, notice("empty", "Nothing was compiled.", "Call the compiled function once, inside `with aotviz.record()` if you use it, and show the recording again."));
     return place;
   }
   const state = new State(recording, options.bookmark);
-  const layouter = new Layouter(() => host.graphvizWorker());
   const context: Context = { state, host, layouter, root: place.root };
   const head = h("header", { class: "head" });
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });

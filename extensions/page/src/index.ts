@@ -1,12 +1,11 @@
 // The static page's entry. Everything is in the file: this bundle holds the workbench and the editor; the recording
 // and graphviz stand beside it as zipped text. Nothing is ever requested from anywhere.
 
-import { gunzip, openRecording } from "@aotviz/core";
+import { fromBase64, gunzip, openRecording } from "@aotviz/core";
 import { editor } from "@aotviz/core/editor";
 
 function embedded(id: string): Uint8Array {
-  const text = document.getElementById(id)?.textContent ?? "";
-  return Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  return fromBase64((document.getElementById(id)?.textContent ?? "").trim());
 }
 
 const place = document.getElementById("workbench")!;

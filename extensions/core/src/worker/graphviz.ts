@@ -2,14 +2,16 @@
 // else together and must not block the page.
 
 import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
+import zipped from "zipped:graphviz";
 
+import { fromBase64 } from "../bytes";
 import { fromDot, toDot } from "../layout/dot";
 import { layered } from "../layout/layered";
 import type { Answer, Question } from "../layout/layouter";
 
 // json0: positions without drawing operations; graphviz knows it, the type of the binding does not list it.
 const JSON0 = "json0" as Format;
-const ready = Graphviz.load();
+const ready = start();
 void ready.then((graphviz) => graphviz.layout("digraph { a -> b }", JSON0, "dot")); // the first layout of all is slow
 
 self.addEventListener("message", async (event: MessageEvent<Question>) => {
@@ -22,3 +24,10 @@ self.addEventListener("message", async (event: MessageEvent<Question>) => {
     self.postMessage({ id, error: String(error) } satisfies Answer);
   }
 });
+
+/** Unzips graphviz and compiles it; its package takes it from where this puts it. */
+async function start(): Promise<Graphviz> {
+  const bytes = new Blob([fromBase64(zipped)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(await new Response(bytes).arrayBuffer());
+  return Graphviz.load();
+}

@@ -1,6 +1,7 @@
 // What stands around the drawing: the bar above it, and the legend and the state of affairs below it.
 
 import { h } from "../../dom";
+import { thousands } from "../../format";
 import { type ColourBy, COLOURINGS, type Colouring } from "./colouring";
 
 /** How the reader wants the graph drawn; kept on the way through the stages. */
@@ -50,7 +51,7 @@ export function legend(colouring: Colouring, has: { across: boolean; alias: bool
   const key = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
   const swatch = (colour: number): string => (colouring.ramp ? `swatch r${colour}` : `swatch c${colour}`);
   return h("div", { class: "legend" },
-    colouring.by === "direction" ? [key("forward", "forward"), key("backward", "backward")] : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${count.toLocaleString("en-US")}`)),
+    colouring.by === "direction" ? [key("forward", "forward"), key("backward", "backward")] : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
     colouring.by !== "direction" && !colouring.legend.length && h("span", {}, "no node has this property"),
     has.saved && key("saved-mark", "saves for the backward"), has.gradients && key("gradient-mark", "returns a gradient"),
     has.across && key("line across", "forward value used by the backward"), has.alias && key("line alias", "shares memory"));

@@ -410,7 +410,7 @@ class GraphView implements Mounted {
 }
 
 function boxes(count: number): string {
-  return count === 1 ? "1 box" : `${count.toLocaleString("en-US")} boxes`;
+  return count === 1 ? "1 box" : `${format.thousands(count)} boxes`;
 }
 
 class TooMany extends Error {

@@ -2,7 +2,7 @@
 // one. A recording that was opened from a file has nobody to ask.
 
 import { type Child, h, notice, replace } from "../../dom";
-import { bytes, plural } from "../../format";
+import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
@@ -60,7 +60,7 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
 
 function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
   const [here, there] = [totals(mine), totals(other)];
-  const text = (value: number, isBytes: boolean): string => (isBytes ? bytes(value) : value.toLocaleString("en-US"));
+  const text = (value: number, isBytes: boolean): string => (isBytes ? bytes(value) : thousands(value));
   return h("div", { class: "compared" },
     h("table", {}, h("caption", {}, "Side by side"),
       h("thead", {}, h("tr", {}, h("td", {}), ["now", "what if"].map((title) => h("th", { scope: "col" }, title)), h("th", { scope: "col" }, "change"))),
