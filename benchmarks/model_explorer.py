@@ -135,7 +135,7 @@ def middle(page: Page, graph: str) -> tuple[float, float]:
 
 
 def first_paint(page: Page, contestant: Contestant) -> tuple[float, float]:
-    """Milliseconds from the navigation until the graph is shown, and until it was drawn; inf where that takes too long."""
+    """Milliseconds from the navigation until the graph is shown, and until it was drawn; inf where nobody waits."""
     page.goto(contestant.url, wait_until="commit")
     shown, drawn = f"{contestant.moment}Shown", f"{contestant.moment}Drawn"
     try:
@@ -191,9 +191,7 @@ def converted(recording: Recording) -> dict[str, Any]:
                     {
                         "id": row.name,
                         "label": str(row.target),
-                        "namespace": namespace(
-                            row.module_path or row.descriptor.removesuffix(".weight"), row.is_backward
-                        ),
+                        "namespace": namespace(row.module_path or weight_of(row.descriptor), row.is_backward),
                         "incomingEdges": edges[row.name],
                     }
                     for row in rows.itertuples()
@@ -201,6 +199,12 @@ def converted(recording: Recording) -> dict[str, Any]:
             }
         ]
     }
+
+
+def weight_of(descriptor: str) -> str:
+    """E.g. "blocks.0.weight" -> "blocks.0"; "" for what is no weight and stays outside of all modules."""
+    module, _, name = descriptor.rpartition(".")
+    return module if name == "weight" else ""
 
 
 def namespace(path: str, is_backward: bool) -> str:

@@ -165,6 +165,7 @@ export class Recording {
     const modules = new Map<number, ModuleStep[]>();
     const sources = new Map<number, SourceLine | null>();
     const nodes: Node[] = [];
+    const readBy = new Int32Array(snapshot.op.length).fill(-1);
     for (let index = 0; index < snapshot.op.length; index++) {
       const stack = snapshot.stack[index]!;
       const module = snapshot.module[index]!;
@@ -174,9 +175,9 @@ export class Recording {
       const kwargs = snapshot.kwargs.get(index);
       const list = Array.isArray(args) ? args : [args];
       const map = kwargs instanceof Map ? (kwargs as ReadonlyMap<Wire, Wire>) : null;
-      const inputs = new Set<number>();
-      for (const arg of list) collect(arg, index, inputs);
-      if (map) for (const arg of map.values()) collect(arg, index, inputs);
+      const inputs: number[] = [];
+      for (const arg of list) collect(arg, index, inputs, readBy);
+      if (map) for (const arg of map.values()) collect(arg, index, inputs, readBy);
       const valueIndex = snapshot.value[index]!;
       nodes.push({
         index, op: snapshot.op[index]!, name: this.text(snapshot.name[index]!),
@@ -184,7 +185,7 @@ export class Recording {
         value: compilation.values[valueIndex] ?? null, valueIndex,
         source: sources.get(stack)!, stack: this.text(stack), modules: modules.get(module)!,
         sequence: snapshot.sequence[index]!, backward: snapshot.backward[index] === "1" || role === "backward",
-        descriptor: this.text(snapshot.descriptor.get(index) ?? -1), inputs: [...inputs], users: [],
+        descriptor: this.text(snapshot.descriptor.get(index) ?? -1), inputs, users: [],
       });
     }
     for (const node of nodes) for (const input of node.inputs) nodes[input]!.users.push(node.index);
@@ -232,13 +233,17 @@ export function referred(arg: Wire, index: number): number {
   return Number.isInteger(target) && target >= 0 && target < index ? target : -1;
 }
 
-function collect(arg: Wire, index: number, into: Set<number>): void {
+/** Adds the nodes that an argument of node `index` refers to, each once. `readBy`: of each node, who was last found to read it. */
+function collect(arg: Wire, index: number, into: number[], readBy: Int32Array): void {
   if (Array.isArray(arg)) {
     const target = referred(arg, index);
-    if (target >= 0) into.add(target);
-    else for (const part of arg) collect(part, index, into);
+    if (target < 0) for (const part of arg) collect(part, index, into, readBy);
+    else if (readBy[target] !== index) {
+      readBy[target] = index;
+      into.push(target);
+    }
   } else if (arg instanceof Map) {
-    for (const part of arg.values()) collect(part, index, into);
+    for (const part of arg.values()) collect(part, index, into, readBy);
   }
 }
 

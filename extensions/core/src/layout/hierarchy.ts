@@ -44,7 +44,10 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   };
   let letters = 0;
   const roots = { forward: root("forward"), backward: root("backward") };
+  const entered = { forward: new Map<readonly ModuleStep[], Group>(), backward: new Map<readonly ModuleStep[], Group>() };
   const enter = (lane: Lane, steps: readonly ModuleStep[]): Group => {
+    const known = entered[lane].get(steps); // nodes of a module share their steps
+    if (known) return known;
     let group: Group = roots[lane];
     for (const step of steps) {
       const id = `${group.id}/${step.path}|${step.type}`;
@@ -58,6 +61,7 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
       }
       group = next;
     }
+    entered[lane].set(steps, group);
     return group;
   };
   // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
