@@ -19,6 +19,7 @@ from typing import Any
 
 from aotviz.recorder import progress
 from aotviz.recorder.progress import Compilation
+from aotviz.widgets import subshells
 
 TARGET = "aotviz.live"
 LEASE_S = 600
@@ -108,6 +109,7 @@ def announce() -> None:
 
         made: Any = comm.create_comm(target_name=TARGET, primary=False)  # the other side never has to open it
         made.handle_msg = Live(made).hear
+        subshells.answer_where_asked(made)
         comm.get_comm_manager().register_comm(made)
     except Exception:
         return

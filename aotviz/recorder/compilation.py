@@ -45,7 +45,9 @@ class Compilation:
         complete: Callable[[], CompilationData] | None = None,
         nodes: int | None = None,
         cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None,
+        revision: int = 0,
     ) -> None:
+        self.revision = revision  # another number where there is more to read than before
         self.outline = outline
         self.strings = strings
         self._complete = complete

@@ -6,17 +6,19 @@ A third holder is the reading of torch's logs (torch_trace/contents.py).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from aotviz.recorder import progress
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import CompilationData, RecordingData
 from aotviz.recorder.merging import merge
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
 
+Changed = Callable[[], None]  # told that there is more to read; it must not raise
 MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
 
 
@@ -39,8 +41,17 @@ class Holder(Protocol):
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         """What torch's logs say, and the texts for it; without graphs and stages where those would be dear."""
 
+    def follow(self, changed: Changed) -> Changed:
+        """Calls `changed`, in the thread that compiles, whenever there is more to read; until the result is called."""
+        ...
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Compilation]: ...
+
+
+def nothing_to_follow(_changed: Changed) -> Changed:
+    """`follow` of what is all there."""
+    return lambda: None
 
 
 class Whole:
@@ -61,6 +72,9 @@ class Whole:
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         return self.data, self.data.strings
+
+    def follow(self, changed: Changed) -> Changed:
+        return nothing_to_follow(changed)
 
     def __len__(self) -> int:
         return len(self._compilations)
@@ -91,6 +105,14 @@ class Live:
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         return merge([], self.producer, self.dropped), []  # our own pipeline's compilations have none
 
+    def follow(self, changed: Changed) -> Changed:
+        def moved(compilation: progress.Compilation) -> None:
+            if any(log is compilation for _, log in self._store.logs()):
+                changed()
+
+        progress.listen(moved)
+        return lambda: progress.unlisten(moved)
+
     def __len__(self) -> int:
         return len(self._store.logs())
 
@@ -112,5 +134,10 @@ class Live:
             return replace(log.read()[0], id=key[0])
 
         return Compilation(
-            replace(outline, id=key[0]), strings, complete, nodes=log.most_nodes, cut_again=log.cut_again
+            replace(outline, id=key[0]),
+            strings,
+            complete,
+            nodes=log.most_nodes,
+            cut_again=log.cut_again,
+            revision=key[1],
         )

@@ -14,7 +14,7 @@ from aotviz.recorder import files, log_tables
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import RecordingData
 from aotviz.recorder.files import RecordingError
-from aotviz.recorder.holders import Holder, Live, Whole
+from aotviz.recorder.holders import Changed, Holder, Live, Whole
 from aotviz.recorder.store import Store
 
 if TYPE_CHECKING:
@@ -181,6 +181,22 @@ class Recording:
         from aotviz.explain import answers
 
         return answers.timeline_figure(self, compilation)
+
+    def follow(self, changed: Changed) -> Changed:
+        """Be told when there is more to read: `changed()` is called until what this returns is called.
+
+        It is called in the thread that compiles, and must not raise. What is all there, e.g. a file, never changes.
+
+        >>> import torch, aotviz
+        >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
+        >>> moves = []
+        >>> stop = f.recording.follow(lambda: moves.append(len(f.recording)))
+        >>> _ = f(torch.ones(3))
+        >>> stop()
+        >>> set(moves)
+        {1}
+        """
+        return self._content.follow(changed)
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""

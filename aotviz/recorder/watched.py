@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import RecordingData
-from aotviz.recorder.holders import Live
+from aotviz.recorder.holders import Changed, Live
 from aotviz.recorder.merging import renumbered
 from aotviz.recorder.store import Store
 from aotviz.recorder.strings import StringTable, clean
@@ -54,6 +54,7 @@ class WatchedLog:
         self._nbytes: Counter[str] = Counter()  # by key, in the order of their first lines
         self._total = 0
         self._read: tuple[int, bytes] = (0, b"")
+        self._followers: tuple[Changed, ...] = ()  # replaced, never edited
         self._second, self._stamp = 0, ""
 
     @property
@@ -74,6 +75,19 @@ class WatchedLog:
             self.revision += 1
             if self._total > self.max_bytes:
                 self._trim(key)
+        for changed in self._followers:
+            changed()
+
+    def follow(self, changed: Changed) -> Changed:
+        """See `holders.Holder`."""
+        with self._lock:
+            self._followers = (*self._followers, changed)
+
+        def end() -> None:
+            with self._lock:
+                self._followers = tuple(other for other in self._followers if other is not changed)
+
+        return end
 
     def read(self) -> tuple[bytes, int]:
         """The lines as they stand, as one file would hold them; and the revision that they are of."""
@@ -145,6 +159,15 @@ class Watched:
             producer=self.producer,
             dropped=self.dropped,
         )
+
+    def follow(self, changed: Changed) -> Changed:
+        ends = (self._log.follow(changed), self._own.follow(changed))
+
+        def end() -> None:
+            for stop in ends:
+                stop()
+
+        return end
 
     def __len__(self) -> int:
         return len(self._contents()) + len(self._own)

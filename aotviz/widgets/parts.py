@@ -54,6 +54,7 @@ class CompilationHead(Frozen, frozen=True):
     because: list[str]  # why each program there was did not do
     options: dict[str, str]
     error: ErrorRecord | None
+    revision: int  # another number where there is more to see than before; 0 where nothing comes any more
 
 
 class RecordingIndex(Frozen, frozen=True):
@@ -144,6 +145,7 @@ def head(compilation: Compilation) -> CompilationHead:
         because=data.because,
         options=data.options,
         error=data.error,
+        revision=compilation.revision,
     )
 
 

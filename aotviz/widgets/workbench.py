@@ -2,20 +2,23 @@
 
 What is synced, and so saved in the notebook, is almost nothing: a 1.5 kB entry. The page asks for the rest by comm
 message when it needs it: the viewer's bundles once per page, an index of the recording when the widget is displayed,
-and each part of it (parts.py) when it is first looked at. What is selected is synced too, so that the same place is
-open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets the
-summary of `summary.py` from the same output.
+and each part of it (parts.py) when it is first looked at. When more is compiled, the page is told so, once, and asks
+for the index again; nothing is asked of a recording that does not change. What is selected is synced too, so that the
+same place is open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets
+the summary of `summary.py` from the same output.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import anywidget
 import traitlets
 
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import parts, static_files, summary
+from aotviz.widgets import parts, static_files, subshells, summary
 
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
@@ -34,6 +37,10 @@ class HasRecording(Protocol):
 class ShowsRecording(HasRecording, parts.HasCompilations, Protocol):
     """What a widget needs of it."""
 
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Calls `changed` whenever there is more to read, until the result is called."""
+        ...
+
 
 class Workbench(anywidget.AnyWidget):
     """Shows a recording: its stages, and for each its code, diff, graph, aliasing, saved tensors and wrapper.
@@ -47,7 +54,11 @@ class Workbench(anywidget.AnyWidget):
 
     def __init__(self, recording: ShowsRecording, **traits: Any) -> None:
         self._recording = recording
+        self._process = os.getpid()
+        self._stop: Callable[[], None] | None = None  # ends the following of the recording
+        self._told = False  # that there is more than in the index that the page has
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
+        subshells.answer_where_asked(self.comm)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
@@ -70,7 +81,7 @@ class Workbench(anywidget.AnyWidget):
             case str() if what in BUNDLES:
                 return static_files.read(f"{what}.gz")
             case ["index"]:
-                return parts.pack(parts.index(self._recording))
+                return parts.pack(self._index())
             case ["compilation", str(compilation)]:
                 return parts.pack(parts.compilation(self._recording, compilation))
             case ["graph", str(compilation), int(number)]:
@@ -80,6 +91,30 @@ class Workbench(anywidget.AnyWidget):
             case ["what if", str(compilation), str(partition_fn), float() | int() as budget]:
                 return parts.pack(parts.what_if(self._recording, compilation, partition_fn, budget))
         raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
+
+    def _index(self) -> parts.RecordingIndex:
+        """From here on the page is told when this is no longer all."""
+        if self._stop is None:
+            self._stop = self._recording.follow(self._changed)
+        self._told = False
+        return parts.index(self._recording)
+
+    def _changed(self) -> None:
+        """Says so once, until the page has asked for the index again. No page is worth an error in a compilation."""
+        if self._told or os.getpid() != self._process:
+            return
+        self._told = True
+        try:
+            self.send({"changed": True})
+        except Exception:
+            self._told = False
+
+    def close(self) -> None:
+        """The page is told of nothing any more."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        super().close()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget, and a summary for frontends that show no widgets."""

@@ -11,7 +11,7 @@ import base64
 import gzip
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ class FixtureRecording:
     @property
     def compilations(self) -> list[Compilation]:
         return [Compilation(compilation, self.data.strings) for compilation in self.data.compilations]
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     @property
     def data_producer(self) -> dict[str, str]:

@@ -125,6 +125,39 @@ def test_the_kernel_gives_nothing_else(ask: object, problem: str, monkeypatch: p
     assert buffers == []
 
 
+def test_a_page_is_told_once_that_there_is_more_and_again_after_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = aotviz.compile(lambda x: x.sin(), backend="eager")
+    sent = Sent(monkeypatch)
+    widget = Workbench(f.recording)
+    f(torch.ones(3))
+    assert sent.messages == []  # nobody looks at it
+    widget._bytes_of(["index"])
+    f(torch.ones(3, dtype=torch.float64))
+    f(torch.ones(3, dtype=torch.float16))
+    assert [content for content, _ in sent.messages] == [{"changed": True}]
+    widget._bytes_of(["index"])
+    aotviz.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))  # of another recording
+    assert len(sent.messages) == 1
+    f(torch.ones(3, dtype=torch.int32))
+    assert len(sent.messages) == 2
+    widget.close()
+    widget._told = False
+    f(torch.ones(3, dtype=torch.bool))
+    assert len(sent.messages) == 2
+
+
+def test_the_index_tells_a_compilation_that_grew_from_one_that_did_not() -> None:
+    f = aotviz.compile(lambda x: (x * x).sum(), backend="eager")
+    loss = f(torch.ones(3, requires_grad=True))
+    f(torch.ones(3))
+    before = parts.index(f.recording).compilations
+    assert parts.index(f.recording).compilations == before
+    loss.backward()
+    after = parts.index(f.recording).compilations
+    assert after[0].revision != before[0].revision
+    assert after[1:] == before[1:]
+
+
 def test_what_is_synced_stays_small() -> None:
     state = Workbench(recording()).get_state()
     assert len(state["_esm"]) < 4000

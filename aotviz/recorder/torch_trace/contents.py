@@ -18,6 +18,7 @@ from aotviz.recorder.events import (
     StageRecord,
     TensorDescription,
 )
+from aotviz.recorder.holders import Changed, nothing_to_follow
 from aotviz.recorder.merging import renumbered
 from aotviz.recorder.printed import PrintedGraphs
 from aotviz.recorder.torch_trace import aliasing, stages
@@ -40,7 +41,7 @@ class Contents:
             self._tensors[tensor.origin.compilation].append(tensor)
         self._events: dict[int, list[int]] | None = None  # rows of the timeline, by compilation
         self._compilations = [
-            Compilation(data, texts, partial(self._complete, number, data))
+            Compilation(data, texts, partial(self._complete, number, data), revision=len(self._artifacts[number]))
             for number, data in enumerate(outline.compilations)
         ]
 
@@ -61,6 +62,9 @@ class Contents:
         """All of it, with every text and graph: for a file or a page."""
         compilations = [compilation.data for compilation in self._compilations]
         return replace(self.outline, compilations=compilations, strings=self.texts[:])
+
+    def follow(self, changed: Changed) -> Changed:
+        return nothing_to_follow(changed)
 
     def __len__(self) -> int:
         return len(self._compilations)

@@ -1,6 +1,7 @@
 // Reading a recording: graphs as lists of nodes with their strings, users and sources looked up. Computed once per
 // graph and kept; the views share it.
 
+import { anew, type News } from "./news";
 import { type Source, WholeSource, type Wish } from "./source";
 import {
   type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
@@ -52,7 +53,7 @@ export type Need =
   | { readonly what: "code"; readonly compilation: number; readonly stage: number };
 
 /** What has come of a compilation: the record's lists fill up. */
-interface Held {
+export interface Held {
   readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
   about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines">;
   readonly code: Set<number>; // stages whose texts are there
@@ -62,11 +63,28 @@ interface Held {
 /** A recording with its lookups. What has not been looked at is absent until `load` has brought it. */
 export class Recording {
   private readonly graphs = new Map<GraphSnapshot, Graph>();
-  private readonly held: readonly Held[];
+  private held: readonly Held[];
   private readonly coming = new Map<string, Promise<void>>();
 
-  constructor(private readonly source: Source, readonly index: RecordingIndex) {
-    this.held = index.compilations.map((head) => ({ data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [] }, code: new Set(), opened: false }));
+  constructor(private readonly source: Source, private now: RecordingIndex) {
+    this.held = now.compilations.map(unopened);
+  }
+
+  /** Which compilations there are. Another object where `refresh` found more. */
+  get index(): RecordingIndex {
+    return this.now;
+  }
+
+  /**
+   * Asks what there is by now, and takes it up. What was loaded stays, as far as it is still so. `open` is the position
+   * of a compilation that is kept even if the kernel has dropped it. Null where nothing is new.
+   */
+  async refresh(open: number): Promise<News | null> {
+    const next = await this.source.index(true);
+    const news = await anew(this.now, next, this.held, open, (id) => this.source.compilation(id));
+    if (!news) return null;
+    [this.now, this.held] = [news.index, news.held];
+    return news;
   }
 
   /** A recording that is all there. */
@@ -191,6 +209,11 @@ export class Recording {
     for (const node of nodes) for (const input of node.inputs) nodes[input]!.users.push(node.index);
     return { snapshot, role, nodes, outputDescriptors: snapshot.output_descriptors.map((i) => this.text(i)) };
   }
+}
+
+/** A compilation of which only the head is known. */
+export function unopened(head: CompilationHead): Held {
+  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [] }, code: new Set(), opened: false };
 }
 
 function outline(head: CompilationHead): CompilationData {

@@ -13,7 +13,8 @@ type Soon<T> = T | Promise<T>; // a part that is at hand is given at once, so th
 export interface Source {
   /** The texts that the numbers of all parts stand for. A source that is asked more knows more. */
   readonly strings: readonly string[];
-  index(): Soon<RecordingIndex>;
+  /** `again`: it was asked before, and the answer may take as long as the kernel is busy. */
+  index(again?: boolean): Soon<RecordingIndex>;
   /** A compilation without its graphs. */
   compilation(id: string): Soon<CompilationPart>;
   graph(id: string, number: number): Soon<GraphPart>;
@@ -63,7 +64,7 @@ export class WholeSource implements Source {
 function head(data: CompilationData): CompilationHead {
   const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = data;
   return {
-    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, stages: data.stages.length,
+    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, revision: 0, stages: data.stages.length,
     elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
     nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
   };
@@ -102,8 +103,11 @@ export interface Wish {
 
 export type Question = readonly ["what if", string, string, number] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
 
-/** Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. */
-export type Ask = (question: Question) => Promise<Uint8Array>;
+/**
+ * Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. It is waited
+ * for as long as it takes where `patient`, else for as long as a reader waits.
+ */
+export type Ask = (question: Question, patient?: boolean) => Promise<Uint8Array>;
 
 export class KernelSource implements Source {
   readonly strings: string[] = [];
@@ -111,8 +115,8 @@ export class KernelSource implements Source {
 
   constructor(private readonly ask: Ask) {}
 
-  async index(): Promise<RecordingIndex> {
-    return (await decodePart(await this.ask(["index"]), "RecordingIndex")) as RecordingIndex;
+  async index(again = false): Promise<RecordingIndex> {
+    return (await decodePart(await this.ask(["index"], again), "RecordingIndex")) as RecordingIndex;
   }
 
   async compilation(id: string): Promise<CompilationPart> {

@@ -50,6 +50,7 @@ export class State {
   private opened = false; // whether the stage is chosen: it can't be before the compilation is loaded
   private meantStage: { name: string; role: string | undefined } | null = null;
   private meantNode: Meant | null = null;
+  private said = "";
 
   constructor(readonly recording: Recording, bookmark: Bookmark = {}) {
     const compilation = Math.max(0, recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation));
@@ -92,6 +93,11 @@ export class State {
     return this.recording.graphNeed(this.current.compilation, stage, role);
   }
 
+  /** What came since the compilation was opened, in words; "" where nothing did. */
+  get news(): string {
+    return this.said;
+  }
+
   subscribe(listener: (now: Selection, before: Selection) => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
@@ -101,6 +107,7 @@ export class State {
     if (!this.recording.index.compilations[compilation]) return;
     this.opened = false;
     this.meantStage = this.meantNode = null;
+    this.said = "";
     this.set({ compilation, stage: 0, role: "", node: -1 });
   }
 
@@ -165,6 +172,18 @@ export class State {
   /** Called when a part of the recording has come: selects what was meant. */
   arrived(): void {
     this.set({});
+  }
+
+  /** Takes up what the kernel has recorded since; what is selected stays so. */
+  async refresh(): Promise<void> {
+    const news = await this.recording.refresh(this.current.compilation);
+    if (!news) return;
+    this.said = news.said || this.said;
+    const { against } = this.current;
+    const opposite = against ? news.moved[against.compilation] ?? -1 : -1;
+    this.set({
+      compilation: Math.max(0, news.moved[this.current.compilation] ?? 0), against: against && opposite >= 0 ? { ...against, compilation: opposite } : null,
+    });
   }
 
   private set(change: Partial<Selection>): void {

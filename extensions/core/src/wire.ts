@@ -428,6 +428,7 @@ export interface CompilationHead {
   readonly because: string[]; // why each program there was did not do
   readonly options: ReadonlyMap<string, string>;
   readonly error: ErrorRecord | null;
+  readonly revision: number; // another number where there is more to see than before; 0 where nothing comes any more
 }
 
 /** What a page must know before its reader has looked at anything. */
@@ -903,6 +904,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["because", ["list","str"]],
       ["options", ["map","str","str"]],
       ["error", ["or",["record","ErrorRecord"],"none"]],
+      ["revision", "int"],
     ],
   },
   RecordingIndex: {

@@ -4,6 +4,7 @@
 import { decodeRecording, RecordingError } from "./decode";
 import { append, h, notice, replace } from "./dom";
 import { milliseconds, plural } from "./format";
+import { following } from "./following";
 import type { Host } from "./host";
 import { keyboard } from "./keyboard";
 import { Layouter } from "./layout/layouter";
@@ -27,12 +28,19 @@ export interface Workbench {
   destroy(): void;
 }
 
+interface Shown extends Workbench {
+  /** Takes up what came since. */
+  refresh(): Promise<void>;
+}
+
 export interface Options {
   /** Where to begin: what an earlier page's `onSelect` was last told. */
   readonly bookmark?: Bookmark;
   readonly onSelect?: (bookmark: Bookmark) => void;
   /** Whether to take the keyboard at once: where there is nothing else on the page. */
   readonly focus?: boolean;
+  /** Calls back whenever there is more in the recording than was told, until the result is called. */
+  readonly follow?: (changed: () => void) => () => void;
 }
 
 interface Frame {
@@ -61,7 +69,7 @@ export function openRecording(element: HTMLElement, bytes: Promise<Uint8Array>, 
 
 /** Shows the recording that a kernel sends part by part, or says why it can't. */
 export function openKernel(element: HTMLElement, ask: Ask, host: Host, options: Options = {}): Promise<Workbench> {
-  return openSource(element, () => new KernelSource(ask), host, options);
+  return openSource(element, () => new KernelSource(ask), host, options, true);
 }
 
 /** Shows a decoded recording in an element. */
@@ -69,27 +77,59 @@ export function mountWorkbench(element: HTMLElement, data: RecordingData, host: 
   return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
-async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options): Promise<Workbench> {
+async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
   const place = frame(element);
   const layouter = new Layouter(() => host.graphvizWorker());
   if (options.bookmark?.view === "graph") layouter.warm(); // it starts while the recording is read
-  replace(place.body, notice("loading", "Opening the recording …"));
-  try {
-    return show(place, await Recording.open(await source()), host, layouter, options);
-  } catch (error) {
-    layouter.dispose();
-    const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
-    replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)));
-    return place;
-  }
+  let shown: Shown | null = null;
+  const open = async (): Promise<void> => {
+    replace(place.body, notice("loading", "Opening the recording …"));
+    try {
+      shown = show(place, await Recording.open(await source()), host, layouter, options);
+    } catch (error) {
+      const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
+      replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)),
+        again && h("p", { class: "notice" }, h("button", { type: "button", class: "small", on: { click: () => (opening = open()) } }, "Try again")));
+    }
+  };
+  let opening = Promise.resolve();
+  const news = following(async () => {
+    await opening; // a notice that comes meanwhile is not lost
+    await shown?.refresh();
+  });
+  const stop = options.follow?.(news.notice);
+  await (opening = open());
+  return {
+    destroy() {
+      stop?.();
+      news.stop();
+      layouter.dispose();
+      (shown ?? place).destroy();
+    },
+  };
 }
 
-function show(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Workbench {
-  if (!recording.index.compilations.length) {
-    layouter.dispose();
-    replace(place.body, notice("empty", "Nothing was compiled.", "Call the compiled function once, inside `with aotviz.record()` if you use it, and show the recording again."));
-    return place;
-  }
+function show(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
+  return (recording.index.compilations.length ? showState : awaitFirst)(place, recording, host, layouter, options);
+}
+
+/** Nothing is compiled yet: what to do, until something is. */
+function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
+  let shown: Shown | null = null;
+  replace(place.body, notice("empty", "Nothing was compiled.", options.follow
+    ? "Call the compiled function once: its compilation shows here as it happens."
+    : "Call the compiled function once, inside `with aotviz.record()` if you use it, and show the recording again."));
+  return {
+    async refresh() {
+      if (shown) return shown.refresh();
+      await recording.refresh(-1);
+      if (recording.index.compilations.length) shown = showState(place, recording, host, layouter, options);
+    },
+    destroy: () => (shown ?? place).destroy(),
+  };
+}
+
+function showState(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
   const state = new State(recording, options.bookmark);
   const context: Context = { state, host, layouter, root: place.root };
   const head = h("header", { class: "head" });
@@ -113,10 +153,11 @@ function show(place: Frame, recording: Recording, host: Host, layouter: Layouter
     for (const part of parts) part.update();
     if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true }); // what had it is drawn anew: keep the keys
   };
-  let headOf: unknown = null;
+  let headOf: unknown[] = [];
   const renderHeadOnce = (): void => {
-    if (headOf === state.compilation.stages) return;
-    headOf = state.compilation.stages;
+    const { compilation: { stages, error }, recording: { index } } = state;
+    if (headOf[0] === stages && headOf[1] === error && headOf[2] === index) return;
+    headOf = [stages, error, index];
     renderHead(head, state, finder, button);
   };
   const stop = state.subscribe(() => {
@@ -128,6 +169,7 @@ function show(place: Frame, recording: Recording, host: Host, layouter: Layouter
   render();
   if (options.focus) place.body.focus({ preventScroll: true });
   return {
+    refresh: () => state.refresh(),
     destroy() {
       stop();
       for (const part of parts) part.destroy();

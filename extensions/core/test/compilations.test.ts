@@ -22,7 +22,7 @@ beforeEach(async () => {
 function head(id: string, name: string, more: Partial<CompilationHead> = {}): CompilationHead {
   return {
     id, name, kind: "training", started_unix_ns: 0, elapsed_ns: 0, stages: 0, nodes: 0, compile_id: "", attempts: 1, rank: -1,
-    because: [], options: new Map(), error: null, ...more,
+    because: [], options: new Map(), error: null, revision: 0, ...more,
   };
 }
 

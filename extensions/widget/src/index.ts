@@ -5,7 +5,7 @@
 import type * as Core from "@aotviz/core";
 import type { Bookmark, Editor, Question } from "@aotviz/core";
 
-type Answer = { answer: string; error?: string };
+type Answer = { answer: string; error?: string; changed?: boolean };
 
 interface Model {
   get(name: "bookmark"): Bookmark;
@@ -19,30 +19,36 @@ interface Model {
 declare const HASHES: { readonly [bundle: string]: string }; // put in by build.mjs
 
 const PATIENCE_MS = 30_000;
+const AGAIN_MS = 1_000; // until a first question is asked again
+const answered = new WeakSet<Model>(); // those whose kernel has answered something
 const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
 let questions = 0;
 
-/** Asks the kernel for bytes. */
-function ask(model: Model, want: string | Question): Promise<Uint8Array> {
+/** Asks the kernel for bytes; `patient`: however long it is busy. */
+function ask(model: Model, want: string | Question, patient = false): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     const done = (): void => {
       clearTimeout(timer);
+      clearTimeout(again);
       model.off("msg:custom", hear);
     };
     const hear = (message: Answer, buffers: DataView[]): void => {
       if (message?.answer !== question) return;
       done();
+      answered.add(model);
       const view = buffers[0];
       if (message.error || !view) reject(new Error(message.error ?? "The kernel's answer was empty."));
       else resolve(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
     };
-    const timer = setTimeout(() => {
+    const timer = patient ? undefined : setTimeout(() => {
       done();
-      reject(new Error("The kernel does not answer. This view needs the kernel that made it: run the cell again."));
+      reject(new Error("The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again."));
     }, PATIENCE_MS);
     model.on("msg:custom", hear);
     model.send({ ask: want, question });
+    // JupyterLab asks by way of a subshell, which answers while a cell runs, but not before it has made one.
+    const again = answered.has(model) ? undefined : setTimeout(() => model.send({ ask: want, question }), AGAIN_MS);
   });
 }
 
@@ -68,11 +74,18 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   try {
     const core = (await import(await bundle(model, "core.js"))) as typeof Core;
     place.replaceChildren();
-    const workbench = await core.openKernel(place, (question) => ask(model, question), {
+    const workbench = await core.openKernel(place, (question, patient) => ask(model, question, patient), {
       editor: async () => ((await import(await bundle(model, "editor.js"))) as { editor: Editor }).editor,
       graphvizWorker: async () => new Worker(await bundle(model, "graphviz.js")),
     }, {
       bookmark: model.get("bookmark"),
+      follow: (changed) => {
+        const hear = (message: Answer): void => {
+          if (message?.changed) changed();
+        };
+        model.on("msg:custom", hear);
+        return () => model.off("msg:custom", hear);
+      },
       onSelect: (bookmark) => {
         model.set("bookmark", bookmark);
         model.save_changes();

@@ -72,11 +72,11 @@ export const aliasing: View = {
   needs: () => [],
   badge: ({ compilation }) => `${compilation.inputs.length}→${compilation.outputs.length}`,
   mount(parent: HTMLElement, { state }: Context): Mounted {
-    let shown = -1;
+    let shown: unknown[] = [];
     const update = (): void => {
-      if (shown === state.selection.compilation) return;
-      shown = state.selection.compilation;
       const { inputs, outputs, storages } = state.compilation;
+      if (shown[0] === inputs && shown[1] === outputs && shown[2] === storages) return;
+      shown = [inputs, outputs, storages];
       if (!inputs.length && !outputs.length) {
         replace(parent, notice("empty", "No inputs or outputs are recorded.", "The compilation ended before its metadata was known; see the stages."));
         return;

@@ -20,7 +20,7 @@ export const compilations: View = {
     return selection.against ? [{ what: "compilation", compilation: selection.against.compilation }] : [];
   },
   mount(parent: HTMLElement, { state }: Context): Mounted {
-    const { compilations: heads } = state.recording.index;
+    let heads = state.recording.index.compilations;
     let query: Query = EVERYTHING;
     const search = h("input", { type: "search", placeholder: "Name, id, reason, error", "aria-label": "Search the compilations", spellcheck: "false" });
     const count = h("output", { class: "muted", "aria-live": "polite" });
@@ -92,7 +92,8 @@ export const compilations: View = {
     const update = (): void => {
       const { compilation, against } = state.selection;
       const key = JSON.stringify([compilation, against, state.compilation.stages.length]);
-      if (shown === key) return;
+      if (shown === key && heads === state.recording.index.compilations) return;
+      heads = state.recording.index.compilations;
       shown = key;
       draw();
       replace(place, against && against.compilation !== compilation && comparison(state, against.compilation));

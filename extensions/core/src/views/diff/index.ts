@@ -23,6 +23,8 @@ export const diff: View = {
     let editor: Editor | null = null;
     let view: { destroy(): void } | null = null;
     let shown = "";
+    let drawn: Graph | null = null;
+    let among: unknown = null; // the compilations that there are to compare with
     let byNode = false;
     let sideBySide: boolean | null = null; // until the reader chooses, by the width there is
     let gone = false;
@@ -43,8 +45,8 @@ export const diff: View = {
     const update = (): void => {
       const { graph, selection, opposite } = state;
       const key = JSON.stringify([selection.compilation, selection.stage, selection.role, opposite, byNode, isWide(), byNode && selection.node]);
-      if (shown === key || (!editor && !byNode)) return;
-      shown = key;
+      if ((shown === key && drawn === graph && among === state.recording.index) || (!editor && !byNode)) return;
+      [shown, drawn, among] = [key, graph, state.recording.index];
       view?.destroy();
       view = null;
       const before = opposite && graphAt(state, opposite);

@@ -1,6 +1,6 @@
 // The rail: every stage in order, what it changed, how long it took, what there is after it. Stages that changed
 // nothing can be hidden; the arrow keys step through, and "play" does it by itself. What came of the compilation
-// later stands below: the backward that was compiled when it was needed, programs for gradients of gradients, the
+// later stands below, as soon as it is there: the backward that was compiled when it was needed, programs for gradients of gradients, the
 // next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
@@ -23,14 +23,16 @@ export interface Rail extends Mounted {
 
 export function stages(parent: HTMLElement, { state }: Context): Rail {
   let shown: unknown = null;
+  let among: unknown = null; // the compilations that the related ones were found among
   let rows: HTMLElement[] = [];
   let hiding = false;
   let timer: ReturnType<typeof setInterval> | undefined;
   const bar = h("div", { class: "rail-bar" });
   const list = h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: (event: KeyboardEvent) => onKey(event) } });
+  const said = h("p", { class: "rail-news", role: "status" });
   const before = h("div", { class: "rail-related" });
   const after = h("div", { class: "rail-related" });
-  replace(parent, bar, h("div", { class: "rail-list" }, before, list, after));
+  replace(parent, bar, said, h("div", { class: "rail-list" }, before, list, after));
 
   const visible = (): number[] => rows.flatMap((row, i) => (row.hidden ? [] : [i]));
   const build = (): void => {
@@ -42,6 +44,11 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
     replace(list);
     append(list, rows.map((element, i) => [i === late && divider("when the backward was first needed"), element]));
     append(list, [unfinished(compilation)]);
+    linkRelated();
+  };
+  const linkRelated = (): void => {
+    const { recording } = state;
+    among = recording.index;
     const others = related(recording.index, state.selection.compilation);
     replace(before, others.filter(({ kind }) => kind === "earlier" || kind === "of").map((other) => link(state, other)));
     replace(after, others.filter(({ kind }) => kind === "gradient" || kind === "again").map((other) => link(state, other)));
@@ -93,6 +100,8 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       build();
       renderBar();
     }
+    if (among !== state.recording.index) linkRelated();
+    said.textContent = state.news && `Just now: ${state.news}`;
     rows.forEach((element, i) => {
       const selected = i === state.selection.stage;
       element.hidden = hiding && !selected && element.classList.contains("same");

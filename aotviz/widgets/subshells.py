@@ -1,0 +1,16 @@
+"""Lets a comm be answered while a cell runs.
+
+JupyterLab sends what a widget asks to a subshell of the kernel (ipykernel 7), which answers while the main shell runs a
+cell. But ipykernel 7.4 hands a message to the shell that spoke on the comm last, which is the one that is busy. Here
+it goes where it was sent. Kernels without subshells know nothing of this, and answer between cells.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def answer_where_asked(comm: Any) -> None:
+    """Messages on this comm go to the shell that they name. None is left alone."""
+    if comm is not None:
+        comm._reply_subshell_for = lambda _data, asked: asked  # ipykernel asks this of the comm

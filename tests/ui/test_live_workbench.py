@@ -1,0 +1,156 @@
+"""A workbench in a notebook whose kernel goes on: what is compiled later shows in its place, as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.ui import jupyter
+
+MADE = """
+import pathlib, time
+import aotviz, torch
+
+@aotviz.compile(backend="eager")
+def step(x, w):
+    return (x @ w).relu().sum()
+
+x, w = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)
+step
+"""
+CALLED = "loss = step(x, w)"
+BACKWARD = "loss.backward()"
+AGAIN = "step(x.double(), w.detach().double().requires_grad_()); None"
+SLOW = """
+def waiting(graph, inputs):
+    "A compiler that is done when a file says so."
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go on").exists():
+        time.sleep(0.05)
+    return graph.forward
+
+slow = aotviz.compile(lambda x: x.sin() * 2, backend=waiting)
+display(slow.recording)
+slow(x)
+"""
+WATCHED = """
+watch = aotviz.watch()
+watch.start()
+watch.recording
+"""
+STOCK = """
+import os
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+stock = torch.compile(lambda x: x.cos() + 1, backend="aot_eager")
+stock(x); None
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    folder = tmp_path_factory.mktemp("lab")
+    with jupyter.lab(folder) as url:
+        yield url, folder / "work"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    page.close()
+    assert problems == []
+
+
+def run(page: Page, cell: int) -> None:
+    """Begins to run a cell."""
+    page.evaluate(
+        """index => {
+          const { content } = window.jupyterapp.shell.currentWidget;
+          content.activeCellIndex = index;
+          window.jupyterapp.commands.execute('notebook:run-cell');
+        }""",
+        cell,
+    )
+
+
+def stages(bench: Locator) -> Locator:
+    return bench.locator(".stages .stage")
+
+
+def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise
+        page.wait_for_timeout(100)
+
+
+def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "late.ipynb", MADE, CALLED, BACKWARD, AGAIN)
+    jupyter.open_notebook(page, url, "late.ipynb")
+    run(page, 0)
+    bench = page.locator(".workbench")
+    expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
+    expect(bench).to_contain_text("its compilation shows here as it happens")
+    run(page, 1)
+    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench.locator(".rail-divider")).to_have_count(0)
+    bench.locator('.stage[data-stage="partition"]').click()
+    bench.locator('[role=tab][data-view="saved"]').click()
+    before = stages(bench).count()
+
+    run(page, 2)
+    expect(bench.locator(".rail-divider")).to_have_text("when the backward was first needed", timeout=30_000)
+    expect(bench.locator(".rail-news")).to_contain_text("more stage")
+    assert stages(bench).count() > before
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")  # nobody moved it
+    expect(bench.locator('[role=tab][data-view="saved"]')).to_have_attribute("aria-selected", "true")
+    page.screenshot(path=screenshots / "live-light-late-backward.png")
+
+    run(page, 3)
+    again = bench.locator(".related[data-kind=again]")
+    expect(again).to_contain_text("x.dtype", timeout=30_000)
+    expect(bench.locator(".head select option")).to_have_count(2)
+    jupyter.set_theme(page, "JupyterLab Dark")
+    again.click()
+    expect(bench.locator(".head select")).to_have_value("1")
+    expect(bench.locator(".rail-news")).to_be_empty()
+    expect(bench.locator(".related[data-kind=earlier]")).to_be_visible()
+    page.screenshot(path=screenshots / "live-dark-compiled-again.png")
+    jupyter.set_theme(page, "JupyterLab Light")
+
+
+def test_a_compilation_is_followed_while_its_cell_runs(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "slow.ipynb", MADE, SLOW)
+    jupyter.open_notebook(page, url, "slow.ipynb")
+    run(page, 0)
+    run(page, 1)
+    wait_until(page, (work / "begun").exists, "the cell did not come to its compiler")
+    bench = page.locator(".workbench").last
+    expect(bench.locator('.stage[data-stage="trace"]')).to_be_visible(timeout=30_000)
+    expect(bench.locator('.stage[data-stage="link"]')).to_have_count(0)
+    page.screenshot(path=screenshots / "live-light-running.png")
+    (work / "go on").touch()
+    expect(bench.locator('.stage[data-stage="link"]')).to_be_visible(timeout=30_000)
+
+
+def test_a_watch_grows_too(lab: tuple[str, Path], page: Page) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "watched.ipynb", MADE, WATCHED, STOCK, CALLED)
+    jupyter.open_notebook(page, url, "watched.ipynb")
+    run(page, 0)
+    run(page, 1)
+    bench = page.locator(".workbench").last
+    expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
+    run(page, 2)
+    expect(bench.locator('.stage[data-stage="inference"]')).to_be_visible(timeout=60_000)
+    run(page, 3)
+    expect(bench.locator(".head select option")).to_have_count(2, timeout=30_000)
+    expect(bench.locator(".head select")).to_have_value("0")
