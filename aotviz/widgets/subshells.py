@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+ROUTE = "_reply_subshell_for"  # ipykernel asks this of a comm that has it: data, the shell named -> the shell
+
 
 def answer_where_asked(comm: Any) -> None:
     """Messages on this comm go to the shell that they name. None is left alone."""
     if comm is not None:
-        comm._reply_subshell_for = lambda _data, asked: asked  # ipykernel asks this of the comm
+        setattr(comm, ROUTE, lambda _data, asked: asked)

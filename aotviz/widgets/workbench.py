@@ -5,7 +5,8 @@ message when it needs it: the viewer's bundles once per page, an index of the re
 and each part of it (parts.py) when it is first looked at. When more is compiled, the page is told so, once, and asks
 for the index again; nothing is asked of a recording that does not change. What is selected is synced too, so that the
 same place is open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets
-the summary of `summary.py` from the same output.
+the summary of `summary.py` from the same output. Beside it the output keeps the recording as it is then, in 150 kB,
+from which `notebooks.py` makes a page in which the workbench works.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import anywidget
 import traitlets
 
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import parts, static_files, subshells, summary
+from aotviz.widgets import packing, parts, static_files, subshells, summary
 
+KEPT = "application/vnd.aotviz.recording+gzip"  # what nbconvert's page is made of (notebooks.py)
+AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
+TOO_LARGE = "The recording is too large to be kept in a notebook: <code>recording.to_html</code> makes a page of it."
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 
@@ -122,6 +126,12 @@ class Workbench(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        data["text/plain"] = summary.as_text(self._recording.data)
-        data["text/html"] = summary.as_html(self._recording.data)
+        recording = self._recording.data
+        data["text/plain"] = summary.as_text(recording)
+        data["text/html"] = summary.as_html(recording)
+        kept = packing.kept(recording) if recording.compilations else ""
+        if kept:
+            data[KEPT] = kept
+        if recording.compilations:
+            data["text/html"] += f"<p>{AS_PAGE if kept else TOO_LARGE}</p>"
         return data, metadata

@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 
 /** What the page runs: it unzips the viewer, which is a third of its size that way, and starts it. */
 const START = `
-const letters = atob(document.getElementById("viewer").textContent), zipped = new Uint8Array(letters.length);
+const letters = atob(document.getElementById("aotviz-viewer").textContent), zipped = new Uint8Array(letters.length);
 for (let i = 0; i < zipped.length; i++) zipped[i] = letters.charCodeAt(i);
 new Response(new Blob([zipped]).stream().pipeThrough(new DecompressionStream("gzip"))).blob().then((viewer) => {
   const script = document.createElement("script");

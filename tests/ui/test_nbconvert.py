@@ -1,36 +1,131 @@
-"""A notebook with a recording in it, converted by nbconvert and read offline: a page, with what happened in it."""
+"""A notebook with recordings in it, converted by nbconvert and read offline: a page in which the workbench works."""
 
 from __future__ import annotations
 
+import random
+import string
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import nbformat
+import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.fixture import MARKUP
+from aotviz.recorder.events import RecordingData
+from aotviz.widgets import packing
+from aotviz.widgets.notebooks import WorkbenchHTML
+from aotviz.widgets.workbench import KEPT, Workbench
+from tests.ui.fixture import MARKUP, ROOT, recording
 
 CELL = """from tests.ui.fixture import recording
 from aotviz.widgets.workbench import Workbench
 Workbench(recording())"""
+HEADING = "# viewer\n# workbench\n# recording"  # nbconvert gives headings such ids
 
 
-def test_a_converted_notebook_shows_what_happened(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    # As JupyterLab saves notebooks unless it is told to save widgets' state, and as docs/jupyterlab.md advises.
-    NotebookClient(notebook, timeout=120, kernel_name="python3", store_widget_state=False).execute()
-    html = tmp_path / "converted.html"
-    html.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
-    page = browser.new_page(viewport={"width": 1200, "height": 800}, offline=True)
+@pytest.fixture(scope="module")
+def notebook() -> Any:
+    """As JupyterLab saves it: two recordings, and headings that are called as parts of our page are."""
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell(HEADING), nbformat.v4.new_code_cell(CELL), nbformat.v4.new_code_cell(CELL)]
+    )
+    NotebookClient(made, timeout=120, kernel_name="python3", store_widget_state=False).execute()
+    return made
+
+
+def opened(browser: Browser, html: Path) -> tuple[Page, list[str]]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900}, offline=True)
     problems: list[str] = []
     page.on("dialog", lambda dialog: problems.append(dialog.message))
     page.goto(html.as_uri())
+    return page, problems
+
+
+def test_a_converted_notebook_has_workbenches_that_work_offline(
+    notebook: Any, browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    source = tmp_path / "tour.ipynb"
+    nbformat.write(notebook, source)
+    convert = [sys.executable, "-m", "nbconvert", "--to", "aotviz.widgets.notebooks.WorkbenchHTML", str(source)]
+    subprocess.run(convert, check=True, cwd=ROOT, capture_output=True)
+    page, problems = opened(browser, tmp_path / "tour.html")
+    bench = page.locator(".workbench").first
+    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    assert page.locator("h1").count() == 3
+    bench.locator('.stage[data-stage="partition"]').click()
+    expect(bench.locator(".cm-content")).to_contain_text("def forward(")
+    page.screenshot(path=screenshots / "nbconvert-workbench.png")
+    bench.locator('[role=tab][data-view="graph"]').click()
+    expect(bench.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
+    bench.locator('[role=tab][data-view="saved"]').click()
+    expect(bench).to_contain_text("This needs the live function")
+    second = page.locator(".aotviz-output").nth(1)
+    second.scroll_into_view_if_needed()
+    expect(second.locator(".workbench .cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(page.locator(".workbench")).to_have_count(2)
+    assert page.locator("img[src=x]").count() == 0
+    assert problems == []
+    page.close()
+
+
+def test_nbconverts_own_page_shows_what_happened(
+    notebook: Any, browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    html = tmp_path / "plain.html"
+    html.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
+    page, problems = opened(browser, html)
     table = page.locator("table").first
     expect(table).to_contain_text("Net · training · 15 stages")
     expect(table.locator("tr", has_text="partition")).to_contain_text("forward 24, backward 32")
     expect(page.locator("table").nth(1)).to_contain_text(f"update{MARKUP}")
+    expect(page.locator("body")).to_contain_text("jupyter nbconvert --to aotviz_html")
     assert page.locator("img[src=x]").count() == 0
     assert problems == []
     page.screenshot(path=screenshots / "nbconvert.png")
     page.close()
+
+
+def test_the_exporter_is_announced_to_nbconvert() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    module, _, name = groups["nbconvert.exporters"]["aotviz_html"].partition(":")
+    assert getattr(import_module(module), name) is WorkbenchHTML
+
+
+def test_what_an_output_keeps_is_the_recording_and_small(notebook: Any) -> None:
+    (output,) = notebook.cells[1].outputs
+    assert len(output.data[KEPT]) < packing.MOST_KEPT
+    assert output.data[KEPT] == packing.kept(recording().data)
+
+
+def test_a_large_recording_is_kept_without_its_generated_code_and_a_huge_one_not_at_all() -> None:
+    data = recording().data
+    first, *others = data.compilations
+
+    def with_code(text: str) -> RecordingData:
+        *stages, last = first.stages
+        last = msgspec.structs.replace(last, code={**last.code, "inductor forward": text})
+        return msgspec.structs.replace(
+            data, compilations=[msgspec.structs.replace(first, stages=[*stages, last]), *others]
+        )
+
+    incompressible = "".join(random.Random(0).choices(string.printable, k=400_000))
+    kept = packing.kept(with_code(incompressible))
+    assert 0 < len(kept) < len(packing.kept(with_code("short"))) + 1_000
+    assert packing.kept(msgspec.structs.replace(data, strings=[*data.strings, incompressible])) == ""
+
+    class Held:
+        data = msgspec.structs.replace(recording().data, strings=[*recording().data.strings, incompressible])
+
+    widget = Workbench(recording())
+    widget._recording = Held()  # type: ignore[assignment]
+    bundle = widget._repr_mimebundle_()
+    assert bundle is not None
+    assert KEPT not in bundle[0]
+    assert "too large" in bundle[0]["text/html"]

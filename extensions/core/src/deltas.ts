@@ -1,9 +1,9 @@
 // A page that holds a recording holds the long columns of its graphs as differences: 5, 6, 7 is written 5, 1, 1, of
-// which gzip makes next to nothing. aotviz/widgets/html.py writes them and says so in "deltas"; files have none.
+// which gzip makes next to nothing. aotviz/widgets/packing.py writes them and says so in "deltas"; files have none.
 
 import type { Wire } from "./wire";
 
-const COLUMNS = ["name", "value", "sequence"]; // those of html.py
+const COLUMNS = ["name", "value", "sequence"]; // those of packing.py
 
 /** The tree of a recording with its columns as they were. What has another shape is left for the check to refuse. */
 export function withoutDeltas(tree: Wire): Wire {

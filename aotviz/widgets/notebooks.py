@@ -1,0 +1,64 @@
+"""Notebooks as pages in which workbenches work: `jupyter nbconvert --to aotviz_html notebook.ipynb`.
+
+Each output that shows a recording keeps it, packed, beside the summary that other readers show (packing.py), so nothing
+is run, asked of a kernel or fetched. This exporter makes nbconvert's own page, puts the recordings into it, and the
+viewer once: the page works offline. A workbench opens when it is scrolled to; until then, and where scripts are not
+allowed, its summary stands there.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import re
+from typing import Any
+
+from nbconvert.exporters.html import HTMLExporter
+
+from aotviz.widgets import static_files
+from aotviz.widgets.workbench import KEPT
+
+PIECE = re.compile(r'<script type="text/plain" id="aotviz-(?:graphviz|viewer)">.*?</script>|<script>.*?</script>', re.S)
+
+
+class WorkbenchHTML(HTMLExporter):
+    """nbconvert's HTML page, with the workbench in place of each output that keeps a recording.
+
+    >>> import nbformat
+    >>> page, _ = WorkbenchHTML().from_notebook_node(nbformat.v4.new_notebook())
+    >>> "aotviz-viewer" in page  # nothing is to be shown, so nothing is added
+    False
+    """
+
+    export_from_notebook = "HTML with aotviz workbenches"  # in JupyterLab's menu
+
+    def from_notebook_node(self, nb: Any, resources: Any = None, **options: Any) -> tuple[str, Any]:
+        """The page and nbconvert's resources. Raises FrontEndMissing where the viewer is needed and is not built."""
+        shown = copy.deepcopy(nb)
+        found = [place(output.data) for cell in shown.cells for output in cell.get("outputs", ()) if "data" in output]
+        page, resources = super().from_notebook_node(shown, resources, **options)
+        if any(found):
+            body, end, rest = page.rpartition("</body>")
+            page = f"{body}{viewer()}{end}{rest}"
+        return page, resources
+
+
+def place(data: Any) -> bool:
+    """Puts the workbench where an output's data, by type, keeps a recording; whether it does."""
+    kept = data.get(KEPT)
+    if not isinstance(kept, str) or not kept:
+        return False
+    summary = data.get("text/html", "")
+    summary = summary if isinstance(summary, str) else "".join(summary)
+    for other in [kind for kind in data if kind != "text/plain"]:
+        del data[other]  # nbconvert would show a widget, which needs a kernel, rather than HTML
+    data["text/html"] = (
+        f'<div class="aotviz-output"><div class="aotviz-place">{summary}</div>'
+        f'<script type="text/plain" class="aotviz-recording">{html.escape(kept)}</script></div>'
+    )
+    return True
+
+
+def viewer() -> str:
+    """The viewer for all workbenches of a page, as the page of `to_html` holds it."""
+    return "\n".join(PIECE.findall(static_files.read("page.html").decode()))
