@@ -41,7 +41,7 @@ def compile_program(request: Request, watching: Session) -> Program:
             with captured.attributes_kept(request.root, request.name):
                 program: Program = pipeline.compile_request(request, watching.observer())
         except Exception as error:
-            named = strays.explained(error, request.fn)
+            named = strays.explained(error, request.fn, {} if request.is_graph else request.arguments())
             if named is not None:
                 raise named from error
             if asks_for_values(error) and not request.is_graph:  # Dynamo knows torch's error, and breaks the graph

@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,13 +24,16 @@ from aotviz.torch_private.open_trace import is_library
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 
 
-def explained(error: BaseException, fn: Any) -> Exception | None:
-    """An error that names the tensor that `error` is about; None if it is about something else."""
+def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:
+    """An error that names the tensor that `error` is about; None if it is about something else.
+
+    `arguments` has each argument of the call under its name.
+    """
     met = fakes.strays(error)
     if not met:
         return None
     wanted = {id(tensor) for tensor in met}
-    found = {path: kind for path, tensor, kind in reachable(fn) if id(tensor) in wanted}
+    found = {path: kind for path, tensor, kind in reachable(fn, arguments) if id(tensor) in wanted}
     name = getattr(fn, "__name__", type(fn).__name__)
     if not found:
         sizes = " and ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in met)
@@ -72,11 +76,11 @@ def _of_a_module(filename: str) -> bool:
     return "/torch/nn/" in filename.replace("\\", "/")
 
 
-def reachable(fn: Any) -> Iterator[tuple[str, torch.Tensor, str]]:
-    """(path, tensor, kind) of the tensors that a function leads to; kind "held" for those that a module owns."""
+def reachable(fn: Any, arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor, str]]:
+    """(path, tensor, kind) of the tensors that a call leads to; kind "held" for those that a module owns."""
     seen: set[int] = set()
     starts = [("self", fn)] if not inspect.isroutine(fn) else _of_function(fn)
-    for path, value in starts:
+    for path, value in (*starts, *arguments.items()):
         yield from _walk(path, value, seen, DEPTH, "")
 
 

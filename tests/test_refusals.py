@@ -108,7 +108,13 @@ def padded_encoder():
     return (lambda x, padding: encoder(x, src_key_padding_mask=padding)), torch.ones(1, 3, 4), torch.arange(3)[None] > 1
 
 
+def appends(x, found):
+    found.append(x * 2)
+    return x + 1
+
+
 CASES = {
+    "argument is changed": lambda: (appends, torch.ones(2), []),
     "nested tensor inside": padded_encoder,
     "backward inside": lambda: (backward_inside, leaf(2)),
     "resized after a write": lambda: (resized_after_a_write, torch.ones(2)),
@@ -130,7 +136,7 @@ CASES = {
 @pytest.mark.parametrize("reason", CASES)
 def test_it_is_refused_by_name_and_nothing_has_run(reason):
     fn, *args = CASES[reason]()
-    dense = [a for a in args if a.layout is torch.strided]
+    dense = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
     before = [(a.detach().clone(), a._version) for a in dense]
     with pytest.raises(aotviz.Refused) as caught:
         aotviz.compile(fn, backend="eager")(*args)

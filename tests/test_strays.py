@@ -160,6 +160,51 @@ def test_weight_norm_assigns_what_the_call_then_reads() -> None:
     torch.testing.assert_close(aotviz.compile(module, backend="eager")(x), module(x))
 
 
+class Cache:
+    """Holds tensors, as a cache of keys and values does, and is no pytree."""
+
+    def __init__(self) -> None:
+        self.layers: list[Any] = []
+        self.calls = 0
+
+
+def _fills(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    cache.layers.append(Cache())
+    cache.layers[-1].keys = x * 2
+    return x + 1
+
+
+def _assigns(x: torch.Tensor, given: Any) -> torch.Tensor:
+    given["keys"][0] = x * 2
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "what"),
+    [(_fills, Cache(), "'cache.layers'"), (_assigns, {"keys": [1]}, r".given\['keys'\].")],
+)
+def test_what_an_argument_holds_is_not_changed_by_a_trace(fn: Any, given: Any, what: str) -> None:
+    before = copy.deepcopy(given)
+    with pytest.raises(Refused, match=f"{fn.__name__} changes what {what} holds"):
+        aotviz.compile(fn, backend="eager")(torch.ones(2), given)
+    assert given == before if isinstance(given, dict) else vars(given) == vars(before)
+
+
+def test_a_tensor_that_an_argument_holds_is_named() -> None:
+    cache = Cache()
+    cache.keys = torch.ones(2)
+    with pytest.raises(NotImplementedError, match=r"uses the tensor 'cache.keys' without taking it as an argument"):
+        aotviz.compile(lambda x, cache: x + cache.keys, backend="eager")(torch.ones(2), cache)
+
+
+def test_an_object_may_count_its_calls() -> None:
+    def counts(x: torch.Tensor, cache: Any) -> torch.Tensor:
+        cache.calls += 1
+        return x + 1
+
+    assert aotviz.compile(counts, backend="eager")(torch.ones(2), Cache()).tolist() == [2, 2]
+
+
 def test_pruning_assigns_what_the_call_then_reads() -> None:
     pruned = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
     x = torch.ones(1, 4)

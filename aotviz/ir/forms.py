@@ -16,6 +16,7 @@ for what its stage decided (`evidence`) and the graphs that a person would look 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -101,6 +102,19 @@ class Request(Form):
     input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
     is_graph: bool
     static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
+
+    def arguments(self) -> dict[str, Any]:
+        """Each argument under the name that the function has for it."""
+        fn = getattr(self.fn, "forward", self.fn)  # of a module
+        names: list[str] = []
+        try:
+            for parameter in inspect.signature(fn).parameters.values():
+                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                    names.append(parameter.name)
+        except (TypeError, ValueError):
+            pass  # a builtin has no signature; its arguments are numbered
+        names += [f"args[{position}]" for position in range(len(names), len(self.args))]
+        return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
 
 @dataclass(frozen=True)

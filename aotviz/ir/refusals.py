@@ -90,6 +90,10 @@ REFUSALS = {
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "
         "afterwards. Write before that, or to a clone."
     ),
+    "argument is changed": (
+        "{operator} changes what {names} holds, a thing of Python's, which a compiled call would not do. Return what "
+        'is new; or use torch.compile(fn, backend="aotviz"), which does to Python objects what the function does.'
+    ),
     "backward inside": (
         "the function calls backward(), which adds to the gradients of its inputs or parameters: a compiled call "
         "returns gradients, and does not assign them. Return what torch.autograd.grad(...) gives, or use "

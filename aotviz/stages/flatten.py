@@ -6,7 +6,7 @@ that the user would call it by: `wte.weight`, `x`, `batch['ids']`.
 
 from __future__ import annotations
 
-import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes, functional, graphs, pytree
 from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing import arguments
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
@@ -59,18 +60,18 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
 
     if request.is_graph:
         return graphs.interpreter(fn)
-    if not names:
 
-        def plain(*flat: Any) -> Any:
-            args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
+    def plain(*flat: Any) -> Any:
+        args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
+        with arguments.unchanged(replace(request, args=args, kwargs=kwargs)):
             return fn(*args, **kwargs)
 
+    if not names:
         return plain
 
     def functional_call(*flat: Any) -> Any:
-        args, kwargs = pytree.tree_unflatten(list(flat[lifted:]), in_spec)
         with graphs.swapped(root, dict(zip(names, flat[:lifted], strict=True))):
-            return fn(*args, **kwargs)
+            return plain(*flat[lifted:])
 
     return functional_call
 
@@ -89,20 +90,8 @@ def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
 
 def _argument_names(request: Request) -> tuple[str, ...]:
     """Names of the flat arguments by the function's signature and each leaf's path."""
-    fn = request.fn.forward if isinstance(request.fn, torch.nn.Module) else request.fn
-    parameters: list[str] = []
-    try:
-        for parameter in inspect.signature(fn).parameters.values():
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                parameters.append(parameter.name)
-    except (TypeError, ValueError):
-        pass  # a builtin has no signature; its arguments are numbered
-    parts: list[tuple[str, Any]] = []
-    for position, value in enumerate(request.args):
-        parts.append((parameters[position] if position < len(parameters) else f"args[{position}]", value))
-    parts.extend(request.kwargs.items())
     names: list[str] = []
-    for name, value in parts:
+    for name, value in request.arguments().items():
         paths, _ = pytree.tree_flatten_with_path(value)
         names.extend(name + pytree.keystr(path) for path, _ in paths)
     return tuple(names)
