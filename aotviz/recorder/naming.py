@@ -100,8 +100,9 @@ def module_lines(entries: Iterable[tuple[str, Any]]) -> str:
     >>> module_lines([("L['self'].h.0", torch.nn.Linear)])
     'h.0|Linear'
     """
-    lines = []
-    for path, kind in entries:
-        name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind.__name__
-        lines.append(f"{module_path(path)}|{name}".replace("\n", " "))
-    return "\n".join(lines)
+    return "\n".join([_module_line(path, kind if isinstance(kind, str) else kind.__name__) for path, kind in entries])
+
+
+@lru_cache(4096)  # a module stands in the stacks of all that it calls
+def _module_line(path: str, kind: str) -> str:
+    return f"{module_path(path)}|{kind.rsplit('.', 1)[-1]}".replace("\n", " ")

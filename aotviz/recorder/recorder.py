@@ -30,7 +30,7 @@ from torch import fx
 
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import records, storages, summaries, what_if
-from aotviz.recorder.events import ErrorRecord, StageRecord, StorageRecord
+from aotviz.recorder.events import ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
@@ -89,6 +89,7 @@ class Recorder:
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
         self._began_ns = 0  # when the running stage began
         self._call_seen: tuple[object, ...] = ()
+        self._inputs: list[InputRecord] = []
         self._storages: list[StorageRecord] = []  # before the calling convention changed
         self._saved_seen: object = None
         self._last_result: object = None
@@ -201,7 +202,7 @@ class Recorder:
         assert self.log is not None
         self._graphs = record.graphs or self._graphs
         self._recorded.update(record.graphs.values())
-        self.log.values(self.writer.take_values())
+        self.log.values(self.writer.values.take())
         self.log.stage(record)
 
     def _facts(self, form: Form) -> None:
@@ -212,20 +213,21 @@ class Recorder:
             self.log.facts(kind="training" if training else "inference")
         call = form.lowered if isinstance(form, Program) else form
         if isinstance(call, TracedCall):
-            key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs)
-            first_look = not isinstance(call, GraphCall) and [*map(id, key)] != [*map(id, self._call_seen)]
+            key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs, call.duplicate_of)
+            is_new = [*map(id, key)] != [*map(id, self._call_seen)]
+            first_look = is_new and not isinstance(call, GraphCall)
             if first_look or isinstance(form, Program):  # at the end once more, with every stage's reasons
                 self._call_seen = key
-                self.log.facts(inputs=records.inputs(call, self._reasons), outputs=records.outputs(call, self._reasons))
+                fresh = records.inputs(call, self._reasons) if is_new else self._inputs
+                self._inputs = records.with_reasons(fresh, self._reasons)
+                self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons))
             if first_look:
                 self._storages = self._storages or storages.storages(call, self.writer.source)
                 self.log.facts(storages=storages.with_bases(self._storages, call))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
-            self.log.facts(
-                saved=records.saved_tensors(form, self.writer.source),
-                recomputed=records.recomputed(form, self.writer.source),
-            )
+            self.log.facts(kept=records.kept(form, self._graphs, self.writer))
+            self.log.values(self.writer.values.take())
         if isinstance(form, Program):
             self.log.cut_again = what_if.cutter(form, Recorder)
             self.log.facts(wrapper=records.wrapper(form))
@@ -250,7 +252,7 @@ class Recorder:
         parts = Parts.of(graph)
         if known is not None and known[1].same_as(parts):
             return known[2]
-        number = self.log.graph(self.writer.graph(graph, parts))
+        number = self.log.graph(*self.writer.packed(parts))
         self._seen[id(graph)] = (graph, parts, number)
         self._sizes[number] = len(parts.nodes)
         return number

@@ -6,30 +6,27 @@ table, each reading one form (ir/forms.py). Reasons that stages gave are matched
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import fx
+from msgspec.structs import replace
 
-from aotviz.ir import graphs
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
-from aotviz.ir.forms import GraphCall, Program, Reason, SavedTensor, Split, TracedCall
+from aotviz.ir.forms import GraphCall, Program, Reason, Split, TracedCall
 from aotviz.ir.metadata import OutputAliasInfo, OutputType
 from aotviz.recorder.events import (
     NONE,
     Evidence,
     InputRecord,
     OutputRecord,
-    RecomputedRecord,
-    SavedTensorRecord,
     WrapperNote,
     WrapperRecord,
 )
-from aotviz.recorder.naming import sizes, target_name
-from aotviz.recorder.sources import innermost, module_path
+from aotviz.recorder.kept import Kept, SavedNote
+from aotviz.recorder.naming import sizes
+from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.strings import clean
 from aotviz.torch_private import snapshotting
 
@@ -94,6 +91,14 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
     return records
 
 
+def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputRecord]:
+    """The records with all that is known by now of why the inputs are treated as they are."""
+    return [
+        record if record.reason == reasons.about(record.name) else replace(record, reason=reasons.about(record.name))
+        for record in records
+    ]
+
+
 def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
     """One record a flat output of the user's."""
     values = call.forward.outputs
@@ -119,28 +124,32 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
     return records
 
 
-def saved_tensors(call: Split, source: Callable[[str], str]) -> list[SavedTensorRecord]:
-    """One record a value that the forward keeps, in order. `source` finds the user's frames in a stack trace."""
-    readers = _Readers(call.backward_module.graph)
-    given = _given_memory(call)
-    return [_saved(value, source, readers, given) for value in call.saved]
-
-
-def recomputed(call: Split, source: Callable[[str], str]) -> list[RecomputedRecord]:
-    """One record a node of the forward that the partitioner put into the backward as well, in order."""
-    readers = _Readers(call.backward_module.graph)
-    return [
-        _recomputed(node, source, readers)
-        for node in call.backward_module.graph.nodes
+def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
+    """What the halves keep and compute again. `graphs` are the numbers of their snapshots, which `writer` made."""
+    values = writer.values.numbers(saved.value for saved in call.saved)
+    stacks = writer.stacks([saved.stack for saved in call.saved])
+    notes = [
+        SavedNote(
+            saved.name,
+            saved.is_symbol,
+            value,
+            saved.producer,
+            stack,
+            saved.module,
+            saved.why,
+            saved.is_view,
+            saved.donated,
+            saved.why_donated,
+            saved.hook,
+        )
+        for saved, value, stack in zip(call.saved, values, stacks, strict=True)
+    ]
+    again = [
+        position
+        for position, node in enumerate(call.backward_module.graph.nodes)
         if node.meta.get("partitioner_tag") == "is_forward" and node.op not in ("placeholder", "output")
     ]
-
-
-def _given_memory(call: Split) -> dict[int, str]:
-    """The storages of the forward's inputs, and whose each is."""
-    nodes = graphs.placeholders(call.forward_module.graph)
-    pairs = [(_storage(node.meta.get("val")), node.meta.get("desc") or node.name) for node in nodes]
-    return {key: clean(str(name)) for key, name in pairs if key is not None}
+    return Kept(graphs["forward"], graphs["backward"], notes, again)
 
 
 def _storage(value: Any) -> int | None:
@@ -150,25 +159,6 @@ def _storage(value: Any) -> int | None:
         return snapshotting.storage_key(value)
     except (RuntimeError, NotImplementedError):
         return None
-
-
-class _Readers:
-    """Who reads the nodes of a graph, and where they stand."""
-
-    def __init__(self, graph: fx.Graph) -> None:
-        self.position = {node: index for index, node in enumerate(graph.nodes)}
-        self.inputs = {node.name: node for node in graphs.placeholders(graph)}
-
-    def of(self, node: fx.Node | None) -> list[fx.Node]:
-        """In their order; the output is none of them."""
-        users = () if node is None else (user for user in node.users if user.op != "output")
-        return sorted(users, key=self.position.__getitem__)
-
-    def fields(self, node: fx.Node | None) -> dict[str, Any]:
-        """`consumers` and `dies_at` of a node, as records have them."""
-        found = self.of(node)
-        last = self.position[found[-1]] if found else NONE
-        return {"consumers": [clean(user.name) for user in found], "dies_at": last}
 
 
 def wrapper(program: Program) -> WrapperRecord:
@@ -188,53 +178,10 @@ def is_training(form: object) -> bool | None:
     return is_training(form.lowered) if isinstance(form, Program) else None
 
 
-def nbytes(value: Any) -> int | None:
+def nbytes(tensor: torch.Tensor) -> int | None:
     """Bytes of a tensor's elements; None where a size is symbolic."""
-    shape = sizes(value.shape)
-    return math.prod(int(n) for n in shape) * int(value.element_size()) if all(type(n) is int for n in shape) else None
-
-
-def _saved(
-    saved: SavedTensor, frames: Callable[[str], str], readers: _Readers, given: dict[int, str]
-) -> SavedTensorRecord:
-    value = saved.value
-    tensor = isinstance(value, torch.Tensor)
-    source = innermost(frames(saved.stack))
-    return SavedTensorRecord(
-        name=saved.name,
-        kind="symint" if saved.is_symbol else "tensor",
-        dtype=str(value.dtype) if tensor else "",
-        shape=sizes(value.shape) if tensor else [],
-        nbytes=nbytes(value) if tensor else 0,
-        producer=clean(saved.producer),
-        source=clean(f"{source} {source.code}".strip()),
-        module=clean(module_path(saved.module)),
-        why=clean(saved.why),
-        version_checked=saved.is_view,
-        donated=saved.donated,
-        why_donated=clean(saved.why_donated),
-        hook=clean(saved.hook),
-        memory_of=given.get(_storage(value) or 0, ""),
-        **readers.fields(readers.inputs.get(saved.name)),
-    )
-
-
-def _recomputed(node: fx.Node, frames: Callable[[str], str], readers: _Readers) -> RecomputedRecord:
-    value = node.meta.get("val")
-    tensor = isinstance(value, torch.Tensor)
-    source = innermost(frames(node.meta.get("stack_trace") or ""))
-    stack = node.meta.get("nn_module_stack") or {}
-    return RecomputedRecord(
-        name=clean(node.name),
-        dtype=str(value.dtype) if tensor else "",
-        shape=sizes(value.shape) if tensor else [],
-        nbytes=nbytes(value) if tensor else 0,
-        producer=clean(target_name(node.target)),
-        source=clean(f"{source} {source.code}".strip()),
-        module=clean(module_path(next((str(entry[0]) for entry in reversed(stack.values())), ""))),
-        made_at=readers.position[node],
-        **readers.fields(node),
-    )
+    count: Any = tensor.numel()
+    return count * tensor.element_size() if type(count) is int else None
 
 
 def _kind(descriptor: InputDescriptor) -> str:

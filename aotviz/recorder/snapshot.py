@@ -2,31 +2,37 @@
 
 Later passes edit graphs in place, and a graph that is kept pins every fake tensor in it; a deep copy of GPT-2's
 costs more than the stage that made it. So a stage's graph is read once, when the stage ends, into columns of small
-integers (events.py): 13 µs a node or less, and nothing of torch is held on to afterwards.
+integers (events.py), and nothing of torch is held on to afterwards. Texts are interned, values are numbered
+(values.py), and a node is looked into once.
 
-Three memos make that so. Texts are interned. What is known of a tensor is written down once, however many graphs it
-passes through, because stages hand the same FakeTensor objects on in `node.meta["val"]`; the number of that record
-is the value's identity across stages. And a source location or module path, shared by the nodes of one user line,
-is parsed once.
+Note [A node is looked into once]
+Most stages copy graphs, cut them and prune them: of the nodes of GPT-2's six graphs two thirds were there before, as
+other objects but with the same name, operator and value. Where such a node comes from (source line, module, sequence
+number, forward or backward) belongs to its value and not to the graph, so it is read when the node is first met, and
+a later node with the same name, operator and value (the object, not one like it) has the same row. Arguments and
+descriptors are the graph's own, and read every time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import Any
 
+import msgspec
 import torch
 from torch import fx
+from torch.fx.immutable_collections import immutable_list
 
-from aotviz.recorder.events import NONE, GraphSnapshot, ValueRecord
-from aotviz.recorder.naming import describe, module_lines, size, sizes, target_name, user_frames
+from aotviz.recorder import arguments
+from aotviz.recorder.arguments import unpacked
+from aotviz.recorder.events import NONE, GraphSnapshot
+from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.strings import StringTable, clean
-from aotviz.torch_private import snapshotting
+from aotviz.recorder.values import Values
 from aotviz.torch_private.snapshotting import Parts
 
-INT64 = range(-(2**63), 2**63)  # what msgpack can carry
 OP_LETTERS = {
     "placeholder": "p",
     "call_function": "f",
@@ -35,10 +41,16 @@ OP_LETTERS = {
     "get_attr": "a",
     "output": "o",
 }
-SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
+LEAST, MOST = -(2**63), 2**63 - 1  # integers that msgpack can carry
 
 
 Node = fx.Node
+LISTS = frozenset((list, tuple, immutable_list, torch.Size))
+USUAL = LISTS | {Node, int, bool, float, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format}
+"""Types of arguments that need not be looked at one by one: msgspec either writes them as they should be written, or
+asks what to write. Of others it may write too much or too little, e.g. an enum's number and not its name."""
+Row = tuple[str, int, int, int, int, int, int, str]
+"""What is known of a node: op, name, target, value, stack, module, sequence and backward, as in GraphSnapshot."""
 
 
 class SnapshotWriter:
@@ -55,204 +67,155 @@ class SnapshotWriter:
 
     def __init__(self, strings: StringTable | None = None) -> None:
         self.strings = strings or StringTable()
-        self._new_values: list[ValueRecord] = []
-        self._storage_of: list[int] = []  # of each value: its storage group
-        self._by_id: dict[int, int] = {id(None): NONE}  # id of a kept value -> its number
-        self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._tuples: dict[tuple[int, ...], int] = {}
-        self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
-        self._storage_groups = 0
+        self.values = Values(self.strings)
+        self._known: dict[tuple[str, str, int, int], Row] = {}  # op, name, ids of kept target and value -> row
+        self._rows: dict[tuple[str, int, int, int], Row] = {}  # of a finished compilation, by their first four
         self._targets: dict[int, int] = {}  # id of a kept target -> text
-        self._facts: dict[Any, int] = {}  # a dtype's or device's text
-        self._stacks: dict[int, int] = {id(None): NONE}  # id of a kept stack trace -> text
-        self._stack_texts: dict[str, int] = {}
-        self._modules: dict[int, int] = {id(None): NONE}  # id of a kept module stack -> text
-        self._module_lines: dict[tuple[Any, ...], int] = {}
-        self._kept: list[Any] = []  # whatever the dicts above know by id
+        self._stacks: dict[str | None, int] = {None: NONE}
+        self._modules: dict[tuple[Any, ...], int] = {(): NONE}
+        self._kept: list[Any] = []  # targets
+        self._usual = True  # whether all arguments so far are of usual types
 
-    def graph(self, graph: fx.Graph | fx.GraphModule, parts: Parts | None = None) -> GraphSnapshot:
-        """The graph's nodes in columns, in topological order (see GraphSnapshot).
+    def graph(self, graph: fx.Graph | fx.GraphModule) -> GraphSnapshot:
+        """The graph's nodes in columns, in topological order (see GraphSnapshot)."""
+        return unpacked(*self.packed(Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph)))
 
-        `parts` are the graph's, where the caller has them already. Column by column, since a loop over the nodes
-        would spend most of its time in the interpreter: this runs for every node of every stage.
+    def packed(self, parts: Parts) -> tuple[GraphSnapshot, bytes]:
+        """The snapshot of a graph without arguments, and these as `arguments.unpack` reads them.
+
+        Column by column, and without a call where none is needed: this runs for every node of every stage.
         """
-        parts = parts or Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph)
-        nodes, metas = parts.nodes, [node.meta for node in parts.nodes]
-        ops = [node.op for node in nodes]
-        position = {node: index for index, node in enumerate(nodes)}
-        encode = self._encoder(position)
-        backward = [
-            meta.get("partitioner_tag") == "is_backward" or bool(meta.get("autograd_backward")) for meta in metas
-        ]
-        traces = [meta.get("stack_trace") for meta in metas]
-        modules = [meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") for meta in metas]
-        sequence = [meta.get("seq_nr", NONE) for meta in metas]
-        stack = numbers(map(id, traces), traces, self._stacks, self._stack)
-        module = numbers(map(id, modules), modules, self._modules, self._module)
-        inherit(sequence, backward, stack, module)
-        targets = [node.target for node in nodes]
-        names = [node.name for node in nodes]
-        values = [
-            meta.get("example_value") if value is None else value
-            for value, meta in zip(parts.values, metas, strict=True)
-        ]
-        described = [
-            (index, meaning)
-            for index, meaning in enumerate(parts.descriptors)
-            if meaning is not None and ops[index] == "placeholder"
-        ]
-        return GraphSnapshot(
-            op="".join([OP_LETTERS[op] for op in ops]),
-            name=numbers(names, names, self.strings.numbers, self.strings.add),
-            target=numbers(map(id, targets), targets, self._targets, self._target),
-            args=[
-                [[index - position[arg]] if type(arg) is Node else encode(arg, index) for arg in args]
-                for index, args in enumerate(parts.args)
-            ],
-            kwargs={
-                index: {key: encode(arg, index) for key, arg in named.items()}
-                for index, named in enumerate(parts.kwargs)
-                if named
-            },
-            value=numbers(map(id, values), values, self._by_id, self.value),
-            stack=stack,
-            module=module,
-            sequence=sequence,
-            backward="".join(["1" if is_backward else "0" for is_backward in backward]),
-            descriptor={index: self.strings.add(describe(meaning)) for index, meaning in described},
-            output_descriptors=self._outputs(nodes[-1]) if ops and ops[-1] == "output" else [],
+        nodes = parts.nodes
+        rows = self._read(parts)
+        op = "".join([row[0] for row in rows])
+        described = [(i, meaning) for i, meaning in enumerate(parts.descriptors) if meaning is not None]
+        snapshot = GraphSnapshot(
+            op=op,
+            name=[row[1] for row in rows],
+            target=[row[2] for row in rows],
+            args=[],
+            kwargs={},
+            value=[row[3] for row in rows],
+            stack=[row[4] for row in rows],
+            module=[row[5] for row in rows],
+            sequence=[row[6] for row in rows],
+            backward="".join([row[7] for row in rows]),
+            descriptor={i: self.strings.add(describe(meaning)) for i, meaning in described if op[i] == "p"},
+            output_descriptors=self._outputs(nodes[-1]) if nodes and op[-1] == "o" else [],
         )
-
-    def value(self, example: Any) -> int:
-        """The number of a traced value's record: the same number for the same object, in whatever graph."""
-        key = id(example)
-        number = self._by_id.get(key)
-        if number is not None:
-            return number
-        released = self._released.pop(key, None) if self._released else None
-        if released is not None and released[0]() is example:
-            number = released[1]
-            if isinstance(example, torch.Tensor):
-                self._rejoin_storage(example, number)
-        elif isinstance(example, (tuple, list)):
-            return self._tuple(example)
-        else:
-            number = self._new(self._tensor(example) if isinstance(example, torch.Tensor) else self._scalar(example))
-        self._by_id[key] = number
-        self._kept.append(example)
-        return number
-
-    def take_values(self) -> list[ValueRecord]:
-        """The records of the values met since the last time, in the order of their numbers."""
-        taken, self._new_values = self._new_values, []
-        return taken
+        return snapshot, self._arguments(parts)
 
     def release(self) -> None:
-        """Let go of every traced value; from now on an identity holds only while its value lives elsewhere."""
-        for example in self._kept:
-            number = self._by_id.get(id(example))
-            if number is not None:
-                with contextlib.suppress(TypeError):  # of a plain number: it has no identity to lose
-                    self._released[id(example)] = (weakref.ref(example), number)
-        self._by_id = {id(None): NONE}
-        self._storages.clear()
+        """Let go of all that is torch's; from now on an identity holds only while its value lives elsewhere."""
+        self.values.release()
+        self._rows.update({row[:4]: row for row in self._known.values()})
+        self._known.clear()
         self._targets.clear()
-        self._module_lines.clear()
-        self._stacks = {id(None): NONE}
-        self._stack_texts.clear()
-        self._modules = {id(None): NONE}
+        self._stacks = {None: NONE}
+        self._modules = {(): NONE}
         self._kept.clear()
 
-    def _encoder(self, position: dict[fx.Node, int]) -> Callable[[Any, int], Any]:
-        """A function that writes one argument of the node at an index (see GraphSnapshot)."""
-        text = self.strings.add
-
-        def encode(arg: Any, index: int) -> Any:
-            kind = type(arg)
-            if kind is Node:
-                return [index - position[arg]]
-            if kind is int:
-                return arg if arg in INT64 else {"r": text(str(arg))}
-            if arg is None or kind is bool or kind is float:
-                return arg
-            if kind is str:
-                return clean(arg)
-            if isinstance(arg, (list, tuple)):
-                return ["L", *[encode(part, index) for part in arg]]
-            if isinstance(arg, dict):
-                return {"d": {clean(str(key)): encode(part, index) for key, part in arg.items()}}
-            if kind is slice:
-                return {"s": [encode(part, index) for part in (arg.start, arg.stop, arg.step)]}
-            return {"r": text(str(arg))}
-
-        return encode
-
-    def _new(self, record: ValueRecord) -> int:
-        self._new_values.append(record)
-        self._storage_of.append(record.storage)
-        return len(self._storage_of) - 1
-
-    def _tensor(self, tensor: torch.Tensor) -> ValueRecord:
-        try:
-            stride, offset = sizes(tensor.stride()), size(tensor.storage_offset())
-            key = snapshotting.storage_key(tensor)
-            storage = self._storages.get(key)
-            if storage is None:
-                storage = self._storages[key] = self._storage_groups
-                self._storage_groups += 1
-        except (RuntimeError, NotImplementedError):  # a layout without strides, or without one storage
-            stride, offset, storage = [], 0, NONE
-        dtype, device, shape = self._fact(tensor.dtype), self._fact(snapshotting.device(tensor)), sizes(tensor.shape)
-        return ValueRecord("tensor", dtype, shape, stride, offset, device, storage, tensor.requires_grad, [], NONE)
-
-    def _scalar(self, example: Any) -> ValueRecord:
-        kind = SYMBOLIC.get(type(example), "other")
-        return without_tensor(kind, text=self.strings.add(str(example)))
-
-    def _tuple(self, examples: tuple[Any, ...] | list[Any]) -> int:
-        """A tuple is the values in it: copies of a graph may copy the tuple, and it is still the same."""
-        parts = tuple([NONE if part is None else self.value(part) for part in examples])
-        number = self._tuples.get(parts)
-        if number is None:
-            number = self._tuples[parts] = self._new(without_tensor("tuple", parts=list(parts)))
-        return number
-
-    def _rejoin_storage(self, tensor: torch.Tensor, number: int) -> None:
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            self._storages.setdefault(snapshotting.storage_key(tensor), self._storage_of[number])
-
-    def _fact(self, thing: Any) -> int:
-        number = self._facts.get(thing)
-        if number is None:
-            number = self._facts[thing] = self.strings.add(str(thing))
-        return number
-
-    def _target(self, target: Any) -> int:
-        number = self._targets[id(target)] = self.strings.add(target_name(target))
-        self._kept.append(target)
-        return number
-
-    def _stack(self, trace: str) -> int:
-        number = self._stack_texts.get(trace)  # a long text, dear to compare: once for each object
-        if number is None:
-            number = self._stack_texts[trace] = self.strings.add(user_frames(trace) or None)
-        self._stacks[id(trace)] = number
-        self._kept.append(trace)
-        return number
-
-    def _module(self, modules: dict[str, Any]) -> int:
-        entries = tuple(modules.values())  # many nodes have equal stacks, each in a dict of its own
-        number = self._module_lines.get(entries)
-        if number is None:
-            number = self._module_lines[entries] = self.strings.add(module_lines(entries) or None)
-        self._modules[id(modules)] = number
-        self._kept.append(modules)
-        return number
+    def stacks(self, traces: list[str | None]) -> list[int]:
+        """The numbers of the user's frames in stack traces of nodes; NONE where there are none."""
+        return numbers(traces, self._stacks, self._stack)
 
     def source(self, trace: str) -> str:
         """The user's frames in a node's stack trace."""
-        number = self._stack(trace)
+        (number,) = self.stacks([trace])
         return self.strings.texts[number] if number != NONE else ""
+
+    def _read(self, parts: Parts) -> list[Row]:
+        """Each node's row. See Note [A node is looked into once]."""
+        nodes, values = parts.nodes, parts.values
+        ops, names, targets = [n.op for n in nodes], [n.name for n in nodes], [n.target for n in nodes]
+        rows: list[Any] = list(map(self._known.get, zip(ops, names, map(id, targets), map(id, values), strict=True)))
+        if None in rows:
+            missing = [index for index, row in enumerate(rows) if row is None]
+            new = [nodes[i] for i in missing]
+            self._usual = self._usual and usual([parts.args[i] for i in missing])
+            for index, row in zip(missing, self._meet(new, [values[i] for i in missing]), strict=True):
+                rows[index] = row
+            inherit(rows, missing)
+            self._known.update(
+                ((ops[i], names[i], id(targets[i]), id(values[i])), rows[i]) for i in missing if values[i] is not None
+            )
+        return rows
+
+    def _meet(self, nodes: list[Any], values: list[Any]) -> list[Row]:
+        """The rows of nodes that are other objects than any before."""
+        metas, add = [node.meta for node in nodes], self.strings.add
+        targets = {id(node.target): node.target for node in nodes}
+        self._kept += targets.values()
+        identities = list(
+            zip(
+                [OP_LETTERS[node.op] for node in nodes],
+                numbers([node.name for node in nodes], self.strings.numbers, add),
+                numbers([id(node.target) for node in nodes], self._targets, lambda key: add(target_name(targets[key]))),
+                self.values.numbers(
+                    meta.get("example_value") if v is None else v for v, meta in zip(values, metas, strict=True)
+                ),
+                strict=True,
+            )
+        )
+        rows: list[Any] = list(map(self._rows.get, identities))
+        new = [index for index, row in enumerate(rows) if row is None]
+        for index, place in zip(new, self._places([metas[index] for index in new]), strict=True):
+            rows[index] = identities[index] + place
+        return rows
+
+    def _places(self, metas: list[dict[str, Any]]) -> Iterable[tuple[int, int, int, str]]:
+        """Where nodes stand in the program: stack, module, sequence and backward."""
+        modules = [meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {} for meta in metas]
+        return zip(
+            self.stacks([meta.get("stack_trace") for meta in metas]),
+            numbers([tuple(entered.values()) for entered in modules], self._modules, self._module),
+            [meta.get("seq_nr", NONE) for meta in metas],
+            [
+                "1" if meta.get("partitioner_tag") == "is_backward" or meta.get("autograd_backward") else "0"
+                for meta in metas
+            ],
+            strict=True,
+        )
+
+    def _arguments(self, parts: Parts) -> bytes:
+        kwargs = {index: named for index, named in enumerate(parts.kwargs) if named}
+        refs = dict(zip(parts.nodes, arguments.node_refs(len(parts.nodes)), strict=False))
+
+        def extension(arg: Any) -> Any:
+            """What msgspec does not know."""
+            if type(arg) is Node:
+                return refs[arg]
+            if type(arg) is slice:
+                return arguments.Ext(arguments.SLICE, encoder.encode(plain([arg.start, arg.stop, arg.step])))
+            return self._text(arg)
+
+        encoder = msgspec.msgpack.Encoder(enc_hook=extension)
+
+        def plain(arg: Any) -> Any:
+            """An argument without what msgspec writes in a way of its own, or can't write."""
+            kind = type(arg)
+            if kind is str:
+                return clean(arg)
+            if isinstance(arg, (list, tuple)):
+                return list(map(plain, arg))
+            if isinstance(arg, dict):
+                return {clean(str(key)): plain(part) for key, part in arg.items()}
+            outside = kind is int and not LEAST <= arg <= MOST
+            return arg if (kind in USUAL or kind is slice) and not outside else self._text(arg)
+
+        if self._usual and usual([named.values() for named in kwargs.values()]):
+            with contextlib.suppress(OverflowError, UnicodeEncodeError):  # integers and texts that msgpack can't carry
+                return encoder.encode([parts.args, kwargs])
+        return encoder.encode([list(map(plain, parts.args)), {index: plain(named) for index, named in kwargs.items()}])
+
+    def _text(self, arg: Any) -> arguments.Ext:
+        return arguments.ref(arguments.TEXT, self.strings.add(str(arg)))
+
+    def _stack(self, trace: str) -> int:
+        return self.strings.add(user_frames(trace) or None)
+
+    def _module(self, entries: tuple[Any, ...]) -> int:
+        return self.strings.add(module_lines(entries) or None)
 
     def _outputs(self, node: fx.Node) -> list[int]:
         returned = node.args[0] if node.args else ()
@@ -263,31 +226,39 @@ class SnapshotWriter:
         return (texts + [NONE] * count)[:count]
 
 
-def numbers(keys: Iterable[Any], things: list[Any], known: Mapping[Any, int], learn: Callable[[Any], int]) -> list[int]:
-    """Each thing's number, found under its key or else learnt."""
-    found: list[Any] = list(map(known.get, keys))
+def numbers(things: list[Any], known: dict[Any, int], learn: Callable[[Any], int]) -> list[int]:
+    """Each thing's number, known or else learnt."""
+    found: list[Any] = list(map(known.get, things))
     if None in found:
-        found = [learn(things[i]) if number is None else number for i, number in enumerate(found)]
+        for thing in things:
+            if thing not in known:
+                known[thing] = learn(thing)
+        found = [known[thing] for thing in things]
     return found
 
 
-def inherit(sequence: list[int], backward: list[bool], stack: list[int], module: list[int]) -> None:
-    """A backward op that doesn't know where it stands in the program stands where its forward op stands."""
-    lost = [
-        i
-        for i, is_backward in enumerate(backward)
-        if is_backward and sequence[i] != NONE and (stack[i] == NONE or module[i] == NONE)
-    ]
-    if not lost:
-        return
-    forward = {order: i for i, order in reversed(list(enumerate(sequence))) if not backward[i]}
+def usual(arguments: Iterable[Iterable[Any]]) -> bool:
+    """Whether all the arguments, and what is in lists of them, are of usual types."""
+    inside: Collection[Iterable[Any]] = [chain.from_iterable(arguments)]
+    while inside:
+        found = list(chain.from_iterable(inside))
+        kinds = set(map(type, found))
+        if not kinds <= USUAL:
+            return False
+        inside = [part for part in found if type(part) in LISTS] if kinds & LISTS else ()
+    return True
+
+
+def inherit(rows: list[Row], new: list[int]) -> None:
+    """A backward op that doesn't know where it stands in the program stands where its forward op stands.
+
+    `rows` are a graph's; those at the positions `new` are filled in.
+    """
+    lost = [i for i in new if rows[i][7] == "1" and rows[i][6] != NONE and NONE in rows[i][4:6]]
+    forward = {row[6]: row[4:6] for row in reversed(rows) if row[7] == "0"} if lost else {}
     for i in lost:
-        origin = forward.get(sequence[i])
+        op, name, target, value, stack, module, sequence, backward = rows[i]
+        origin = forward.get(sequence)
         if origin is not None:
-            stack[i] = stack[origin] if stack[i] == NONE else stack[i]
-            module[i] = module[origin] if module[i] == NONE else module[i]
-
-
-def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:
-    """The record of a value that is not a tensor."""
-    return ValueRecord(kind, NONE, [], [], 0, NONE, NONE, False, parts or [], text)
+            stack, module = origin[0] if stack == NONE else stack, origin[1] if module == NONE else module
+            rows[i] = (op, name, target, value, stack, module, sequence, backward)

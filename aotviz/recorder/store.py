@@ -18,19 +18,19 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.recorder import progress
+from aotviz.recorder.arguments import unpacked
 from aotviz.recorder.events import (
     CompilationData,
     ErrorRecord,
     GraphSnapshot,
     InputRecord,
     OutputRecord,
-    RecomputedRecord,
-    SavedTensorRecord,
     StageRecord,
     StorageRecord,
     ValueRecord,
     WrapperRecord,
 )
+from aotviz.recorder.kept import Halves, Kept
 from aotviz.recorder.progress import Progress
 from aotviz.recorder.strings import StringTable
 
@@ -38,6 +38,7 @@ STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
 STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
 ROW_BYTES = 600  # estimate for one input, output or saved tensor
 
+_Graph = tuple[GraphSnapshot, bytes]
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -58,8 +59,7 @@ class CompilationLog:
         self._values: list[bytes] = []
         self._inputs: list[InputRecord] = []
         self._outputs: list[OutputRecord] = []
-        self._saved: list[SavedTensorRecord] = []
-        self._recomputed: list[RecomputedRecord] = []
+        self._kept: Kept | None = None
         self._storages: list[StorageRecord] = []
         self._wrapper: WrapperRecord | None = None
         self._error: ErrorRecord | None = None
@@ -75,7 +75,8 @@ class CompilationLog:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory this log holds."""
-        rows = len(self._inputs) + len(self._outputs) + len(self._saved) + len(self._recomputed)
+        rows = len(self._inputs) + len(self._outputs)
+        rows += len(self._kept.saved) + len(self._kept.recomputed) if self._kept else 0
         rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(self._wrapper.source) if self._wrapper else 0
@@ -112,9 +113,12 @@ class CompilationLog:
                 error=f"{error.type}: {error.message}" if error else "",
             )
 
-    def graph(self, snapshot: GraphSnapshot) -> int:
-        """The number under which the graph is kept: the same for a graph that has not changed."""
-        packed = _encoder.encode(snapshot)
+    def graph(self, snapshot: GraphSnapshot, arguments: bytes = b"") -> int:
+        """The number under which the graph is kept: the same for a graph that has not changed.
+
+        `arguments` are its arguments where they are packed apart (arguments.py).
+        """
+        packed = _encoder.encode((snapshot, arguments))
         self.most_nodes = max(self.most_nodes, len(snapshot.op))
         with self._lock:
             number = self._graph_numbers.get(packed)
@@ -149,8 +153,7 @@ class CompilationLog:
         kind: str | None = None,
         inputs: list[InputRecord] | None = None,
         outputs: list[OutputRecord] | None = None,
-        saved: list[SavedTensorRecord] | None = None,
-        recomputed: list[RecomputedRecord] | None = None,
+        kept: Kept | None = None,
         storages: list[StorageRecord] | None = None,
         wrapper: WrapperRecord | None = None,
         error: ErrorRecord | None = None,
@@ -160,8 +163,7 @@ class CompilationLog:
             self._kind = self._kind if kind is None else kind
             self._inputs = self._inputs if inputs is None else inputs
             self._outputs = self._outputs if outputs is None else outputs
-            self._saved = self._saved if saved is None else saved
-            self._recomputed = self._recomputed if recomputed is None else recomputed
+            self._kept = self._kept if kept is None else kept
             self._storages = self._storages if storages is None else storages
             self._wrapper = self._wrapper if wrapper is None else wrapper
             self._error = self._error if error is None else error
@@ -170,19 +172,21 @@ class CompilationLog:
     def read(self) -> tuple[CompilationData, list[str]]:
         """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
-            data = replace(
-                self._outline(),
-                graphs=[msgspec.msgpack.decode(packed, type=GraphSnapshot) for packed in self._graphs],
-                values=[
-                    record
-                    for packed in self._values
-                    for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])
-                ],
-            )
-        return data, self._strings.texts
+            data, kept = self._outline(), self._kept
+            graphs, values = list(self._graphs), list(self._values)
+        data = replace(
+            data,
+            graphs=[unpacked(*msgspec.msgpack.decode(packed, type=_Graph)) for packed in graphs],
+            values=[record for packed in values for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
+        )
+        texts = self._strings.texts
+        if kept is not None:
+            halves = Halves(kept, data.graphs, data.values, texts)
+            data = replace(data, saved_tensors=halves.saved_tensors(), recomputed=halves.recomputed())
+        return data, texts
 
     def outline(self) -> tuple[CompilationData, list[str]]:
-        """The same without graphs and values, which are what takes time to read."""
+        """The same without graphs and values, which are what takes time to read, and what is read off them."""
         with self._lock:
             return self._outline(), self._strings.texts
 
@@ -198,11 +202,10 @@ class CompilationLog:
             values=[],
             inputs=self._inputs,
             outputs=self._outputs,
-            saved_tensors=self._saved,
+            saved_tensors=[],
             wrapper=self._wrapper,
             error=self._error,
             because=self._because,
-            recomputed=self._recomputed,
             storages=self._storages,
         )
 

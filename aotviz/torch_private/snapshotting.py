@@ -8,20 +8,18 @@ themselves in the `aten.add.Tensor` form that people know.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import fx
 
+storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address
+"""The address of a tensor's storage: equal for two tensors that share memory, while either is alive.
 
-def storage_key(tensor: torch.Tensor) -> int:
-    """The address of the tensor's storage: equal for two tensors that share memory, while either is alive.
-
-    Raises whatever torch raises for a layout without one storage (sparse, opaque); callers treat that as unknown.
-    """
-    key: int = tensor.untyped_storage()._cdata
-    return key
+Raises whatever torch raises for a layout without one storage (sparse, opaque); callers treat that as unknown.
+"""
 
 
 def device(tensor: torch.Tensor) -> torch.device:
@@ -56,19 +54,17 @@ class Parts:
     @classmethod
     def of(cls, graph: fx.Graph) -> Parts:
         """Reads the attributes behind Node's properties: every graph is read before and after every stage."""
-        nodes = list(graph.nodes)
-        metas = list(map(_meta, nodes))
+        nodes: list[Any] = list(graph.nodes)
+        metas = [node.meta for node in nodes]
         return cls(
             nodes,
-            *(list(map(read, nodes)) for read in (_args, _kwargs)),
-            *(list(map(read, metas)) for read in (_val, _desc)),
+            [node._args for node in nodes],
+            [node._kwargs for node in nodes],
+            [meta.get("val") for meta in metas],
+            [meta.get("desc") for meta in metas],
         )
 
     def same_as(self, other: Parts) -> bool:
         """Whether both are of one graph in one state."""
         columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         return all(len(mine) == len(theirs) and all(map(operator.is_, mine, theirs)) for mine, theirs in columns)
-
-
-_meta, _args, _kwargs = operator.attrgetter("meta"), operator.attrgetter("_args"), operator.attrgetter("_kwargs")
-_val, _desc = operator.methodcaller("get", "val"), operator.methodcaller("get", "desc")

@@ -51,7 +51,7 @@ def prints() -> Iterator[list[Print]]:
             if isinstance(module, fx.GraphModule):
                 writer = SnapshotWriter()
                 snapshot = writer.graph(module)
-                truth = Graph(snapshot, writer.take_values(), writer.strings.texts, "forward", "")
+                truth = Graph(snapshot, writer.values.take(), writer.strings.texts, "forward", "")
                 found.append(Print(text, path, truth, list(module.graph.nodes), kwargs))
         return text
 
@@ -236,7 +236,7 @@ def test_modules_methods_and_attributes_read_back() -> None:
 
     module = fx.symbolic_trace(Model())
     writer = SnapshotWriter()
-    truth = Graph(writer.graph(module), writer.take_values(), writer.strings.texts, "forward", "")
+    truth = Graph(writer.graph(module), writer.values.take(), writer.strings.texts, "forward", "")
     graph, printed = read(module.print_readable(print_output=False))
     assert printed.notes == ()
     assert [(r.op, r.name, r.target, r.args) for r in graph.rows] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import gc
 import operator
 import weakref
@@ -27,13 +28,13 @@ def traced(fn: Any, *inputs: Any, symbolic: bool = False) -> fx.GraphModule:
 def recording_of(writer: SnapshotWriter, graphs: list[GraphSnapshot]) -> RecordingData:
     """The graphs as a recording, each a stage of its own."""
     stages = [StageRecord(str(i), "", "", True, False, 0, 0, {"joint": i}, [], {}) for i in range(len(graphs))]
-    values = writer.take_values()
+    values = writer.values.take()
     data = CompilationData("0", "f", "training", 0, {}, stages, graphs, values, [], [], [], None, None)
     return RecordingData(FORMAT, VERSION, {}, writer.strings.texts, [data], 0)
 
 
 def view(writer: SnapshotWriter, snapshot: GraphSnapshot) -> Graph:
-    return Graph(snapshot, writer.take_values(), writer.strings.texts, "joint", "trace")
+    return Graph(snapshot, writer.values.take(), writer.strings.texts, "joint", "trace")
 
 
 def test_nodes_read_back_as_they_stood() -> None:
@@ -79,7 +80,7 @@ def test_a_value_keeps_its_number_in_a_copied_graph() -> None:
     writer = SnapshotWriter()
     first, second = writer.graph(module), writer.graph(copied)
     assert first.value == second.value
-    assert len(writer.take_values()) == 3
+    assert len(writer.values.take()) == 3
 
 
 def test_a_tuple_keeps_its_number_when_its_list_is_copied() -> None:
@@ -98,7 +99,7 @@ def test_nothing_of_torch_is_kept_after_release_but_living_values_are_still_know
     first = writer.graph(module)
     writer.release()
     assert writer.graph(module).value == first.value
-    assert len(writer.take_values()) == 3
+    assert len(writer.values.take()) == 3
     writer.release()
     fake = weakref.ref(next(iter(module.graph.nodes)).meta["val"])
     del module
@@ -114,10 +115,10 @@ def test_a_late_view_joins_the_storage_of_its_base() -> None:
     placeholder = base.placeholder("cos")
     placeholder.meta["val"] = nodes["cos"].meta["val"]
     writer.graph(base)
-    before = writer.take_values()
+    before = writer.values.take()
     writer.release()
     writer.graph(module)
-    after = [record for record in writer.take_values() if record.shape == [6]]
+    after = [record for record in writer.values.take() if record.shape == [6]]
     assert [record.storage for record in after] == [before[0].storage]
 
 
@@ -149,6 +150,55 @@ def test_unusual_arguments_keep_their_meaning() -> None:
     assert args[2] == f"x, {2**70}, inf, 'a?b', -1"
     assert "x.view(" in seen.code
     assert "self.layers.0(x)" in seen.code
+
+
+class Mode(enum.IntEnum):
+    FAST = 1
+
+
+def test_an_argument_that_msgpack_would_write_in_its_own_way_is_a_text() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.add, (x, Mode.FAST, [Mode.FAST, 2**70]), {"k": frozenset([3]), "w": 2**64})
+    writer = SnapshotWriter()
+    first = view(writer, writer.graph(graph))
+    assert first.nodes.args.tolist() == ["", f"x, {Mode.FAST}, [{Mode.FAST}, {2**70}], k=frozenset({{3}}), w={2**64}"]
+    assert view(writer, writer.graph(graph)).nodes.equals(first.nodes)
+
+
+def test_an_edit_of_a_known_node_is_seen() -> None:
+    module = traced(lambda x: x.cos().sum(0), torch.randn(3, 3))
+    writer = SnapshotWriter()
+    before = view(writer, writer.graph(module))
+    cos, total = (next(node for node in module.graph.nodes if node.name == name) for name in ("cos", "sum_1"))
+    cos.target = torch.ops.aten.sin.default
+    total.args = (cos, [1])
+    after = Graph(writer.graph(module), before.values, writer.strings.texts, "joint", "edited").nodes.set_index("name")
+    assert after.target["cos"] == "aten.sin.default"
+    assert after.args["sum_1"] == "cos, [1]"
+    assert before.nodes.set_index("name").target["cos"] == "aten.cos.default"
+
+
+def test_nodes_of_one_name_and_no_value_are_looked_at_each_time() -> None:
+    writer = SnapshotWriter()
+    sources = []
+    for line in (1, 2):
+        graph = fx.Graph()
+        graph.placeholder("x").meta["stack_trace"] = f'  File "m.py", line {line}, in f\n'
+        sources += [writer.strings.texts[number] for number in writer.graph(graph).stack]
+    assert sources == ['  File "m.py", line 1, in f', '  File "m.py", line 2, in f']
+
+
+def test_a_sparse_tensor_among_others_has_no_stride_and_no_storage() -> None:
+    graph = fx.Graph()
+    dense, sparse = torch.ones(2, 3), torch.eye(3).to_sparse()
+    for name, value in (("a", dense), ("b", sparse), ("c", dense.view(-1))):
+        graph.placeholder(name).meta["val"] = value
+    writer = SnapshotWriter()
+    writer.graph(graph)
+    records = writer.values.take()
+    assert [(record.shape, record.stride) for record in records] == [([2, 3], [3, 1]), ([3, 3], []), ([6], [1])]
+    assert records[0].storage == records[2].storage != NONE == records[1].storage
 
 
 def test_only_the_frames_of_the_user_are_kept() -> None:

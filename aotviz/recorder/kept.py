@@ -1,0 +1,150 @@
+"""What the forward keeps for the backward, and what the backward computes again: noted briefly while the program is
+compiled, and worked out from the recorded graphs when someone reads it.
+
+Most of what the tables say (sizes, readers, whose memory, where in the program) is in the snapshots of the two halves
+already; to write it down once more at each stage was a tenth of what recording cost. Free of torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from aotviz.recorder.events import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
+from aotviz.recorder.sizes import element_bytes
+from aotviz.recorder.sources import innermost, module_path
+from aotviz.recorder.strings import clean
+
+
+class SavedNote(NamedTuple):
+    """One value kept, as SavedTensorRecord has it, and what leads to the rest."""
+
+    name: str
+    is_symbol: bool
+    value: int  # index into CompilationData.values
+    producer: str
+    stack: int  # string
+    module: str  # as torch spells it
+    why: str
+    version_checked: bool
+    donated: bool
+    why_donated: str
+    hook: str
+
+
+class Kept(NamedTuple):
+    """What is noted of a joint graph cut in two."""
+
+    forward: int  # index into CompilationData.graphs
+    backward: int
+    saved: list[SavedNote]
+    recomputed: list[int]  # positions in the backward graph
+
+
+class Halves:
+    """The halves of a joint graph as they were recorded, with the tables that they refer to."""
+
+    def __init__(
+        self, kept: Kept, graphs: Sequence[GraphSnapshot], values: Sequence[ValueRecord], texts: Sequence[str]
+    ) -> None:
+        self.kept, self.values, self.texts = kept, values, texts
+        self.forward, self.backward = graphs[kept.forward], graphs[kept.backward]
+        self.readers = readers(self.backward)
+
+    def saved_tensors(self) -> list[SavedTensorRecord]:
+        """One record a value that the forward keeps, in order."""
+        memory = dict(self._given_memory())
+        inputs = {self.texts[self.backward.name[i]]: i for i, op in enumerate(self.backward.op) if op == "p"}
+        return [self._saved(note, memory, inputs.get(note.name)) for note in self.kept.saved]
+
+    def recomputed(self) -> list[RecomputedRecord]:
+        """One record a node of the forward that the partitioner put into the backward as well, in order."""
+        return list(map(self._recomputed, self.kept.recomputed))
+
+    def _saved(self, note: SavedNote, memory: dict[int, str], position: int | None) -> SavedTensorRecord:
+        value = self.values[note.value]
+        return SavedTensorRecord(
+            name=note.name,
+            kind="symint" if note.is_symbol else "tensor",
+            producer=clean(note.producer),
+            source=self._source(note.stack),
+            module=clean(module_path(note.module)),
+            why=clean(note.why),
+            version_checked=note.version_checked,
+            donated=note.donated,
+            why_donated=clean(note.why_donated),
+            hook=clean(note.hook),
+            memory_of=memory.get(value.storage, ""),
+            **self._tensor(value),
+            **self._read(position),
+        )
+
+    def _recomputed(self, position: int) -> RecomputedRecord:
+        graph, number = self.backward, self.backward.value[position]
+        lines = self._text(graph.module[position]).rpartition("\n")[2]
+        return RecomputedRecord(
+            name=self.texts[graph.name[position]],
+            producer=self.texts[graph.target[position]],
+            source=self._source(graph.stack[position]),
+            module=lines.rpartition("|")[0],
+            made_at=position,
+            **self._tensor(self.values[number] if number != NONE else None),
+            **self._read(position),
+        )
+
+    def _given_memory(self) -> Iterator[tuple[int, str]]:
+        """The storage groups of the forward's inputs, and whose each is."""
+        graph = self.forward
+        for position, (op, number) in enumerate(zip(graph.op, graph.value, strict=True)):
+            if op == "p" and number != NONE and self.values[number].storage != NONE:
+                yield self.values[number].storage, self.texts[graph.descriptor.get(position, graph.name[position])]
+
+    def _tensor(self, value: ValueRecord | None) -> dict[str, Any]:
+        """`dtype`, `shape` and `nbytes` as records have them."""
+        if value is None or value.kind != "tensor":
+            return {"dtype": "", "shape": [], "nbytes": 0}
+        dtype, known = self.texts[value.dtype], [size for size in value.shape if isinstance(size, int)]
+        nbytes = math.prod(known) * element_bytes(dtype) if len(known) == len(value.shape) else None
+        return {"dtype": dtype, "shape": value.shape, "nbytes": nbytes}
+
+    def _read(self, position: int | None) -> dict[str, Any]:
+        """`consumers` and `dies_at` as records have them."""
+        found = [] if position is None else self.readers[position]
+        names = self.backward.name
+        return {"consumers": [self.texts[names[i]] for i in found], "dies_at": found[-1] if found else NONE}
+
+    def _source(self, stack: int) -> str:
+        source = innermost(self._text(stack))
+        return f"{source} {source.code}".strip()
+
+    def _text(self, number: int) -> str:
+        return self.texts[number] if number != NONE else ""
+
+
+def readers(graph: GraphSnapshot) -> list[list[int]]:
+    """For each node, the positions of those that read it, in order; the output is none of them.
+
+    >>> readers(GraphSnapshot("pffo", [], [], [[], [[1], 2], [["L", [1], [2]]], [[1]]], {}, [], [], [], [], "", {}, []))
+    [[1, 2], [2], [], []]
+    """
+    found: list[list[int]] = [[] for _ in graph.op]
+    for position, op in enumerate(graph.op):
+        if op != "o":
+            named = graph.kwargs.get(position, {}).values()
+            for distance in dict.fromkeys(distances([*graph.args[position], *named])):
+                found[position - distance].append(position)
+    return found
+
+
+def distances(parts: list[Any]) -> Iterator[int]:
+    """How many places before a node those stand that are among its arguments (see GraphSnapshot)."""
+    for part in parts:
+        if isinstance(part, list) and part:
+            if part[0] == "L":
+                yield from distances(part[1:])
+            else:
+                yield part[0]
+        elif isinstance(part, dict) and "r" not in part:
+            for inside in part.values():  # {"d": {...}} or {"s": [...]}
+                yield from distances([*inside.values()] if isinstance(inside, dict) else inside)

@@ -1,0 +1,183 @@
+"""Traced values by number: equal numbers are one value, in whatever stage's graph it is met.
+
+Stages hand the same FakeTensor objects on in `node.meta["val"]`, so an object is a value, and what is known of it is
+written down once, however many graphs it passes through. Objects are known by their address, which holds while they
+are kept alive: until `release()`, when the compilation ends and nothing of torch may stay. A value that lives on
+elsewhere, in a graph that is compiled later, is known again by a weak reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Sequence
+from itertools import chain, count, starmap
+from typing import Any
+
+import torch
+
+from aotviz.recorder.events import NONE, ValueRecord
+from aotviz.recorder.naming import sizes
+from aotviz.recorder.strings import StringTable
+from aotviz.torch_private import snapshotting
+
+SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
+
+Layout = tuple[int, list[int | str], list[int | str], int]  # dtype, shape, stride, device, as in ValueRecord
+
+
+class Values:
+    """The values of one compilation.
+
+    >>> values = Values(StringTable())
+    >>> x = torch.ones(2)
+    >>> values.number(x), values.number((x, None)), values.number(x)
+    (0, 1, 0)
+    >>> [record.kind for record in values.take()]
+    ['tensor', 'tuple']
+    """
+
+    def __init__(self, strings: StringTable) -> None:
+        self._strings = strings
+        self._by_id: dict[int, int] = {id(None): NONE}  # id of a kept value -> its number
+        self._kept: list[torch.Tensor] = []
+        self._others: list[Any] = []  # kept too; of numbers and tuples the content tells, after a release
+        self._new: list[ValueRecord] = []
+        self._storage_of: list[int] = []  # of each value: its storage group
+        self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._tuples: dict[tuple[int, ...], int] = {}
+        self._layouts: dict[tuple[Any, ...], Layout] = {}
+        self._facts: dict[Any, int] = {}  # a dtype's or device's text
+        self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
+        self._new_group = count()
+        self._joined = True  # whether `_storages` has those of the released values
+
+    def number(self, example: Any) -> int:
+        """The number of a traced value's record: the same number for the same object, in whatever graph."""
+        return self.numbers([example])[0]
+
+    def numbers(self, examples: Iterable[Any]) -> list[int]:
+        """The number of each; together, since a thousand tensors are read faster attribute by attribute."""
+        by_id = self._by_id
+        examples = list(examples)
+        unknown = {id(example): example for example in examples if id(example) not in by_id}
+        if unknown and self._released:
+            self._recall(unknown)
+        tensors: list[torch.Tensor] = []
+        if unknown:
+            tensors = [example for example in unknown.values() if isinstance(example, torch.Tensor)]
+            by_id.update(zip(map(id, tensors), self._add(self._tensors(tensors)), strict=True))
+            self._kept += tensors
+        if len(unknown) > len(tensors):
+            others = [example for example in unknown.values() if not isinstance(example, torch.Tensor)]
+            self.numbers(chain.from_iterable(example for example in others if isinstance(example, (tuple, list))))
+            by_id.update(zip(map(id, others), map(self._other, others), strict=True))
+            self._others += others
+        return [by_id[id(example)] for example in examples]
+
+    def take(self) -> list[ValueRecord]:
+        """The records of the values met since the last time, in the order of their numbers."""
+        taken, self._new = self._new, []
+        return taken
+
+    def release(self) -> None:
+        """Let go of every value; from now on an identity holds only while its value lives elsewhere."""
+        kept = [*self._kept, *(example for example in self._others if isinstance(example, tuple(SYMBOLIC)))]
+        keys = list(map(id, kept))
+        known = zip(map(weakref.ref, kept), map(self._by_id.__getitem__, keys), strict=True)
+        self._released.update(zip(keys, known, strict=True))
+        self._kept.clear()
+        self._others.clear()
+        self._storages.clear()
+        self._layouts.clear()
+        self._by_id = {id(None): NONE}
+        self._joined = False
+
+    def _recall(self, unknown: dict[int, Any]) -> None:
+        """Those of the unknown that had a number when the compilation ended have it again."""
+        for key, example in list(unknown.items()):
+            released = self._released.get(key)
+            if released is not None and released[0]() is example:
+                self._by_id[key] = released[1]
+                (self._kept if isinstance(example, torch.Tensor) else self._others).append(example)
+                del unknown[key]
+
+    def _add(self, records: list[ValueRecord]) -> range:
+        """The numbers of the records."""
+        self._new += records
+        self._storage_of += [record.storage for record in records]
+        return range(len(self._storage_of) - len(records), len(self._storage_of))
+
+    def _other(self, example: Any) -> int:
+        """The number of what is not a tensor. A tuple is the values in it: copies of a graph may copy the tuple."""
+        if not isinstance(example, (tuple, list)):
+            kind = SYMBOLIC.get(type(example), "other")
+            return self._add([without_tensor(kind, text=self._strings.add(str(example)))])[0]
+        parts = tuple([self._by_id[id(part)] for part in example])
+        number = self._tuples.get(parts)
+        if number is None:
+            number = self._tuples[parts] = self._add([without_tensor("tuple", parts=list(parts))])[0]
+        return number
+
+    def _tensors(self, tensors: list[torch.Tensor]) -> list[ValueRecord]:
+        if not tensors:
+            return []
+        strides: list[Sequence[int]]
+        try:
+            strides, offsets = [t.stride() for t in tensors], sizes([t.storage_offset() for t in tensors])
+            storages = self._groups(list(map(snapshotting.storage_key, tensors)))
+        except (RuntimeError, NotImplementedError):  # a layout without strides, or without one storage
+            if len(tensors) > 1:
+                return [record for tensor in tensors for record in self._tensors([tensor])]
+            strides, offsets, storages = [()], [0], [NONE]
+        devices = map(snapshotting.device, tensors)
+        facts = list(zip([t.dtype for t in tensors], [t.shape for t in tensors], strides, devices, strict=True))
+        return [
+            ValueRecord("tensor", dtype, shape, stride, offset, device, storage, tensor.requires_grad, [], NONE)
+            for tensor, (dtype, shape, stride, device), offset, storage in zip(
+                tensors, self._described(facts), offsets, storages, strict=True
+            )
+        ]
+
+    def _described(self, facts: list[tuple[Any, ...]]) -> list[Layout]:
+        """What is written of (dtype, shape, stride, device), of which a model has few."""
+        try:
+            for fact in facts:
+                if fact not in self._layouts:
+                    self._layouts[fact] = self._layout(*fact)
+            return [self._layouts[fact] for fact in facts]
+        except TypeError:  # symbols have no hash
+            return list(starmap(self._layout, facts))
+
+    def _layout(self, dtype: torch.dtype, shape: Any, stride: Any, device: torch.device) -> Layout:
+        return self._fact(dtype), sizes(shape), sizes(stride), self._fact(device)
+
+    def _fact(self, thing: Any) -> int:
+        number = self._facts.get(thing)
+        if number is None:
+            number = self._facts[thing] = self._strings.add(str(thing))
+        return number
+
+    def _groups(self, keys: list[int]) -> list[int]:
+        """The storage groups of storages by their addresses."""
+        if not self._joined:
+            self._join()
+        for key in keys:
+            if key not in self._storages:
+                self._storages[key] = next(self._new_group)
+        return [self._storages[key] for key in keys]
+
+    def _join(self) -> None:
+        """A new tensor after a release may lie in the memory of one that lives on: those are kept again, to know it."""
+        self._joined = True
+        living = [(reference(), number) for reference, number in self._released.values()]
+        tensors = [(example, number) for example, number in living if isinstance(example, torch.Tensor)]
+        self.numbers([example for example, _ in tensors])
+        for example, number in tensors:
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                self._storages.setdefault(snapshotting.storage_key(example), self._storage_of[number])
+
+
+def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:
+    """The record of a value that is not a tensor."""
+    return ValueRecord(kind, NONE, [], [], 0, NONE, NONE, False, parts or [], text)
