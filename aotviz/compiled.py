@@ -21,6 +21,7 @@ from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.ir.forms import Reason
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.requests import request_for
+from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import CompiledCallable, Session
 from aotviz.torch_private import attributes, runtime
 from aotviz.torch_private.fakes import SymbolGuards
@@ -176,6 +177,21 @@ class _Programs:
             with compiling:  # another thread may have compiled it meanwhile
                 call = self._call(args, kwargs)
                 function = self._find(call) or self._compile(call, args, kwargs)
+        try:
+            return function(*args, **kwargs)
+        except CallDiffers as difference:
+            return self._otherwise(difference, args, kwargs)
+
+    def _otherwise(self, difference: CallDiffers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that the guard of a program lets pass, and the program itself does not."""
+        call = self._call(args, kwargs)
+        for known in [known for known in self.known if known.guard.holds(call)][1:]:
+            try:
+                return known.function(*args, **kwargs)
+            except CallDiffers as another:
+                difference = another
+        with compiling:
+            function = self._compile(call, args, kwargs, str(difference))
         return function(*args, **kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -188,11 +204,20 @@ class _Programs:
                 return known.function
         return None
 
-    def _compile(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-        dynamic = self._is_dynamic(call)
+    def _compile(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], difference: str = ""
+    ) -> Callable[..., Any]:
+        """`difference` is what a program found for which the guards hold."""
+        dynamic = self._is_dynamic(call, bool(difference))
         captured.refuse_tensors(self.fn)
         options = self.lowering.options(**self.overrides, dynamic=dynamic)
-        reasons = tuple(Reason(self.watching.name, known.guard.failure(call, known.names)) for known in self.known)
+        reasons = tuple(
+            Reason(
+                self.watching.name,
+                difference if known.guard.holds(call) else known.guard.failure(call, known.names),
+            )
+            for known in self.known
+        )
         request = request_for(self.fn, args, kwargs, options, root=self.root, evidence=reasons)
         signature, kind = call.signature(), call.kind()
         with self.lowering.around():
@@ -211,12 +236,17 @@ class _Programs:
             )
         return program.function
 
-    def _is_dynamic(self, call: Call) -> bool:
-        """Symbolic sizes where they were asked for, or where only sizes keep the known programs from fitting."""
+    def _is_dynamic(self, call: Call, differs: bool) -> bool:
+        """Symbolic sizes where they were asked for, or where only sizes keep the known programs from fitting.
+
+        `differs`: something does of which no guard knows; then the sizes are those of a program that there is.
+        """
         if any(map(has_ragged_sizes, call.flat)):
             return True
         if self.dynamic is not None:
             return self.dynamic
+        if differs:
+            return any(isinstance(known.guard, DynamicGuard) and known.guard.holds(call) for known in self.known)
         kind, guards = call.kind(), [known.guard for known in self.known]
         return any(isinstance(guard, StaticGuard) and guard.signature[0] == kind for guard in guards)
 

@@ -76,14 +76,8 @@ def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the bytes from the first to the last element of each do not meet."""
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (one.numel() and other.numel()):
         return True
-    (first, end), (second, last) = _span(one), _span(other)
+    (first, end), (second, last) = tensors.span(one), tensors.span(other)
     return end <= second or last <= first
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.storage_offset()
-    return start * tensor.element_size(), (start + extent + 1) * tensor.element_size()
 
 
 def _has_memory(value: Any) -> bool:

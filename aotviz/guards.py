@@ -15,7 +15,16 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private import attributes, context, functional, pytree, saved_hooks, script_objects, subclasses
+from aotviz.torch_private import (
+    attributes,
+    context,
+    functional,
+    pytree,
+    saved_hooks,
+    script_objects,
+    subclasses,
+    tensors,
+)
 from aotviz.torch_private.fakes import SymbolGuards
 
 Signature = tuple[Any, ...]
@@ -109,7 +118,28 @@ def _sharing(values: Sequence[Any]) -> Signature:
             pattern.append((index, same, near))
     if len(objects) != len(memory):  # different tensors share memory: do they count writes together?
         pattern.append(functional.counters(values))
+        pattern.append(_overlapping(values))
     return tuple(pattern)
+
+
+def _overlapping(values: Sequence[Any]) -> Signature:
+    """Tensors whose bytes meet: for each, the first of them that it is connected with, and how far behind it lies."""
+    spans = []
+    for index, value in enumerate(_with_parts(values)):
+        plain = isinstance(value, torch.Tensor) and not subclasses.is_subclass(value)
+        if plain and value.layout is torch.strided and value.numel() and value.untyped_storage().data_ptr():
+            start, end = tensors.span(value)
+            address = value.untyped_storage().data_ptr()
+            spans.append((address + start, address + end, index))
+    found = []
+    first, begin, reach = 0, 0, 0
+    for start, end, index in sorted(spans):
+        if start >= reach:
+            first, begin, reach = index, start, end
+            continue
+        reach = max(reach, end)
+        found.append((index, first, start - begin))
+    return tuple(found)
 
 
 def _with_parts(values: Sequence[Any]) -> Iterator[Any]:
@@ -169,6 +199,8 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
         if was != value:
             return _difference(name, was, value, KIND_FACTS)
     if before[2] != now[2]:
+        if before[2][:-1] == now[2][:-1]:
+            return "arguments overlap in memory otherwise than when this was compiled"
         return "other arguments are the same tensor or share memory"
     if before[3] != now[3]:
         return attributes.difference(before[3], now[3])

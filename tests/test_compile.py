@@ -196,6 +196,35 @@ def test_keyword_structure_grad_mode_and_autocast_are_guarded():
     assert count(g) == 4
 
 
+def writes_the_first(a, b):
+    a.mul_(2)
+    return a + b
+
+
+def of_one_memory(call, first, second):
+    """`call` of two parts of ten numbers, given as ranges, that no tensor is the base of."""
+    memory = torch.arange(10.0)
+    result = call(memory[slice(*first)].detach(), memory[slice(*second)].detach())
+    return result.tolist(), memory.tolist()
+
+
+def test_where_arguments_meet_in_memory_is_guarded():
+    g = compiled(writes_the_first)
+    for second in ((5, 10), (3, 8), (2, 7), (3, 8), (5, 10)):
+        assert of_one_memory(g, (0, 5), second) == of_one_memory(writes_the_first, (0, 5), second)
+    assert count(g) == 3
+    assert list(g.recording.recompiles().kind) == ["memory", "memory"]
+
+
+def test_a_call_that_a_program_finds_different_is_compiled_for():
+    g = compiled(writes_the_first)
+    for start in (0, 1, 2, 1, 0):
+        parts = (start, start + 5), (start + 3, start + 8)
+        assert of_one_memory(g, *parts) == of_one_memory(writes_the_first, *parts)
+    assert count(g) == 3
+    assert set(g.recording.recompiles().kind) == {"memory"}
+
+
 def test_nan_is_one_value():
     g = compiled(lambda x, fill: x + fill)
     g(torch.ones(2), math.nan)

@@ -166,6 +166,12 @@ def _duplicate(match: re.Match[str]) -> GuardFailure:
     )
 
 
+def _elsewhere(match: re.Match[str]) -> GuardFailure:
+    names = match["names"]
+    words = f"{names} share memory in other places than before"
+    return GuardFailure("memory", names, "", "", words, advice.duplicates(names))
+
+
 def _global_state(match: re.Match[str]) -> GuardFailure:
     names = match["names"].split()
     said = " and ".join(dict.fromkeys(STATES.get(name, f"`{name}`") for name in names)) or "a global setting of torch"
@@ -366,6 +372,10 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _own_mode,
         ),
         (r"other arguments are the same tensor or share memory", _duplicate),
+        (
+            r"(?P<names>.+?) (?:overlap in memory otherwise|are views of other tensors) than when this was compiled.*",
+            _elsewhere,
+        ),
         (r"(?P<name>\S+) changed from (?P<before>.+) to (?P<after>.+)", _own),
         (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
         (r"len\((?P<source>.*)\) == (?P<before>\d+)", _length),

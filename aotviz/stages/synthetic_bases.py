@@ -150,7 +150,8 @@ class SyntheticBases:
         base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
         dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
         fact = f"{names} overlap and are written through their storage"
-        emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype})", fact, names)
+        length = group.base_layout.size[0]
+        emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype}, {length})", fact, names)
         self._check(emit, group, base, variables)
         roots: list[str] = []
         wrong: list[str] = []

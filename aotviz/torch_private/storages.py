@@ -13,11 +13,11 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return bool(is_non_overlapping_and_dense_or_false(tensor))
 
 
-def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """All of a tensor's storage as a flat tensor of a dtype: shape [storage bytes // itemsize]."""
+def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
+    """The first elements of a tensor's storage as a flat tensor of a dtype: shape [length], or less if it has less."""
     with torch.no_grad():
-        whole = torch.empty(0, dtype=dtype, device=tensor.device)
-        return whole.set_(tensor.untyped_storage())
+        whole = torch.empty(0, dtype=dtype, device=tensor.device).set_(tensor.untyped_storage())
+        return whole if whole.numel() <= length else whole[:length]
 
 
 def lie_in(

@@ -36,6 +36,17 @@ def dense(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0 and bool(is_non_overlapping_and_dense_or_false(tensor))
 
 
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The half-open range of bytes in its storage from its first element to its last; it must have one.
+
+    >>> span(torch.zeros(4)[1:3])
+    (4, 12)
+    """
+    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.storage_offset()
+    return start * tensor.element_size(), (start + extent + 1) * tensor.element_size()
+
+
 def capacity(tensor: torch.Tensor) -> int:
     """How many elements of the tensor's type its storage holds."""
     return int(tensor.untyped_storage().nbytes() // tensor.dtype.itemsize)
