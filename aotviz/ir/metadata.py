@@ -97,6 +97,7 @@ class ReplayStep:
     mark:   `source.requires_grad_(False)`, or `source.detach_()`
     write:  the new data of an input is written to it, or that of a detached alias with a history of its own
     look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
+    hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook
     count:  `source`, an alias with a version counter of its own, was written `args[0]` times
     """
 
@@ -239,7 +240,7 @@ class ViewAndMutationMeta:
         counts: Counter[Ref] = Counter()
         for step in replay:
             source = root.get(step.source, step.source)
-            if step.action in ("look", "mark"):
+            if step.action in ("look", "mark", "hook"):
                 continue
             if step.action != "view":
                 counts[source] += step.args[0] if step.action == "count" else 1

@@ -55,6 +55,10 @@ REFUSALS = {
         "{names} has a gradient hook or retains its gradient, and other results were computed from it inside the "
         "compiled function: of their gradients the hook would see nothing. Compute them from it outside."
     ),
+    "hook of one call": (
+        "the function registers a gradient hook on {names}, and {operator}. The hook is registered anew at each call, "
+        "and must be good for all of them. Let it use only its gradient and what is the same at every call."
+    ),
     "leaf that is a view": (
         "{names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to "
         "its memory, and autograd then forgets that it came from there. Pass a clone, or take the view after the write."

@@ -90,6 +90,7 @@ class Epilogue:
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
         self._made: dict[int, str] = {}
+        self._handles: dict[str, str] = {}  # variable of a result -> variable of a hook's handle
         self._counts: dict[int, str] = {}  # graph input -> variable that holds what its version is to be in the end
 
     def _served(self) -> dict[Ref, str]:
@@ -191,6 +192,13 @@ class Epilogue:
                 name = self._name(step.source)
                 text = self._applied(self._variable(step.source), step)
                 self.source.line(text, f"{name} no longer requires grad", name)
+            elif step.action == "hook":
+                hook = ", ".join(self.source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
+                fact, variable = f"the function registers this on {self._name(step.source)}", self._variable(step.source)
+                if step.operator == "register_hook" and step.source.kind != "input":
+                    self._handles[variable] = self.source.fresh("handle")
+                handle = f"{self._handles[variable]} = " if variable in self._handles else ""
+                self.source.line(f"{handle}{variable}.{step.operator}({hook})", fact)
             elif step.action == "look":
                 name = self._name(step.source)
                 self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
@@ -339,7 +347,11 @@ class Epilogue:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
             reference = self.source.bind("ref", weakref.ref)
-            listed = "".join(f"{reference}({self._variable(one.ref)}), " for one in self.call.heard)
+            variables = [self._variable(one.ref) for one in self.call.heard]
+            listed = "".join(
+                f"{self._handles[v]}.hooks_dict_ref, " if v in self._handles else f"{reference}({v}), "
+                for v in variables
+            )
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 

@@ -38,15 +38,17 @@ def refuse(message: str) -> None:
 
 
 def refuse_hooks(
-    heard: Sequence[weakref.ref[torch.Tensor]], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
+    heard: Sequence[weakref.ref[Any]], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
 ) -> None:
     """Raise Refused where a hook would not be told of all gradients that it is told of in eager.
 
-    `passed` says of each tensor its name, and of which results the gradients pass it.
+    `heard` are tensors, or the hooks of one, which outlive it. `passed` says of each tensor its name, and of which
+    results the gradients pass it.
     """
     for reference, (name, slots) in zip(heard, passed, strict=True):
-        tensor = reference()
-        if tensor is not None and listens(tensor) and any(gradients[slot] is not None for slot in slots):
+        held = reference()
+        listening = held is not None and (listens(held) if isinstance(held, torch.Tensor) else bool(held))
+        if listening and any(gradients[slot] is not None for slot in slots):
             raise Refused("hook on a result", name)
 
 

@@ -76,8 +76,6 @@ def _heard(
         for ref, value in found:
             node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
             through = tuple(position for (position, _), nodes in zip(wanted, passed, strict=True) if node in nodes)
-            if ref.kind == "member":  # autograd may have given it another history since
-                through = tuple(position for position, _ in wanted)
             if node is not None and through:
                 heard.append(Heard(ref, through))
     return tuple(heard)

@@ -31,7 +31,7 @@ from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_tensor
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.tracing import facts, overlap
-from aotviz.tracing.forward import StandIn, WithMembers
+from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.views import lying_like, specialised
 
 
@@ -103,8 +103,9 @@ class SyntheticBases:
         def with_bases(*inputs: Any) -> WithMembers:
             made = _Members(self, inputs)
             result = fn(*made.whole)
+            grown = frozenset(p for p, member in made.members.items() if not member.is_leaf)
             self._refuse_new_history(made.whole)
-            return WithMembers(result, made.members, made.shared, made.stand_ins, storages)
+            return WithMembers(result, made.members, made.shared, made.stand_ins, storages, grown)
 
         return with_bases
 
@@ -300,7 +301,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         rootless=frozenset(place[p] for p in call.forward.program.rootless if p in place),
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
-    rewrite = replace(rewrite, grown=_grown(call, rewrite, forward.input_info))
+    rewrite = replace(rewrite, grown=_grown(rewrite, forward))
     traced = call.retraced(
         forward,
         graph_inputs=(
@@ -361,16 +362,16 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     return tuple(steps)
 
 
-def _grown(call: TracedCall, rewrite: SyntheticBases, infos: Sequence[InputAliasInfo]) -> tuple[int, ...]:
-    """Members that were written, and are views of a base or root that had no history before."""
-    count = len(rewrite.groups)
+def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
+    """Members that are views of a base or root that had no history before, and that know of the one that it has now."""
+    count, infos = len(rewrite.groups), forward.input_info
     bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]
     roots = [(root.members, root.itself, infos[count + k]) for k, root in enumerate(rewrite.roots)]
     return tuple(
         p
         for members, itself, info in (*bases, *roots)
         for p in members
-        if p != itself and not info.requires_grad and info.requires_grad_after and call.meta.input_info[p].mutates_data
+        if p != itself and not info.requires_grad and info.requires_grad_after and p in forward.grown
     )
 
 

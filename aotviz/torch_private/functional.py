@@ -142,16 +142,22 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def attributes_noted(
-    assign: Callable[[Any, Any], None], mark: Callable[[Any, bool, str], bool], note: Callable[[Any], None]
+    assign: Callable[[Any, Any], None],
+    mark: Callable[[Any, bool, str], bool],
+    note: Callable[[Any], None],
+    leaf: Callable[[Any], bool],
 ) -> Iterator[None]:
     """Call `assign(tensor, value)` in the place of `tensor.data = value`, and `mark(tensor, on, method)` before
     `requires_grad_` and `detach_`, on functional tensors, inside. If `mark` returns True, it has done it already.
-    `note` is called with what the attribute `.data` gives when it is read.
+    `note` is called with what the attribute `.data` gives when it is read. `leaf` says of a tensor whether it stands
+    for a leaf, though the trace gave it a history.
 
     No dispatcher hears of these: they replace what a tensor shows to the outside, and what it is to autograd.
     """
     data: Any = torch.Tensor.data
     requires_grad: Any = torch.Tensor.requires_grad
+    grad_fn: Any = torch.Tensor.grad_fn
+    is_leaf: Any = torch.Tensor.is_leaf
 
     def marked(tensor: Any, on: bool = True) -> Any:
         if not mark(tensor, bool(on), "requires_grad_"):
@@ -171,10 +177,12 @@ def attributes_noted(
     FunctionalTensor.requires_grad = property(requires_grad.__get__, marked)
     FunctionalTensor.requires_grad_ = marked
     FunctionalTensor.detach_ = detached
+    FunctionalTensor.grad_fn = property(lambda tensor: None if leaf(tensor) else grad_fn.__get__(tensor))
+    FunctionalTensor.is_leaf = property(lambda tensor: leaf(tensor) or is_leaf.__get__(tensor))
     try:
         yield
     finally:
-        for name in ("data", "requires_grad", "requires_grad_", "detach_"):
+        for name in ("data", "requires_grad", "requires_grad_", "detach_", "grad_fn", "is_leaf"):
             delattr(FunctionalTensor, name)
 
 
@@ -187,19 +195,20 @@ def point_to(tensor: Any, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def hook_registrations(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with each functional tensor that is given a gradient hook inside, or told to retain its gradient."""
+def hook_registrations(take: Callable[..., Any]) -> Iterator[None]:
+    """Call `take(tensor, method, *hook)` where a functional tensor is given a gradient hook inside, or told to retain
+    its gradient. What it returns is the handle; where that is NotImplemented, the hook is registered on the tensor."""
     names = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
 
-    def noting(register: Any) -> Any:
-        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            note(tensor)
-            return register(tensor, *args, **kwargs)
+    def taking(name: str, register: Any) -> Any:
+        def call(tensor: Any, *hook: Any) -> Any:
+            handle = take(tensor, name, *hook)
+            return register(tensor, *hook) if handle is NotImplemented else handle
 
         return call
 
     for name in names:
-        setattr(FunctionalTensor, name, noting(getattr(torch.Tensor, name)))
+        setattr(FunctionalTensor, name, taking(name, getattr(torch.Tensor, name)))
     try:
         yield
     finally:

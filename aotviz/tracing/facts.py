@@ -27,7 +27,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import overlap, replay, views
+from aotviz.tracing import gradient_hooks, overlap, replay, views
 from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
@@ -273,10 +273,10 @@ class _Outputs:
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
-        for tensor in self.ledger.hooked:
+        for number, tensor in self.ledger.hooked:
             ref = refs.get(id(tensor))
             if ref is not None and ref.kind != "base":
-                raise Refused("hook on an alias", "an input" if id(tensor) in self.named else "an output")
+                self._put_off(number, tensor)
         made = {id(view): refs[id(view)] for view in self.views}
         infos = [
             replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
@@ -288,6 +288,12 @@ class _Outputs:
             for base, index in zip(self.bases, self.first_view, strict=True)
         )
         return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
+
+    def _put_off(self, number: int, tensor: Any) -> None:
+        """Leave a hook to the wrapper, if it is on a result as it leaves the function."""
+        if id(tensor) in self.named or id(tensor) not in self.first_output:
+            raise Refused("hook on an alias", "an input" if id(tensor) in self.named else "an output")
+        raise gradient_hooks.PutOff(number)
 
     @staticmethod
     def _lies_elsewhere(info: InputAliasInfo) -> bool:
@@ -305,6 +311,8 @@ class _Outputs:
                 given = next(position for position, arg in enumerate(self.args) if arg is output)
                 ref = Ref("input", given)
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
+            if isinstance(output, gradient_hooks.Handle):
+                raise Refused("hook of one call", "a tensor", "its handle is returned")
             _refuse_hidden_tensors(output)
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)

@@ -38,7 +38,7 @@ from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack
 from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import facts
+from aotviz.tracing import facts, gradient_hooks
 from aotviz.tracing.ledger import Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
 
@@ -59,6 +59,7 @@ class Program:
     rootless: frozenset[int] = frozenset()  # see Note [Leaves that are views]
     logs_views: bool = False  # of subclasses, whose views the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
+    put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/gradient_hooks.py
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,21 @@ class WithMembers:
     # Graph input whose elements nobody reads -> what is tied to it in autograd.
     stand_ins: Mapping[int, StandIn] = field(default_factory=dict)
     uncounted: frozenset[int] = frozenset()  # graph inputs whose version counter nobody sees
+    grown: frozenset[int] = frozenset()  # members that have a history at hand; a view may have one and not know it
 
 
 class ForwardTrace:
     """An open trace of the forward, with what was read off it."""
 
     def __init__(self, program: Program) -> None:
-        try:
-            self._trace(program)
-        except facts.TurnsOn:  # an input is differentiable that was not
-            self._trace(replace(program, turns_on=True))
+        while True:
+            try:
+                self._trace(program)
+                return
+            except facts.TurnsOn:  # an input is differentiable that was not
+                program = replace(program, turns_on=True)
+            except gradient_hooks.PutOff as found:
+                program = replace(program, put_off=program.put_off | {found.number})
 
     def _trace(self, program: Program) -> None:
         self.program = program
@@ -104,8 +110,8 @@ class ForwardTrace:
                 plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
                 for value in program.args
             )
-            noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data)
-            hooks = functional.hook_registrations(self.ledger.hooked.append)
+            noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
+            hooks = functional.hook_registrations(self._take_hook)
             with tagging_checkpoints(), translated(), noted, hooks:
                 try:
                     self._run()
@@ -127,6 +133,9 @@ class ForwardTrace:
         with torch.enable_grad():
             args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
         self.args = args
+        given = zip(self.program.args, args, strict=True)
+        self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
+        self.hooks_seen = 0
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
@@ -143,7 +152,7 @@ class ForwardTrace:
         self.outputs, self.out_spec = pytree.tree_flatten(result)
         paths, _ = pytree.tree_flatten_with_path(result)
         self.output_paths = tuple(pytree.keystr(path) for path, _ in paths)
-        self.args, self.members = args, whole.members
+        self.args, self.members, self.grown = args, whole.members, whole.grown
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
             if i in whole.stand_ins
@@ -244,6 +253,25 @@ class ForwardTrace:
             return False
         torch.Tensor.detach_(tensor)
         return True
+
+    def _is_leaf(self, tensor: Any) -> bool:
+        """Whether the function asks about an argument that is a leaf, and has a history in the trace only."""
+        return self.ledger.open and self.leaves.get(id(tensor)) is tensor
+
+    def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
+        """A hook that the function registers; see tracing/gradient_hooks.py."""
+        number = self.hooks_seen
+        self.hooks_seen += 1
+        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        early = position is not None and not gradient_hooks.is_written(self.ledger, tensor, self.ledger.events)
+        fits = tensor.requires_grad and (method != "register_post_accumulate_grad_hook" or self._is_leaf(tensor))
+        if self.ledger.open and fits and (early or number in self.program.put_off):
+            known = position is not None and position < len(self.program.names)
+            name = repr(self.program.names[position or 0]) if known else "a result"
+            return gradient_hooks.put_off(self.ledger, tensor, method, hook, name)
+        if self.ledger.open:
+            self.ledger.hooked.append((number, tensor))
+        return NotImplemented
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Raise for a view of an input, to be made again, that was taken before the input required grad."""

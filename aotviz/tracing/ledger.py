@@ -89,7 +89,16 @@ class Marked:
     method: str
 
 
-Event = Viewed | Moved | Wrote | Marked
+@dataclass(frozen=True, eq=False)
+class Hooked:
+    """A method of that name, such as `register_hook`, is to be called on the caller's tensor with these arguments."""
+
+    tensor: Any
+    method: str
+    arguments: tuple[Any, ...]
+
+
+Event = Viewed | Moved | Wrote | Marked | Hooked
 
 
 _NEVER, _WRONG = -1, -2  # no versions that a tensor has: its history is to be made anew; it is not eager's
@@ -108,7 +117,7 @@ class Ledger:
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
         self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
-        self.hooked: list[Any] = []  # tensors that the function gave a gradient hook
+        self.hooked: list[tuple[int, Any]] = []  # hooks that became part of the trace: their number, and on what
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
 

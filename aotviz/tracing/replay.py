@@ -18,7 +18,7 @@ from aotviz.ir.metadata import Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private.functional import shares_counter
 from aotviz.torch_private.operators import version
-from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, plain
 
 
@@ -76,6 +76,8 @@ class _Builder:
                 self._move(event)
             elif isinstance(event, Marked) and id(event.tensor) in self.wanted.turned_off:
                 self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method))
+            elif isinstance(event, Hooked):
+                self._hook(event)
             self._write_at(writes, position)
         self._count_writes()
         self._look()
@@ -211,6 +213,12 @@ class _Builder:
         self.steps.append(
             ReplayStep("move", source, (), event.operator, arguments, kwargs, False, mode.grad, mode.inference)
         )
+
+    def _hook(self, event: Hooked) -> None:
+        ref = self.refs.get(id(event.tensor))
+        if ref is None:
+            raise Refused("hook on an alias", "an output")
+        self.steps.append(ReplayStep("hook", ref, operator=event.method, args=event.arguments))
 
     def _step(
         self,
