@@ -148,7 +148,7 @@ def test_on_a_gpu_operator_by_operator_the_numbers_are_eagers():
     assert_same(mine, run(on_gpu(recomputed)), exact=False)
 
 
-@pytest.mark.parametrize("p, train, size", [(0.0, True, 3), (0.5, False, 3), (0.5, True, 0)])
+@pytest.mark.parametrize(("p", "train", "size"), [(0.0, True, 3), (0.5, False, 3), (0.5, True, 0)])
 def test_a_dropout_that_drops_nothing_returns_its_argument_which_a_write_to_it_changes(p, train, size):
     compiled = aotviz.compile(lambda x: F.dropout(x, p, train), backend="eager")
     x = torch.ones(size)

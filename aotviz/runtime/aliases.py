@@ -147,7 +147,8 @@ class Epilogue:
             moves[i] -= 1
         written = {self._counter(i) for i in writes if meta.input_info[i].mutates_data}
         names, nodes = {s.name for s in self.call.saved}, graphs.placeholders(self.call.forward_module.graph)
-        saved = {self._counter(i) for i, node in enumerate(nodes[: len(self.inputs)]) if node.name in names}
+        held = [i for i, node in enumerate(nodes[: len(self.inputs)]) if node.name in names]
+        saved = {self._counter(i) for i in (*held, *self.call.kept)}
         found: dict[int, int] = {}
         first: dict[int, int] = {}  # counter -> an input that has it
         for i, count in moves.items():
@@ -194,7 +195,10 @@ class Epilogue:
                 self.source.line(text, f"{name} no longer requires grad", name)
             elif step.action == "hook":
                 hook = ", ".join(self.source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
-                fact, variable = f"the function registers this on {self._name(step.source)}", self._variable(step.source)
+                fact, variable = (
+                    f"the function registers this on {self._name(step.source)}",
+                    self._variable(step.source),
+                )
                 if step.operator == "register_hook" and step.source.kind != "input":
                     self._handles[variable] = self.source.fresh("handle")
                 handle = f"{self._handles[variable]} = " if variable in self._handles else ""

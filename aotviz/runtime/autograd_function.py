@@ -6,6 +6,8 @@ into the layout that the backward was compiled for, and runs it.
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from aotviz.ir import graphs
@@ -139,6 +141,11 @@ class _Writer:
             fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
             edge = source.bind("edge_of", runtime.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
+        partly = [i for i in partial_backward.partly_reached(call) if not call.meta.input_info[i].is_leaf]
+        if partly:
+            fact = "where no gradient comes to these, hooks on them are not called"
+            ref = source.bind("ref", weakref.ref)
+            source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
         if call.kept:
             fact = "a second differentiation would read these"
             keep = source.bind("kept", double_backward.kept)

@@ -8,6 +8,11 @@ Note [One output after the other]
 of our one node after the first. So the first backward holds on to what the other gradients would read, with the version
 of each tensor, since autograd watches them no longer. Where the two share such a node, the second is refused in torch's
 own words.
+
+Note [Hooks without a gradient]
+An input that no gradient reaches gets None from our node, and the engine goes on with that: it calls the hooks on that
+input, and on all that the input was computed from, with None. In eager it never comes there. So these hooks are held
+back until the backward has ended. Found are those on the inputs themselves, on what they are views of, and on leaves.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from aotviz.torch_private.fakes import all_concrete
 from aotviz.torch_private.philox import is_generator
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
+MANY_NODES = 1000  # of autograd's graph before the call; further ones are not looked at for leaves with hooks
 Pattern = tuple[bool, ...]  # one per tangent: does it come in
 
 
@@ -47,6 +53,15 @@ def sources(call: Split) -> list[tuple[str, int]]:
         else:  # the state of a random generator, which partitioners name anew in the backward
             found.append(("saved", next(renamed)))
     return found
+
+
+def partly_reached(call: Split) -> list[int]:
+    """The inputs that gradients of some of the results reach, and those of others do not."""
+    graph = call.backward_module.graph
+    tangents = [node for node in graphs.placeholders(graph) if absent.is_tangent(node)]
+    reached = graphs.dependencies(graph, tangents)
+    gradients = enumerate(graphs.outputs(graph)) if call.wrapping is None else ()
+    return [i for i, gradient in gradients if gradient is not None and len(reached(gradient)) < len(tangents)]
 
 
 class _Part:
@@ -72,6 +87,8 @@ class PartialBackward:
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
         self.generators: Any = None
+        tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
+        self._partly = {i: tensors.index(i) for i in partly_reached(call)}
 
     def __call__(self, ctx: Any, tangents: Sequence[Any]) -> list[Any]:
         """What the backward graph returns, a list. `tangents` are None where none came in."""
@@ -85,7 +102,20 @@ class PartialBackward:
         if not keep and runtime.HAS_BOXED_GRADIENTS:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
         with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
-            return [*run(arguments)]
+            result = [*run(arguments)]
+        self._spare_hooks(ctx, result)
+        return result
+
+    def _spare_hooks(self, ctx: Any, result: list[Any]) -> None:
+        """See Note [Hooks without a gradient]."""
+        unreached = [place for i, place in self._partly.items() if result[i] is None]
+        if not unreached:
+            return
+        following = ctx.next_functions
+        tensors = runtime.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
+        inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
+        tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
+        runtime.spare_hooks(tensors)
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: Sequence[Any], keep: bool) -> list[Any]:
         saved = self._saved(ctx, pattern)

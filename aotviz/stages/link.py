@@ -123,7 +123,7 @@ class _Wrapper:
         return {
             i
             for i, (gradient, info) in enumerate(zip(gradients, infos, strict=True))
-            if gradient is None and info.requires_grad and not info.mutated
+            if gradient is None and info.requires_grad
         }
 
     def _run(self, arguments: str, epilogue: Epilogue) -> dict[tuple[str, int], str]:

@@ -22,8 +22,9 @@ from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.metadata import Ref
 from aotviz.torch_private import effects, functional, operators, philox, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
-from aotviz.tracing.second_order import kept_inputs
+from aotviz.tracing.second_order import besides, kept_inputs
 
+_BESIDES = "a second derivative would read it, and what it is computed from is overwritten"
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -57,7 +58,8 @@ def run(call: JointGraph) -> Split:
     random_halves.drop_repeated(backward)
     effects.unlift(forward, len(call.slots), len(tokens.forward))
     effects.unlift(backward, len(call.gradients), len(tokens.backward))
-    saved = _saved(call, forward, protected)
+    extra = _save_besides(call, forward, backward, protected) if call.wrapping is None else set()
+    saved = _saved(call, forward, protected, extra)
     _describe(call, forward, backward, descriptors)
     evidence = [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
@@ -117,11 +119,35 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     return names
 
 
+def _save_besides(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, protected: set[str]) -> set[str]:
+    """Let the forward return, and the backward take, what only a second differentiation would read. Returns names."""
+    results = graphs.outputs(forward.graph)
+    kept = results[len(call.slots) :]
+    if not all(isinstance(node, fx.Node) for node in kept):
+        return set()
+    names = {node.name for node in kept} | {node.args[0].name for node in kept if node.name in protected}
+    extra = besides(call, forward, {node.name for node in backward.graph.nodes}, names)
+    if not extra:
+        return set()
+    tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
+    output = graphs.output_node(forward.graph)
+    output.args = ((*results[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]),)
+    places = graphs.placeholders(backward.graph)
+    first = next(iter(backward.graph.nodes))
+    before = next((node for node in places if node.name not in {n.name for n in tensors}), first)
+    for node in extra:
+        with backward.graph.inserting_before(before):
+            backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]
+    forward.recompile()
+    backward.recompile()
+    return {node.name for node in extra}
+
+
 def _writes_to(user: fx.Node, node: fx.Node) -> bool:
     return graphs.is_input_mutation(user) and user.args[0] is node
 
 
-def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str]) -> list[SavedTensor]:
+def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str], extra: set[str]) -> list[SavedTensor]:
     kept = graphs.outputs(forward.graph)[len(call.slots) :]
     partitioner = getattr(call.options.partition_fn, "__name__", "partition_fn")
     saved = []
@@ -138,7 +164,7 @@ def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str]) -> li
                 producer=str(node.meta.get("desc") or node.target),
                 stack=node.meta.get("stack_trace") or "",
                 module=next((str(entry[0]) for entry in reversed(stack.values())), ""),
-                why=_why(node, protected, partitioner),
+                why=_BESIDES if node.name in extra else _why(node, protected, partitioner),
                 is_view=node.op == "placeholder" or node.target is operator.getitem or operators.is_view(node.target),
             )
         )

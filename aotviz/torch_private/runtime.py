@@ -157,6 +157,51 @@ def listens(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or tensor.retains_grad
 
 
+class _OnlyGradients:
+    """A gradient hook that is not called where there is no gradient."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
+
+
+def spare_hooks(tensors: Sequence[torch.Tensor]) -> None:
+    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None."""
+    changed = []
+    for hooks in (tensor._backward_hooks for tensor in tensors):
+        for key, hook in list(hooks.items()) if hooks else ():
+            if not isinstance(hook, _OnlyGradients):
+                hooks[key] = _OnlyGradients(hook)
+                changed.append((hooks, key))
+
+    def restore() -> None:
+        for hooks, key in changed:
+            if isinstance(hooks.get(key), _OnlyGradients):
+                hooks[key] = hooks[key].hook
+
+    if changed:
+        torch.autograd.Variable._execution_engine.queue_callback(restore)  # type: ignore[attr-defined]
+
+
+def leaves_behind(nodes: Sequence[Any], limit: int) -> list[torch.Tensor]:
+    """The leaves that gradients reach from these nodes of autograd's graph, of which `limit` are looked at."""
+    found = []
+    seen = set()
+    stack = list(nodes)
+    while stack and len(seen) < limit:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        stack.extend(following for following, _ in node.next_functions)
+    return found
+
+
 def increment_version(tensors: Sequence[torch.Tensor]) -> None:
     """Count a write to each tensor. Those made in inference mode count nothing."""
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])

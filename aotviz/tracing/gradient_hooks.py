@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -109,7 +108,7 @@ def _parts(value: Any) -> list[Any]:
         return list(value)
     if isinstance(value, dict):
         return list(value.values())
-    if isinstance(value, torch.nn.Module) or isinstance(value, type | types.ModuleType):
+    if isinstance(value, (torch.nn.Module, type | types.ModuleType)):
         return []  # a module's tensors are the caller's; those of a trace stand there only while it runs
     return list(getattr(value, "__dict__", {}).values())
 
@@ -120,5 +119,3 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-

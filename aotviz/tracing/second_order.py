@@ -14,7 +14,7 @@ have that input's place in autograd's graph and its shape, and whose contents ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +74,14 @@ class GradientTrace:
         self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
         self.input_info = tuple(map(_input_info, self.arguments))
 
+    def placing_views(self) -> AbstractContextManager[None]:
+        """As the first forward does."""
+        placing: AbstractContextManager[None] = self.call.forward.placing_views()
+        return placing
+
     def refusing_moved_views(self) -> AbstractContextManager[None]:
         """Nothing to refuse: the forward was looked at when it was differentiated first."""
-        return nullcontext()
+        return self.placing_views()
 
     def _differentiate(self) -> None:
         call, forward = self.call, self.call.forward
@@ -96,9 +101,10 @@ class GradientTrace:
         known = graphs.outputs(call.backward_module.graph)
         wanted = [None if gradient is None else edge for gradient, edge in zip(known, forward.edges, strict=True)]
         edges = [edge for edge in wanted if edge is not None]
-        found = iter(
-            torch.autograd.grad(outputs, edges, incoming, allow_unused=True, create_graph=True) if outputs else ()
-        )
+        with forward.placing_views():
+            found = iter(
+                torch.autograd.grad(outputs, edges, incoming, allow_unused=True, create_graph=True) if outputs else ()
+            )
         self.trace.close_effects()
         gradients = [next(found, None) if edge is not None else None for edge in wanted]
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
@@ -313,6 +319,37 @@ def _input_info(argument: Argument) -> InputAliasInfo:
         version_bumps=0,
         layout_after=None,
     )
+
+
+def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
+    """Nodes of the forward that a second differentiation would read, and that nothing it has leads to.
+
+    It can go from what was saved and from inputs that nobody writes. What was computed from an input that the call
+    overwrites, or at random, is gone unless it is saved too, as eager does; `saved` are the names of what is, and
+    `taken` those of the backward's own nodes.
+    """
+    joint = call.graph_module.graph
+    made = {node.name: node for node in forward.graph.nodes}
+    inputs = graphs.placeholders(joint)[: len(call.graph_inputs)]
+    gone = {n for n, info in zip(inputs, call.meta.input_info, strict=True) if info.is_tensor and info.mutated}
+    known: dict[fx.Node, bool] = {}
+    for node in joint.nodes:
+        fits = node not in gone and not operators.is_random(node.target) and "recompute" not in node.meta
+        known[node] = node.name in saved or (fits and all(known[n] for n in node.all_input_nodes))
+    backward = [node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"]
+    read = dict.fromkeys(n for node in backward for n in node.all_input_nodes)
+    return [
+        made[node.name]
+        for node in read
+        if not known[node]
+        and node.meta.get("partitioner_tag") != "is_backward"
+        and node.op == "call_function"
+        and "recompute" not in node.meta
+        and isinstance(node.meta.get("val"), torch.Tensor)
+        and node.name in made
+        and node.name not in taken
+        and made[node.name].target is node.target
+    ]
 
 
 def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:

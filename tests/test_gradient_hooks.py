@@ -1,0 +1,316 @@
+"""Gradient hooks on what goes into a compiled call and comes out of it, whoever registers them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.ir.refusals import Refused
+
+torch.set_num_threads(1)
+
+
+def compiled(fn):
+    return aotviz.compile(fn, backend="eager", debug=True)
+
+
+def leaf(*shape):
+    return torch.ones(*shape, requires_grad=True)
+
+
+def run(fn, call, use):
+    """What a hook hears, and the gradients of two leaves, when `use(fn, x, w)` has gone back from what it called."""
+    heard = []
+    fn = fn(heard)
+    x, w = leaf(3), leaf(3)
+    use(call(fn), x, w)
+    return [None if g is None else g.tolist() for g in heard], [
+        None if t.grad is None else t.grad.tolist() for t in (x, w)
+    ]
+
+
+def listening(heard, by=2.0):
+    def hook(gradient):
+        heard.append(gradient)
+        return gradient * by
+
+    return hook
+
+
+def on_an_argument(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        x.register_hook(hook)
+        return x * w
+
+    return fn
+
+
+def on_what_is_returned_as_is(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        x.register_hook(hook)
+        return x
+
+    return fn
+
+
+def on_a_result(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        y = x * w
+        y.register_hook(hook)
+        return y
+
+    return fn
+
+
+def on_a_view_that_is_returned(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        y = (x * w)[1:]
+        y.register_hook(hook)
+        return y
+
+    return fn
+
+
+def before_a_write(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        x.register_hook(hook)
+        x.mul_(w)
+        return x * 3
+
+    return fn
+
+
+def taken_back(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        x.register_hook(hook).remove()
+        with x.register_hook(hook):
+            return x * w
+
+    return fn
+
+
+def inside_only(heard):
+    def fn(x, w):
+        y = x * w
+        y.register_hook(lambda gradient: gradient * 5)
+        return y.sin()
+
+    return fn
+
+
+def on_two_tensors_that_are_one(heard):
+    hook = listening(heard)
+
+    def fn(x, w):
+        return twice(x, x) * w
+
+    def twice(a, b):
+        b.register_hook(hook)
+        return a * b
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        on_an_argument,
+        on_what_is_returned_as_is,
+        on_a_result,
+        on_a_view_that_is_returned,
+        before_a_write,
+        taken_back,
+        inside_only,
+        on_two_tensors_that_are_one,
+    ],
+)
+def test_a_hook_that_the_function_registers_hears_what_it_hears_in_eager(fn):
+    def use(call, x, w):
+        call(x * 1.5, w).sum().backward()
+        other = x * 2.5
+        (call(other, w) * 3).sum().backward(retain_graph=True)
+
+    assert run(fn, compiled, use) == run(fn, lambda f: f, use)
+
+
+def test_a_hook_on_a_leaf_stays_after_the_call():
+    def use(call, x, w):
+        call(x, w)
+        call(x, w)
+        (x * 7).sum().backward()
+
+    mine = run(on_an_argument, compiled, use)
+    assert mine == run(on_an_argument, lambda f: f, use)
+    assert mine[0] == [[7.0] * 3, [14.0] * 3]
+
+
+def test_post_accumulate_hooks_and_retained_gradients_are_the_callers():
+    def use(call, x, w):
+        y = x * 2
+        out = call(y, w)
+        out.sum().backward()
+        y.grad.add_(out.grad)
+
+    def make(heard):
+        def hook(parameter):
+            heard.append(parameter.grad.clone())
+
+        def fn(x, w):
+            w.register_post_accumulate_grad_hook(hook)
+            x.retain_grad()
+            out = x * w
+            out.retain_grad()
+            return out
+
+        return fn
+
+    assert run(make, compiled, use) == run(make, lambda f: f, use)
+
+
+def test_a_leaf_looks_like_one_inside():
+    def fn(x, w):
+        assert x.is_leaf
+        assert x.grad_fn is None
+        assert not (x * w).is_leaf
+        assert w.is_leaf is False
+        return x * w if x.grad_fn is None else x
+
+    x, w = leaf(3), leaf(3)
+    compiled(fn)(x, w * 1).sum().backward()
+    assert x.grad.tolist() == [1, 1, 1]
+
+
+def uses_an_argument(x, w):
+    x.register_hook(lambda gradient: gradient * w)
+    return x * w
+
+
+def keeps_a_list_of_its_own(x, w):
+    seen = []
+    x.register_hook(lambda gradient: seen.append(gradient))
+    return x * w
+
+
+def returns_a_handle(x, w):
+    return x * w, x.register_hook(torch.neg)
+
+
+@pytest.mark.parametrize("fn", [uses_an_argument, keeps_a_list_of_its_own, returns_a_handle])
+def test_a_hook_that_is_good_for_one_call_only_is_refused_by_name(fn):
+    with pytest.raises(Refused, match=r"gradient hook on ('x'|a tensor), and (the hook|its handle)") as caught:
+        compiled(fn)(leaf(3), leaf(3))
+    assert caught.value.reason == "hook of one call"
+
+
+def test_a_handle_is_of_no_use_after_the_call():
+    kept = []
+
+    def fn(x):
+        kept.append(x.register_hook(torch.neg))
+        return x * 2
+
+    compiled(fn)(leaf(3)).sum().backward()
+    with pytest.raises(Refused, match="its handle is used after the call"):
+        kept[0].remove()
+
+
+def test_a_hook_inside_on_a_result_that_others_come_from_is_refused_in_the_backward():
+    def make(heard):
+        hook = listening(heard)
+
+        def fn(x, w):
+            y = x * w
+            y.register_hook(hook)
+            return y, y * 3
+
+        return fn
+
+    def first_only(call, x, w):
+        call(x, w)[0].sum().backward()
+
+    def both(call, x, w):
+        sum(out.sum() for out in call(x, w)).backward()  # the results are gone by then, and their hooks are not
+
+    assert run(make, compiled, first_only) == run(make, lambda f: f, first_only)
+    with pytest.raises(Refused, match=r"output\[0\] has a gradient hook"):
+        run(make, compiled, both)
+
+
+def reads_then_writes(a, b):
+    v = b * 3
+    a.mul_(2)
+    return v
+
+
+def writes_then_reads(a, b):
+    a.mul_(2)
+    return b * 3
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("fn", [reads_then_writes, writes_then_reads])
+def test_a_hook_afterwards_on_one_of_two_that_overlap_hears_all_or_is_refused(fn, which):
+    def use(call, x, w):
+        y = x * w
+        pair = y[:2], y[1:]
+        v = call(*pair)
+        hooked = pair[which]
+        assert hooked.grad_fn is not None
+        hooked.register_hook(listening(heard))
+        sum(t.sum() for t in (*pair, v)).backward()
+
+    heard = []
+    expected = run(lambda _: fn, lambda f: f, use), [g.tolist() for g in heard]
+    heard.clear()
+    if fn is writes_then_reads and which == 1:  # a gradient passes it inside the graph
+        with pytest.raises(Refused, match="an input that shares memory with another has a gradient hook"):
+            run(lambda _: fn, compiled, use)
+    else:
+        assert (run(lambda _: fn, compiled, use), [g.tolist() for g in heard]) == expected
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_hook_is_not_called_where_no_gradient_comes(grown):
+    def fn(x, w):
+        return x * 2, w * 3
+
+    def use(call, x, w):
+        w.register_hook(lambda gradient: heard.append(gradient) or gradient * 2)
+        inner = w * 1.5
+        inner.register_hook(lambda gradient: heard.append(gradient) or gradient * 5)
+        first, second = call(x, inner if grown else w)
+        first.sum().backward(retain_graph=True)
+        assert heard == []
+        second.sum().backward()
+        assert all(type(h).__name__ == "function" for t in (w, inner) for h in t._backward_hooks.values())
+
+    heard = []
+    expected = run(lambda _: fn, lambda f: f, use), len(heard)
+    heard.clear()
+    assert (run(lambda _: fn, compiled, use), len(heard)) == expected
+
+
+def test_a_hook_on_an_input_that_is_only_written_is_not_called():
+    def fn(x, w):
+        with torch.no_grad():
+            w[0] = 0.25
+        return x * x, w[1:]
+
+    x, w = leaf(3), leaf(3) * 1
+    w.register_hook(lambda gradient: gradient * 2)
+    out, _ = compiled(fn)(x, w)
+    out.sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
