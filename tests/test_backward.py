@@ -147,6 +147,64 @@ def test_a_program_that_overwrites_an_input_is_differentiated_where_it_was_befor
     )
 
 
+def overwritten_by_its_sigmoid(x):
+    x[1:].sigmoid_()
+    return x * 2
+
+
+def clamped_and_moved_on(x):
+    x.clamp_(min=-0.5)
+    x.add_(1.5)
+    return x.sin()
+
+
+def read_and_then_written_unseen(x):
+    y = torch.relu(x) * x.detach()
+    with torch.no_grad():
+        x.add_(1.5)
+    return y * y
+
+
+def moved_after_it_was_read(x):
+    y = x.view(1, -1).exp()
+    x.unsqueeze_(0)
+    return y
+
+
+def written_through_as_strided(x):
+    y = x[0:]
+    y.as_strided((2,), (1,), 1).sin_()
+    return x * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        overwritten_by_its_sigmoid,
+        clamped_and_moved_on,
+        read_and_then_written_unseen,
+        moved_after_it_was_read,
+        written_through_as_strided,
+    ],
+)
+def test_what_the_call_overwrites_is_there_for_the_second_derivative(fn, backend):
+    def run(function):
+        (x,) = leaves_of((3,))
+        y = function(x * 1.5)
+        (first,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+        return [first, *torch.autograd.grad((first * first).sum(), x)]
+
+    assert_same(run(aotviz.compile(fn, backend=backend, debug=True)), run(fn))
+
+
+def test_the_ledger_says_what_is_kept_for_a_second_derivative_alone():
+    f = compiled(overwritten_by_its_sigmoid)
+    f(leaves_of((3,))[0] * 1.5)
+    why = f.recording.compilations[0].saved_tensors.why
+    assert sum("a second derivative would read it" in reason for reason in why) == 1
+
+
 def test_dropout_keeps_its_mask_through_all_orders():
     def fn(x):
         return torch.dropout(x**3, 0.5, True) * x

@@ -205,6 +205,7 @@ class Extraction:
             self._placeholder(made, f"primals_{number}", argument.value, argument.descriptor, argument.node)
         for number, node in enumerate(self.tangents, 1):
             self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
+        self._recognise(trace)
         needed = self._needed([node for node in results if isinstance(node, fx.Node)])
         for node in trace.nodes:
             if node in needed:
@@ -228,6 +229,19 @@ class Extraction:
             for dimension, size in enumerate(value.shape):
                 if not fakes.is_concrete(size):
                     self._sizes.setdefault(fakes.expression(size), (new, dimension))
+
+    def _recognise(self, trace: fx.Graph) -> None:
+        """Take what was saved also for those nodes that compute it once more, as a second tracing of a backward does."""
+        saved = {self._work(node): new for node, new in self._copied.items() if node.op == "call_function"}
+        for node in trace.nodes if saved else ():
+            if node.op == "call_function" and node not in self._copied:
+                known = saved.get(self._work(node))
+                if known is not None and not operators.is_random(node.target):
+                    self._copied[node] = known
+
+    @staticmethod
+    def _work(node: fx.Node) -> Any:
+        return node.target, str(node.args), str(node.kwargs)
 
     def _needed(self, roots: list[fx.Node]) -> set[fx.Node]:
         """The nodes to be copied: what `roots` depend on and no argument has the value of."""

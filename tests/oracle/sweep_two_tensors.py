@@ -2,6 +2,7 @@
 
     python -m tests.oracle.sweep_two_tensors
     python -m tests.oracle.sweep_two_tensors --only nn.Linear
+    python -m tests.oracle.sweep_two_tensors --out two.jsonl        # an existing file is gone on with
 
 Each case that eager can run on such parameters is compiled and compared: the output, and the gradients of inputs and
 parameters. Prints every difference and every error, and a count of each; ends with 1 if anything differs.
@@ -12,9 +13,12 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
+import sys
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +27,10 @@ from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
+
+from .progress import Log, finished, run_children
+
+FINE = ("equal", "eager can't")
 
 
 def of_two(module: torch.nn.Module) -> torch.nn.Module:
@@ -92,21 +100,38 @@ def judge(info: Any, one: Any, training: bool) -> str:
     return "equal"
 
 
-def main() -> int:
+def walk(only: str, out: Path, retry: bool) -> None:
+    done = finished(out)
+    log = Log(out)
+    for name, info, one, training in cases(only):
+        known = done.get(name)
+        if known is None or (retry and known.get("verdict") not in FINE):
+            log.judge(name, lambda info=info, one=one, training=training: {"verdict": judge(info, one, training)})
+
+
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.oracle.sweep_two_tensors", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    tally: Counter[str] = Counter()
-    for name, info, one, training in cases(options.only):
-        verdict = judge(info, one, training)
-        tally[verdict.split()[0] if verdict[0] in "rw" else verdict] += 1
-        if verdict not in ("equal", "eager can't"):
-            print(name, verdict, flush=True)
+    parser.add_argument("--out", type=Path, help="progress file (JSON lines); an existing one is gone on with")
+    parser.add_argument("--retry", action="store_true", help="judge again what was neither equal nor beyond eager")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    out = options.out or Path(tempfile.mkdtemp()) / "two.jsonl"
+    if options.child:
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        walk(options.only, out, options.retry)
+        return 0
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = run_children("tests.oracle.sweep_two_tensors", [*given, "--out", str(out)])
+    verdicts = {key: row.get("verdict", "crashed") for key, row in finished(out).items()}
+    for key, verdict in verdicts.items():
+        if verdict not in FINE:
+            print(key, verdict)
+    tally = Counter(verdict if verdict in FINE else verdict.split()[0].rstrip(":") for verdict in verdicts.values())
     print(dict(tally))
-    return int(any(kind not in ("equal", "eager can't") for kind in tally))
+    return code or int(any(kind not in FINE for kind in tally))
 
 
 if __name__ == "__main__":
