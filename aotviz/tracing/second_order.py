@@ -231,7 +231,7 @@ class Extraction:
                     self._sizes.setdefault(fakes.expression(size), (new, dimension))
 
     def _recognise(self, trace: fx.Graph) -> None:
-        """Take what was saved also for those nodes that compute it once more, as a second tracing of a backward does."""
+        """Take what was saved also for nodes that compute it once more, as a second tracing of a backward does."""
         saved = {self._work(node): new for node, new in self._copied.items() if node.op == "call_function"}
         for node in trace.nodes if saved else ():
             if node.op == "call_function" and node not in self._copied:
