@@ -182,13 +182,13 @@ def spare_hooks(tensors: Sequence[torch.Tensor]) -> None:
                 hooks[key] = hooks[key].hook
 
     if changed:
-        torch.autograd.Variable._execution_engine.queue_callback(restore)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(restore)
 
 
 def leaves_behind(nodes: Sequence[Any], limit: int) -> list[torch.Tensor]:
     """The leaves that gradients reach from these nodes of autograd's graph, of which `limit` are looked at."""
     found = []
-    seen = set()
+    seen: set[Any] = set()
     stack = list(nodes)
     while stack and len(seen) < limit:
         node = stack.pop()
