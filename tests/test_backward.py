@@ -159,7 +159,7 @@ def clamped_and_moved_on(x):
 
 
 def read_and_then_written_unseen(x):
-    y = torch.relu(x) * x.detach()
+    y = torch.relu(x)
     with torch.no_grad():
         x.add_(1.5)
     return y * y
@@ -185,6 +185,7 @@ def written_through_as_strided(x):
         (clamped_and_moved_on, "eager"),
         (clamped_and_moved_on, "inductor"),
         (read_and_then_written_unseen, "eager"),
+        (read_and_then_written_unseen, "inductor"),
         (moved_after_it_was_read, "eager"),
         (written_through_as_strided, "eager"),
     ],

@@ -366,3 +366,27 @@ def test_a_random_program_over_two_tensors_equals_eager(index):
         program, expected = found
         verdict = judge(program, CANDIDATES["ours"](), expected)
         assert verdict.status in ("equal", "details"), f"{program.source}\n{verdict}"
+
+
+def test_a_tensor_of_two_passed_twice_under_inference_mode():
+    def fn(a, b, c):
+        a.mul_(2)
+        return a * 1, b
+
+    def run(call):
+        a, b = (TwoTensor(torch.ones(3), torch.ones(3)) for _ in range(2))
+        with torch.inference_mode():
+            out, same = call(a, b, b)
+        return out.a.tolist(), a.b.tolist(), same is b
+
+    assert run(aotviz.compile(fn, backend="eager")) == run(fn)
+
+
+def test_a_subclass_that_refuses_the_parts_of_a_trace_is_named_with_what_it_says():
+    def fn(a, b):
+        b.as_strided((2,), (2,), 2).sub_(1)
+        return a.flatten(), b
+
+    whole = TwoTensor(torch.ones(6), torch.ones(6))
+    with pytest.raises(NotImplementedError, match="TwoTensor can't be put together from other parts"):
+        aotviz.compile(fn, backend="eager")(whole, whole[1:])

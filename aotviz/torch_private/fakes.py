@@ -63,7 +63,7 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
         fake = _fake(value, fake_mode, dynamic and index >= static_count, names[index], context)
         if isinstance(fake, torch.Tensor):
             if any(id(part) in seen for part in (fake, *parts(fake))):
-                with fake_mode:
+                with torch.inference_mode(fake.is_inference()), fake_mode:
                     first, fake = fake, fake.detach()
                     torch._mirror_autograd_meta_to(first, fake)
             seen.update(id(part) for part in (fake, *parts(fake)))

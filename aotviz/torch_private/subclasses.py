@@ -55,13 +55,26 @@ def paths(value: Any) -> Iterator[tuple[str, ...]]:
             yield from ((name, *rest) for rest in paths(part))
 
 
+class PartsRefused(NotImplementedError):
+    """A subclass that a trace can't put together again: its class wants more of the parts than their values."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(
+            f"a {name} can't be put together from other parts of the same shapes, as a trace does after a write or a "
+            f"view: {name}.__tensor_unflatten__ says {str(error)!r}. Pass a clone of it where it is a view of another."
+        )
+
+
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """A value of the same make, each plain tensor in it replaced by `fn` of it. Has no history."""
     if not is_subclass(value):
         return fn(value) if isinstance(value, torch.Tensor) else value
     names, context = anatomy(value)
     made = {name: mapped(getattr(value, name), fn) for name in names}
-    return type(value).__tensor_unflatten__(made, context, value.size(), value.stride())
+    try:
+        return type(value).__tensor_unflatten__(made, context, value.size(), value.stride())
+    except Exception as error:
+        raise PartsRefused(type(value).__name__, error) from error
 
 
 def rebuilt(value: Any, made: Iterator[torch.Tensor]) -> Any:
