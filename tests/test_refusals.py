@@ -113,8 +113,19 @@ def appends(x, found):
     return x + 1
 
 
+def resizes_its_storage(x):
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def asks_numpy(x):
+    return torch.from_numpy(x.numpy() * 2)
+
+
 CASES = {
     "argument is changed": lambda: (appends, torch.ones(2), []),
+    "storage is resized": lambda: (resizes_its_storage, torch.ones(2)),
+    "NumPy inside": lambda: (asks_numpy, torch.ones(2)),
     "nested tensor inside": padded_encoder,
     "backward inside": lambda: (backward_inside, leaf(2)),
     "resized after a write": lambda: (resized_after_a_write, torch.ones(2)),

@@ -6,8 +6,11 @@ functionalisation or autograd raise in the middle of a trace, what they say is t
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from aotviz.torch_private.open_trace import is_library
 
 REFUSALS = {
     "subclasses without a common base": (
@@ -112,6 +115,14 @@ REFUSALS = {
         'Use torch.where, or torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line '
         "to Python."
     ),
+    "storage is resized": (
+        "the function resizes a storage by itself: {names}. A trace sees tensors, and not the memory that they lie in. "
+        "Resize it before or after the call, or use resize_() of the tensor that owns it."
+    ),
+    "NumPy inside": (
+        "the function hands a tensor to NumPy: {names}. A trace can't follow it there. Use torch's own functions, or "
+        'torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
+    ),
     "layout is not strided": (
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
         "this function to eager."
@@ -138,6 +149,8 @@ _SAID = {
     "needed for gradient computation has been modified by an inplace operation": "gradient needs what was written",
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
+    "Attempted to call resize_() on an invalid python storage": "storage is resized",
+    ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
 }
@@ -150,6 +163,15 @@ _UNNAMED = {
 }
 
 
+_BY_STATEMENT = ("storage is resized", "NumPy inside")
+
+
+def _statement(error: BaseException) -> str:
+    """The line of the user's program that an error comes from."""
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
+    return f"`{lines[-1].line}` in {lines[-1].name}, line {lines[-1].lineno}" if lines else "a line of it"
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Errors of the trace as refusals, where it is the trace that gives rise to them."""
@@ -160,5 +182,5 @@ def translated() -> Iterator[None]:
         for said, reason in _SAID.items():
             if said in text:
                 names = _UNNAMED.get(reason) or text.strip().splitlines()[0]
-                raise Refused(reason, names) from error
+                raise Refused(reason, _statement(error) if reason in _BY_STATEMENT else names) from error
         raise

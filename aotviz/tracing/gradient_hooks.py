@@ -8,7 +8,7 @@ out of the trace, and the wrapper registers it at each call on the caller's own 
 from __future__ import annotations
 
 import functools
-import sys
+import inspect
 import types
 from typing import Any
 
@@ -78,7 +78,7 @@ def _keeps_state(hook: types.FunctionType) -> bool:
     """Whether a hook closes over a container of the function that is running: at each call, eager has another one."""
     held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
     found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
-    frame = sys._getframe(1) if found else None
+    frame = inspect.currentframe() if found else None
     while frame is not None and frame.f_globals.get("__name__") != "aotviz.pipeline":
         local = set(frame.f_code.co_cellvars) & set(found)
         if any(frame.f_locals.get(name) is found[name] for name in local):
