@@ -26,8 +26,12 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
         values[number].storage for op, number in zip(graph.op, graph.value, strict=True) if op == "p" and number >= 0
     }
     pending = [number for op, number in zip(graph.op, graph.value, strict=True) if op not in "po" and number >= 0]
+    seen: set[int] = set()  # a tuple may hold a value twice, and be held twice
     while pending:
         number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
         value = values[number]
         pending += value.parts
         if value.kind != "tensor" or (value.storage >= 0 and value.storage in given):

@@ -11,7 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 from aotviz.widgets.html import write_html
 from tests.ui import pictures, puzzle
 
-VIEWS = ("aliasing", "saved", "wrapper", "evidence")
+VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
+PAINTED = "() => performance.getEntriesByName('aotviz graph painted').length > 0"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def page(browser: Browser, html: Path, theme: str) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+    page = browser.new_page(
+        viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
+    )  # type: ignore[arg-type]
     page.goto(html.as_uri())
     page.locator('.stage[data-stage="partition"]').click()
     yield page
@@ -43,12 +46,28 @@ def blank(browser: Browser) -> Iterator[Page]:
 def shot(page: Page, view: str) -> bytes:
     page.locator(f'[role=tab][data-view="{view}"]').click()
     expect(page.locator(".notice.loading")).to_have_count(0)
+    if view == "graph":
+        page.wait_for_function(PAINTED)
     return page.locator(".panel").screenshot(animations="disabled")
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_golden_of_a_view(page: Page, blank: Page, theme: str, screenshots: Path, view: str) -> None:
     pictures.check(blank, shot(page, view), f"{view}-{theme}", screenshots)
+
+
+def test_golden_of_the_list_of_stages(page: Page, blank: Page, theme: str, screenshots: Path) -> None:
+    pictures.check(blank, page.locator(".rail").screenshot(animations="disabled"), f"stages-{theme}", screenshots)
+
+
+@pytest.mark.parametrize(("width", "view"), [(700, "graph"), (700, "saved"), (1600, "code")])
+def test_golden_of_a_narrow_and_of_a_wide_page(
+    page: Page, blank: Page, theme: str, screenshots: Path, width: int, view: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    shot(page, view)
+    picture = page.screenshot(animations="disabled")
+    pictures.check(blank, picture, f"{view}-{width}-{theme}", screenshots)
 
 
 def test_another_view_is_no_golden_of_this_one(page: Page, blank: Page, screenshots: Path, theme: str) -> None:

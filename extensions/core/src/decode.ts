@@ -171,7 +171,7 @@ function checkIndices(data: RecordingData): void {
     }
     for (const [j, value] of compilation.values.entries()) {
       within([value.dtype, value.device, value.text], data.strings.length, `${where}.values[${j}]`);
-      within(value.parts, values, `${where}.values[${j}].parts`);
+      within(value.parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
     }
     compilation.graphs.forEach((graph, j) => checkGraph(graph, data.strings.length, values, `${where}.graphs[${j}]`));
     for (const [j, storage] of compilation.storages.entries()) {

@@ -74,6 +74,7 @@ function head(data: CompilationData): CompilationHead {
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
   const largest = new Map<number, number>();
   const given = new Set<number>();
+  const seen = new Set<number>();
   const pending: number[] = [];
   graph.value.forEach((number, i) => {
     if (number < 0) return;
@@ -81,8 +82,10 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
     else if (graph.op[i] !== "o") pending.push(number);
   });
   for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
+    if (seen.has(number)) continue; // a tuple may hold a value twice, and be held twice
+    seen.add(number);
     const value = values[number]!;
-    pending.push(...value.parts);
+    for (const part of value.parts) pending.push(part);
     if (value.kind !== "tensor" || (value.storage >= 0 && given.has(value.storage))) continue;
     let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(strings[value.dtype] ?? "")?.[0] ?? 8) / 8));
     for (const size of value.shape) {

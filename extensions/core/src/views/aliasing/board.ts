@@ -11,6 +11,10 @@ import { chains, overlap } from "./geometry";
 import { numbered, strip } from "./strip";
 
 const ROLES: Record<string, string> = { base: "synthetic base", input: "input", output: "output", intermediate: "intermediate" };
+const MOST_CARDS = 200; // nobody reads a page of more
+const MOST_ALONE = 2000;
+const MOST_TENSORS = 400; // of one storage, as many as the recorder keeps
+const MOST_WRITES = 400;
 const FIRST_RUN = "metadata"; // the stage whose graph has the user's own statements
 
 export function board(state: State): HTMLElement {
@@ -21,8 +25,17 @@ export function board(state: State): HTMLElement {
   const writes = storages.reduce((sum, storage) => sum + storage.writes.length, 0);
   return h("section", { class: "board", "aria-label": "Storages" },
     h("p", { class: "lead" }, `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "write") : "no write"} in place.`),
-    h("div", { class: "cards" }, cards.map(({ storage, i }) => card(state, storage, i))),
+    h("div", { class: "cards" }, cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i))),
+    cards.length > MOST_CARDS && h("p", { class: "muted" }, `and ${plural(cards.length - MOST_CARDS, "more storage", "more storages")}, in compilation.storages`),
     quiet.length > 0 && alone(quiet));
+}
+
+/** As much of a storage as is shown. */
+function readable(storage: StorageRecord): StorageRecord {
+  const tensors = storage.tensors.slice(0, MOST_TENSORS);
+  const writes = storage.writes.filter(({ tensor }) => tensor < tensors.length).slice(0, MOST_WRITES);
+  const left = storage.tensors.length + storage.writes.length - tensors.length - writes.length;
+  return left ? { ...storage, tensors, writes, left_out: storage.left_out + left } : storage;
 }
 
 /** Memory that more than one tensor is in, or that is written. */
@@ -34,7 +47,7 @@ function alone(storages: readonly StorageRecord[]): HTMLElement {
   const inputs = storages.filter(({ tensors }) => tensors[0]?.role === "input").length;
   const words = [inputs && plural(inputs, "input"), storages.length - inputs && plural(storages.length - inputs, "output")].filter(Boolean).join(" and ");
   return h("details", { class: "alone" }, h("summary", {}, `${words} with memory of ${storages.length === 1 ? "its" : "their"} own, never written in place`),
-    h("ul", {}, storages.map(({ tensors, nbytes }) => h("li", {}, h("code", {}, tensors[0]?.names.join(" = ") || tensors[0]?.node), h("span", { class: "faint" }, ` ${bytes(nbytes)}`)))));
+    h("ul", {}, storages.slice(0, MOST_ALONE).map(({ tensors, nbytes }) => h("li", {}, h("code", {}, tensors[0]?.names.join(" = ") || tensors[0]?.node), h("span", { class: "faint" }, ` ${bytes(nbytes)}`))), storages.length > MOST_ALONE && h("li", { class: "muted" }, `and ${plural(storages.length - MOST_ALONE, "other")}`)));
 }
 
 function card(state: State, storage: StorageRecord, index: number): HTMLElement {
@@ -48,7 +61,7 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
       storage.tensors.some(({ role }) => role === "base") && chip("synthetic base", "alias", "inputs that overlap are traced as views of one tensor"),
       duplicates(compilation.inputs, names).map((name) => chip(`${name} twice`, "alias", "one tensor is passed in two places"))),
     h("ol", { class: "windows" }, chains(storage.tensors).map(({ index: i, depth }) => row(state, storage, storage.tensors[i]!, depth, written.has(i)))),
-    storage.left_out > 0 && h("p", { class: "muted" }, `and ${plural(storage.left_out, "more tensor or write", "more tensors and writes")} that are not kept`),
+    storage.left_out > 0 && h("p", { class: "muted" }, `and ${plural(storage.left_out, "more tensor or write", "more tensors and writes")} that are not shown`),
     storage.writes.length > 0 && h("section", {}, h("h4", {}, "Written, in this order"),
       h("ol", { class: "writes" }, storage.writes.map((write, number) => writeLine(state, storage, write, number + 1))),
       landing(compilation.inputs, names)),

@@ -43,9 +43,16 @@ export function cellBytes(storage: StorageRecord): number {
   return storage.nbytes !== null && same && size > 0 && storage.nbytes / size <= MOST_CELLS ? size : 0;
 }
 
+const windows = new WeakMap<AliasTensor, Window | null>(); // each is compared with many
+
+function covered(tensor: AliasTensor): Window | null {
+  if (!windows.has(tensor)) windows.set(tensor, windowOf(tensor, false));
+  return windows.get(tensor)!;
+}
+
 /** Whether two tensors of one storage have an element in common; undefined where that is not known. */
 export function overlap(a: AliasTensor, b: AliasTensor): boolean | undefined {
-  const [first, second] = [windowOf(a, false), windowOf(b, false)];
+  const [first, second] = [covered(a), covered(b)];
   if (!first || !second) return undefined;
   const meet = first.runs.some((one) => second.runs.some((other) => one.from < other.to && other.from < one.to));
   return meet && !(first.exact && second.exact) ? undefined : meet;
@@ -54,7 +61,11 @@ export function overlap(a: AliasTensor, b: AliasTensor): boolean | undefined {
 /** Each tensor's depth in the chains of views, and the order in which a chain is read: a view after what it is of. */
 export function chains(tensors: readonly AliasTensor[]): { index: number; depth: number }[] {
   const children = new Map<number, number[]>();
-  tensors.forEach(({ view_of }, index) => children.set(view_of, [...(children.get(view_of) ?? []), index]));
+  tensors.forEach(({ view_of }, index) => {
+    const list = children.get(view_of);
+    if (list) list.push(index);
+    else children.set(view_of, [index]);
+  });
   const out: { index: number; depth: number }[] = [];
   const pending = (children.get(-1) ?? []).map((index) => ({ index, depth: 0 })).reverse();
   for (let next = pending.pop(); next; next = pending.pop()) {

@@ -1,25 +1,52 @@
 // Why the stage decided as it did, in its own words; and the other texts that it made.
 
-import { type Child, h, notice, replace } from "../../dom";
+import { append, type Child, h, notice, replace } from "../../dom";
+import { plural } from "../../format";
 import type { State } from "../../state";
+import type { Evidence } from "../../wire";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
 
-/** The subject, as a link where it names a node of this stage. */
-function subject(state: State, name: string): Child {
-  const { stage, compilation, recording } = state;
-  for (const role of stage?.graphs.keys() ?? []) {
-    const node = recording.graph(compilation, stage!, role)?.nodes.find((other) => other.name === name);
-    if (node) {
-      return h("button", {
-        type: "button", class: "link",
-        on: {
-          click: () => state.openNamed(state.selection.stage, role, name),
-        },
-      }, name);
-    }
+/** Subjects in a row that the stage gave one reason for. */
+interface Group {
+  readonly subjects: readonly string[];
+  readonly reason: string;
+}
+
+const MOST_SUBJECTS = 12; // of one reason
+
+function grouped(evidence: readonly Evidence[]): Group[] {
+  const groups: { subjects: string[]; reason: string }[] = [];
+  for (const { subject, reason } of evidence) {
+    const last = groups.at(-1);
+    if (last?.reason === reason) last.subjects.push(subject);
+    else groups.push({ subjects: [subject], reason });
   }
-  return name;
+  return groups;
+}
+
+/** The graph of this stage that has a node of a name, by name. */
+function rolesOf({ stage, compilation, recording }: State): Map<string, string> {
+  const roles = new Map<string, string>();
+  for (const role of [...(stage?.graphs.keys() ?? [])].reverse()) {
+    for (const { name } of recording.graph(compilation, stage!, role)?.nodes ?? []) roles.set(name, role);
+  }
+  return roles;
+}
+
+/** The subjects, as links where they name nodes of this stage. */
+function subjects(state: State, roles: ReadonlyMap<string, string>, { subjects: names }: Group): Child {
+  const link = (name: string): Child => {
+    const role = roles.get(name);
+    if (role === undefined) return name;
+    return h("button", { type: "button", class: "link", on: { click: () => state.openNamed(state.selection.stage, role, name) } }, name);
+  };
+  const listed = (some: readonly string[]): Child[] => some.flatMap((name, i) => (i ? [", ", link(name)] : [link(name)]));
+  if (names.length <= MOST_SUBJECTS) return listed(names);
+  const rest = names.slice(MOST_SUBJECTS);
+  const more = h("details", { class: "more-subjects" }, h("summary", {}, `and ${plural(rest.length, "other")}`));
+  more.addEventListener("toggle", () => more.childElementCount === 1 && append(more, listed(rest)), { once: true });
+  return [listed(names.slice(0, MOST_SUBJECTS)), more];
 }
 
 export const evidence: View = {
@@ -41,11 +68,12 @@ export const evidence: View = {
         replace(parent, notice("empty", "This stage left no evidence.", "It had nothing to decide for this program."));
         return;
       }
+      const roles = rolesOf(state);
       replace(parent, h("div", { class: "page" },
         stage.evidence.length > 0 && table("Why", [
-          { title: "About", kind: "code", cell: (row) => subject(state, row.subject) },
+          { title: "About", kind: "code", cell: (row) => subjects(state, roles, row) },
           { title: "Reason", kind: "prose", cell: (row) => row.reason },
-        ], stage.evidence),
+        ], grouped(stage.evidence)),
         [...stage.code].map(([name, text]) => h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)))));
     };
     update();

@@ -109,7 +109,7 @@ class GraphView implements Mounted {
     });
     const controls = bar(this.wishes, this.search.element, {
       changed: (what) => this.wished(what),
-      everything: (open) => this.everything(open),
+      everything: (open) => (open ? this.everything(true) : this.startOver()),
       zoom: (key) => this.surface.key(key),
     });
     this.stage.append(this.surface.canvas, this.map.element, this.overlay, this.tip);
@@ -240,18 +240,21 @@ class GraphView implements Mounted {
   }
 
   private refusal(error: unknown): HTMLElement {
-    const close = ["Close all modules", () => {
-      this.wishes.flat = false;
-      this.everything(false);
-    }] as [string, () => void];
+    const close: [string, () => void] = ["Close all modules", () => this.startOver()];
     if (error instanceof TooMany) return advice("empty", `${boxes(error.boxes)} are too many to draw.`, "The outline and the search still show all of them. Close some modules to see the rest as a drawing.", close);
     return advice("error", "The graph could not be laid out.", String(error), ["Try again", () => void this.lay(null, -1)], close);
   }
 
   private stop(running: AbortController): void {
     running.abort();
-    const close = (): void => this.everything(false);
-    this.cover(this.drawn ? null : advice("empty", "The layout was cancelled.", "", ["Try again", () => void this.lay(null, -1)], ["Close all modules", close]));
+    this.cover(this.drawn ? null : advice("empty", "The layout was cancelled.", "", ["Try again", () => void this.lay(null, -1)], ["Close all modules", () => this.startOver()]));
+  }
+
+  /** Modules as they were at first. */
+  private startOver(): void {
+    this.wishes.flat = false;
+    this.box.querySelector('[data-toggle="flat"]')?.setAttribute("aria-pressed", "false");
+    this.everything(false);
   }
 
   private cover(notice: HTMLElement | null): void {

@@ -7,6 +7,7 @@ import type { Drawn } from "./paint";
 import type { Palette } from "./palette";
 
 const LARGEST = 1400; // pixels of the overview, a side
+const MOST_SEEN = 0.6; // of the drawing: whoever sees more needs no map, which would cover some of it
 const [WIDE, HIGH] = [168, 132]; // pixels of the minimap
 
 /** All boxes as plain rectangles. */
@@ -70,9 +71,9 @@ export function minimap(go: (x: number, y: number) => void): Minimap {
     },
     frame({ x, y, scale: zoom, width, height }) {
       const [w, hh] = [width / zoom, height / zoom];
-      const whole = x <= 0 && y <= 0 && x + w >= drawn.width && y + hh >= drawn.height;
-      element.hidden = whole; // all is in view: nothing to find
       const [left, top] = [Math.max(0, x), Math.max(0, y)];
+      const seen = Math.max(0, Math.min(drawn.width, x + w) - left) * Math.max(0, Math.min(drawn.height, y + hh) - top);
+      element.hidden = seen > MOST_SEEN * drawn.width * drawn.height;
       frame.style.left = `${left * scale}px`;
       frame.style.top = `${top * scale}px`;
       frame.style.width = `${Math.max(3, (Math.min(drawn.width, x + w) - left) * scale)}px`;

@@ -19,7 +19,7 @@ const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind o
 function columns(state: State, largest: number): Column<Row>[] {
   return [
     { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => row.name },
-    { title: "", kind: "flags", order: (row) => row.fate, cell: (row) => chip(...FATES[row.fate]) },
+    { title: "Kind", kind: "flags", order: (row) => row.fate, cell: (row) => chip(...FATES[row.fate]) },
     { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
     { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
     { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },

@@ -1,0 +1,100 @@
+"""Fingers on the graph, and long work that the reader ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, CDPSession, Page, expect
+
+from aotviz.widgets.html import write_html
+from tests.ui.fixture import recording
+from tests.ui.test_graph_view import flat_recording
+
+SILENT_WORKER = """
+window.ended = 0;
+window.Worker = class extends EventTarget { postMessage() {} terminate() { window.ended++; } };
+"""
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(
+        viewport={"width": 1000, "height": 800}, has_touch=True, offline=True, reduced_motion="reduce"
+    )
+    yield context.new_page()
+    context.close()
+
+
+def open_graph(page: Page, html: Path) -> None:
+    page.goto(f"{html.as_uri()}#view=graph&stage=trace")
+    expect(page.locator(".graph-foot .status")).to_contain_text("boxes")
+
+
+class Fingers:
+    """On the middle of the canvas, `apart` pixels from each other."""
+
+    def __init__(self, page: Page) -> None:
+        self.session: CDPSession = page.context.new_cdp_session(page)
+        box = page.locator("canvas.drawing").bounding_box()
+        assert box is not None
+        self.x, self.y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def _send(self, kind: str, points: list[tuple[float, float]]) -> None:
+        touches = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        self.session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+    def pinch(self, before: float, after: float) -> None:
+        at = [[(self.x - apart / 2, self.y), (self.x + apart / 2, self.y)] for apart in (before, after)]
+        self._send("touchStart", at[0])
+        self._send("touchMove", at[1])
+        self._send("touchEnd", [])
+
+    def drag(self, dx: float, dy: float) -> None:
+        self._send("touchStart", [(self.x, self.y)])
+        for part in (0.3, 0.6, 1.0):
+            self._send("touchMove", [(self.x + part * dx, self.y + part * dy)])
+        self._send("touchEnd", [])
+
+
+def frame(page: Page) -> dict[str, float]:
+    """What the minimap says is in view."""
+    found: dict[str, float] = page.locator(".minimap .frame").evaluate(
+        "frame => ({ left: frame.offsetLeft, top: frame.offsetTop, width: frame.offsetWidth })"
+    )
+    return found
+
+
+def test_two_fingers_zoom_and_one_pans(page: Page, tmp_path: Path) -> None:
+    open_graph(page, write_html(recording(), tmp_path / "touch.html"))
+    expect(page.locator(".minimap")).to_be_hidden()  # most of the drawing is in view
+    fingers = Fingers(page)
+    fingers.pinch(60, 300)
+    expect(page.locator(".minimap")).to_be_visible()
+    near = frame(page)
+    fingers.drag(-80, -60)
+    moved = frame(page)
+    assert moved["left"] > near["left"]
+    assert moved["top"] > near["top"]
+    assert moved["width"] == pytest.approx(near["width"], abs=2)
+    fingers.pinch(300, 60)
+    expect(page.locator(".minimap")).to_be_hidden()
+    expect(page.locator(".facts h3")).to_be_hidden()  # no finger was taken for a click
+
+
+def test_a_layout_that_takes_long_can_be_cancelled_and_modules_closed_instead(page: Page, tmp_path: Path) -> None:
+    page.add_init_script(SILENT_WORKER)
+    html = write_html(flat_recording(4000), tmp_path / "long.html")
+    open_graph(page, html)  # graphviz is silent, so the plain layout serves
+    before = page.locator(".graph-foot .status").inner_text()
+    page.locator("[data-toggle=flat]").click()
+    expect(page.locator(".overlay")).to_contain_text("Laying out the graph")
+    ended = page.evaluate("window.ended")
+    page.locator(".overlay").get_by_role("button", name="Cancel").click()
+    expect(page.locator(".overlay")).to_contain_text("The layout was cancelled.")
+    assert page.evaluate("window.ended") == ended + 1
+    page.locator(".overlay").get_by_role("button", name="Close all modules").click()
+    expect(page.locator(".overlay")).to_be_hidden()
+    expect(page.locator(".graph-foot .status")).to_have_text(before)
+    expect(page.locator("[data-toggle=flat]")).to_have_attribute("aria-pressed", "false")
