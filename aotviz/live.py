@@ -2,7 +2,7 @@
 
 `import aotviz` in a Jupyter kernel puts one comm into the kernel's list of comms, without a message to anyone. While
 the panel is open it asks kernels for that list, finds the comm, and sends it {"ask": "watch", "who": id}: from then on
-it is sent a row for each compilation that moves, until {"ask": "stop", "who": id}, or until it has not renewed its
+it is sent a row for each compilation that moves (of aotviz's own, and of torch's while a watch is on), until {"ask": "stop", "who": id}, or until it has not renewed its
 wish for LEASE_S seconds, as when its window is gone. {"ask": "recording", "key": ...} is answered with that
 compilation's recording. Where nobody watches, nothing is sent, and a compilation costs nothing more.
 
@@ -88,11 +88,18 @@ def row(compilation: Compilation) -> dict[str, Any]:
 
 def recording(key: str) -> bytes:
     """The recording of one compilation, as in a file. Raises LookupError where it is no longer kept."""
-    from aotviz.recorder.store import CompilationLog, Store  # what an import of aotviz should not cost
+    from aotviz.recorder.recording import Recording  # what an import of aotviz should not cost
+    from aotviz.recorder.store import CompilationLog, Store
+    from aotviz.recorder.watched import read_lines
+    from aotviz.recorder.watched_progress import WatchedCompilation
     from aotviz.sessions import live
 
     for one in progress.compilations():
-        if isinstance(one, CompilationLog) and str(one.progress().number) == key:
+        if str(one.progress().number) != key:
+            continue
+        if isinstance(one, WatchedCompilation):
+            return Recording(read_lines(one.lines())).to_bytes()
+        if isinstance(one, CompilationLog):
             store = Store(max_compilations=1)
             store.add(one)
             return live(store).to_bytes()

@@ -181,3 +181,44 @@ def run(client: Any, code: str) -> list[dict[str, Any]]:
     reply = client.execute_interactive(code, timeout=120, output_hook=said.append)
     assert reply["content"]["status"] == "ok", reply["content"]
     return [message for message in said if message["msg_type"] not in ("status", "execute_input", "execute_result")]
+
+
+def test_a_watch_shows_what_torchs_own_compilers_do(panel: tuple[live.Live, Comm]) -> None:
+    def stock(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * x).sum()
+
+    kernel, comm = panel
+    torch._dynamo.reset()
+    torch.compile(stock, backend="aot_eager")(torch.ones(3))
+    assert len(comm.sent) == 1  # nobody watches: the panel knows of aotviz's own compilations only
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        torch.compile(stock, backend="aot_eager")(torch.ones(3, requires_grad=True)).backward()
+    rows = [row for data, _ in comm.sent[1:] for row in data["rows"]]
+    assert {row["name"] for row in rows} == {"stock"}
+    assert rows[0]["state"] == "running"
+    assert [row["stage"] for row in rows if row["state"] == "running"][-1] == "wrapper"
+    assert {"dynamo", "joint", "partition"} <= {row["stage"] for row in rows}
+    assert rows[-1]["state"] == "done"
+    assert rows[-1]["kind"] == f"torch {recording[0].compile_id}"
+    kernel.hear(says(ask="recording", question="q", key=rows[-1]["key"]))
+    answer, buffers = comm.sent[-1]
+    assert answer == {"answer": "q"}
+    assert buffers is not None
+    data = msgspec.msgpack.decode(gzip.decompress(buffers[0]), type=RecordingData)
+    assert [one.name for one in data.compilations] == [recording[0].name]
+    assert data.compilations[0].stages == recording[0].data.stages
+
+
+def test_a_failed_compilation_of_torchs_says_so(panel: tuple[live.Live, Comm]) -> None:
+    def stock(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + 1
+
+    _, comm = panel
+    torch._dynamo.reset()
+    with aotviz.watch(), pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(stock, backend="aot_eager", fullgraph=True)(torch.ones(3))
+    last = comm.sent[-1][0]["rows"][-1]
+    assert (last["name"], last["state"]) == ("stock", "failed")
+    assert "Unsupported" in last["error"]

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -28,6 +29,7 @@ from aotviz.recorder.store import Store
 from aotviz.recorder.strings import StringTable, clean
 from aotviz.recorder.torch_trace.contents import Contents
 from aotviz.recorder.torch_trace.reading import read_bytes
+from aotviz.recorder.watched_progress import WatchedCompilation
 
 GLOBAL = ""  # the key of lines that belong to no compilation
 NAMES = "names"  # the key of lines that others refer to: they are never dropped
@@ -55,6 +57,7 @@ class WatchedLog:
         self._total = 0
         self._read: tuple[int, bytes] = (0, b"")
         self._followers: tuple[Changed, ...] = ()  # replaced, never edited
+        self._going: dict[str, WatchedCompilation] = {}  # by key: how far each is, for those who look on
         self._second, self._stamp = 0, ""
 
     @property
@@ -75,8 +78,23 @@ class WatchedLog:
             self.revision += 1
             if self._total > self.max_bytes:
                 self._trim(key)
+        if key not in (NAMES, GLOBAL):
+            self._compilation(key, created).hear(created, head)
         for changed in self._followers:
             changed()
+
+    def lines_of(self, key: str) -> bytes:
+        """The lines of one compilation, and those that they refer to."""
+        with self._lock:
+            return b"".join([piece for of, piece in self._pieces if of in (key, NAMES)])
+
+    def _compilation(self, key: str, created: float) -> WatchedCompilation:
+        with self._lock:
+            if key not in self._going:
+                autograd, _, frame = key.partition("/")
+                compile_id = frame if autograd == "None" else f"!{key}"
+                self._going[key] = WatchedCompilation(compile_id, created, partial(self.lines_of, key))
+            return self._going[key]
 
     def follow(self, changed: Changed) -> Changed:
         """See `holders.Holder`."""
@@ -112,6 +130,7 @@ class WatchedLog:
             gone.add(key)
             self.dropped += 1
             self._total -= self._nbytes.pop(key)
+            self._going.pop(key, None)
         if self._total > leave and newest != GLOBAL and GLOBAL in self._nbytes:
             gone.add(GLOBAL)
             self._total -= self._nbytes.pop(GLOBAL)
