@@ -2,9 +2,10 @@
 
 `import aotviz` in a Jupyter kernel puts one comm into the kernel's list of comms, without a message to anyone. While
 the panel is open it asks kernels for that list, finds the comm, and sends it {"ask": "watch", "who": id}: from then on
-it is sent a row for each compilation that moves (of aotviz's own, and of torch's while a watch is on), until {"ask": "stop", "who": id}, or until it has not renewed its
-wish for LEASE_S seconds, as when its window is gone. {"ask": "recording", "key": ...} is answered with that
-compilation's recording. Where nobody watches, nothing is sent, and a compilation costs nothing more.
+it is sent a row for each compilation that moves (aotviz's own, and torch's while a watch is on), until
+{"ask": "stop", "who": id}, or until it has not renewed its wish for LEASE_S seconds, as when its window is gone.
+{"ask": "recording", "key": ...} is answered with that compilation's recording. Where nobody watches, nothing is sent,
+and a compilation costs nothing more.
 
 A kernel runs a person's program. So nothing here raises into it, nothing is printed, and a message is not run as a
 cell would be (no IPython events). A process forked from a kernel stays silent.

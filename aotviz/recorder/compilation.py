@@ -162,7 +162,10 @@ class Compilation:
         return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
 
     def what_if(
-        self, partition_fn: str | Callable[..., Any] | None = None, memory_budget: float | None = None
+        self,
+        partition_fn: str | Callable[..., Any] | None = None,
+        memory_budget: float | None = None,
+        on_stage: Callable[[str], None] | None = None,
     ) -> Compilation:
         """What would be kept for the backward, if the joint graph were cut in another way. The program stays as it is.
 
@@ -170,6 +173,7 @@ class Compilation:
             partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function like them; the
                 compilation's own if None.
             memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may keep.
+            on_stage: called with the name of each stage before it runs; what it raises ends the cut.
 
         Returns a compilation of the stages that cut: compare its `saved_tensors` and `recomputed` with these.
 
@@ -189,7 +193,7 @@ class Compilation:
         if self._cut_again is None:
             why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
             raise LookupError(f"{self.name} can't be cut again: {why}.")
-        data, strings = self._cut_again(partition_fn, memory_budget)
+        data, strings = self._cut_again(partition_fn, memory_budget, on_stage)
         return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
     def plot_saved_tensors(self) -> Figure:

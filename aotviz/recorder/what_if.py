@@ -32,11 +32,15 @@ def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
         return None
     alive = weakref.ref(program)
 
-    def cut(partition_fn: str | Callable[..., Any] | None, memory_budget: float | None) -> Any:
+    def cut(
+        partition_fn: str | Callable[..., Any] | None,
+        memory_budget: float | None,
+        on_stage: Callable[[str], None] | None = None,
+    ) -> Any:
         found = alive()
         if found is None:
             raise LookupError(f"{_NEEDS_LIFE} The function of this one is gone.")
-        return _cut(found, recorder, partition_fn, memory_budget)
+        return _cut(found, recorder, partition_fn, memory_budget, on_stage)
 
     return cut
 
@@ -49,6 +53,7 @@ def _cut(
     recorder: Callable[[Store], Any],
     partition_fn: str | Callable[..., Any] | None,
     memory_budget: float | None,
+    on_stage: Callable[[str], None] | None,
 ) -> tuple[CompilationData, list[str]]:
     joint = _joint(program, partition_fn)
     store = Store()
@@ -56,12 +61,22 @@ def _cut(
     budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
     try:
         with budget:
-            pipeline.run(_stages(), joint, observer)
+            pipeline.run(_stages(), joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
     finally:
         observer.close()
     ((_, log),) = store.logs()
     data, strings = log.read()
     return data, strings
+
+
+class _Told(pipeline.Silent):
+    """Tells the name of each stage before it runs; what is raised then ends the cut."""
+
+    def __init__(self, on_stage: Callable[[str], None]) -> None:
+        self._on_stage = on_stage
+
+    def before(self, stage: str, argument: Any) -> None:
+        self._on_stage(stage)
 
 
 def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> JointGraph:

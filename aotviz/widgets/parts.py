@@ -11,7 +11,7 @@ The records here are on the wire, so `generate_types.py` writes them to TypeScri
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -155,10 +155,14 @@ def compilation(recording: HasCompilations, compilation_id: str) -> CompilationP
 
 
 def what_if(
-    recording: HasCompilations, compilation_id: str, partition_fn: str, memory_budget: float
+    recording: HasCompilations,
+    compilation_id: str,
+    partition_fn: str,
+    memory_budget: float,
+    on_stage: Callable[[str], None] | None = None,
 ) -> CompilationPart:
     """A compilation's facts if it were cut in another way. Raises PartError, and what `Compilation.what_if` raises."""
-    return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget))
+    return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget, on_stage))
 
 
 def _outline(found: Compilation) -> CompilationPart:

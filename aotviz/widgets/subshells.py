@@ -7,12 +7,16 @@ it goes where it was sent. Kernels without subshells know nothing of this, and a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 ROUTE = "_reply_subshell_for"  # ipykernel asks this of a comm that has it: data, the shell named -> the shell
 
 
-def answer_where_asked(comm: Any) -> None:
-    """Messages on this comm go to the shell that they name. None is left alone."""
+def answer_where_asked(comm: Any, is_for_main: Callable[[Any], bool] = lambda data: False) -> None:
+    """Messages on this comm go to the shell that they name. None is left alone.
+
+    Those whose data `is_for_main` says so go to the main shell, which runs one thing at a time.
+    """
     if comm is not None:
-        setattr(comm, ROUTE, lambda _data, asked: asked)
+        setattr(comm, ROUTE, lambda data, asked: None if is_for_main(data) else asked)

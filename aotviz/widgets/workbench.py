@@ -27,6 +27,17 @@ TOO_LARGE = "The recording is too large to be kept in a notebook: <code>recordin
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 
+class Cancelled(Exception):
+    """The page wants no answer any more."""
+
+
+def _is_what_if(data: Any) -> bool:
+    """Whether a comm message asks for another cut. That changes torch's settings for a moment, so no cell may run."""
+    content = data.get("content") if isinstance(data, dict) else None
+    ask = content.get("ask") if isinstance(content, dict) else None
+    return isinstance(ask, list) and ask[:1] == ["what if"]
+
+
 class HasRecording(Protocol):
     """What a page needs of `aotviz.recorder.recording.Recording`."""
 
@@ -60,9 +71,10 @@ class Workbench(anywidget.AnyWidget):
         self._recording = recording
         self._process = os.getpid()
         self._stop: Callable[[], None] | None = None  # ends the following of the recording
+        self._cancelled: set[str] = set()  # questions whose answers nobody wants any more
         self._told = False  # that there is more than in the index that the page has
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
-        subshells.answer_where_asked(self.comm)
+        subshells.answer_where_asked(self.comm, _is_what_if)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
@@ -70,17 +82,30 @@ class Workbench(anywidget.AnyWidget):
 
         `what` is the name of a bundle, or a part of the recording: ["index"], ["compilation", id],
         ["graph", id, number], ["code", id, stage number], or another cut of its joint graph: ["what if", id,
-        partitioner's name or "", memory budget].
+        partitioner's name or "", memory budget]. While that is made {"progress": id, "stage": name} is sent before
+        each stage; {"cancel": id} ends it before the next.
         """
-        if not isinstance(message, dict) or "ask" not in message:
+        if not isinstance(message, dict):
             return
-        reply = {"answer": message.get("question")}
+        if "cancel" in message:
+            self._cancelled.add(str(message["cancel"]))
+        if "ask" not in message:
+            return
+        question = message.get("question")
+        reply = {"answer": question}
+
+        def on_stage(stage: str) -> None:
+            if question in self._cancelled:
+                raise Cancelled("It was cancelled.")
+            self.send({"progress": question, "stage": stage})
+
         try:
-            self.send(reply, buffers=[self._bytes_of(message["ask"])])
+            self.send(reply, buffers=[self._bytes_of(message["ask"], on_stage)])
         except Exception as error:  # the page shows it; raised here it would end in a log that nobody reads
             self.send({**reply, "error": str(error) or type(error).__name__})
+        self._cancelled.discard(str(question))
 
-    def _bytes_of(self, what: object) -> bytes:
+    def _bytes_of(self, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
         match what:
             case str() if what in BUNDLES:
                 return static_files.read(f"{what}.gz")
@@ -93,7 +118,7 @@ class Workbench(anywidget.AnyWidget):
             case ["code", str(compilation), int(stage)]:
                 return parts.pack(parts.code(self._recording, compilation, stage))
             case ["what if", str(compilation), str(partition_fn), float() | int() as budget]:
-                return parts.pack(parts.what_if(self._recording, compilation, partition_fn, budget))
+                return parts.pack(parts.what_if(self._recording, compilation, partition_fn, budget, on_stage))
         raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
 
     def _index(self) -> parts.RecordingIndex:

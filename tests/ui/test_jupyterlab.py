@@ -67,11 +67,11 @@ MANY = """from tests.ui.fixture import recording
 from aotviz.widgets.workbench import Workbench
 asked = []
 class Told(Workbench):
-    def _bytes_of(self, what):
+    def _bytes_of(self, what, on_stage=None):
         asked.append(what)
         if broken and isinstance(what, list) and what[0] == "graph":
             raise RuntimeError("the graph is gone")
-        return super()._bytes_of(what)
+        return super()._bytes_of(what, on_stage)
 broken = False
 workbench = Told(recording())
 workbench"""

@@ -49,6 +49,24 @@ stock = torch.compile(lambda x: x.cos() + 1, backend="aot_eager")
 stock(x); None
 """
 
+CUT = """
+from aotviz.torch_private import partitioners
+usual = partitioners.named("default_partition")
+cuts = []
+
+def slow(joint, inputs, **kept):
+    "Cuts as usual; from the second time on when a file says so."
+    cuts.append(1)
+    pathlib.Path("cutting").write_text(str(len(cuts)))
+    while len(cuts) == 2 and not pathlib.Path("cut on").exists():
+        time.sleep(0.05)
+    return usual(joint, inputs, **kept)
+
+deep = aotviz.compile(lambda x: x.sin().cos().exp().sum(), backend="eager", partition_fn=slow)
+deep(w).backward()
+deep.recording
+"""
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
@@ -154,3 +172,55 @@ def test_a_watch_grows_too(lab: tuple[str, Path], page: Page) -> None:
     run(page, 3)
     expect(bench.locator(".head select option")).to_have_count(2, timeout=30_000)
     expect(bench.locator(".head select")).to_have_value("0")
+
+
+def test_another_cut_stands_beside_this_one_and_can_be_cancelled(
+    lab: tuple[str, Path], page: Page, screenshots: Path
+) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "cut.ipynb", MADE, CUT)
+    jupyter.open_notebook(page, url, "cut.ipynb")
+    run(page, 0)
+    run(page, 1)
+    bench = page.locator(".workbench").last
+    bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
+    bench.locator(".what-if summary").click()
+    cut_again = bench.get_by_role("button", name="Cut again")
+    answer = bench.locator(".what-if .answer")
+
+    cut_again.click()  # by the same partitioner, which waits
+    expect(answer).to_contain_text("cuts the graph again: partition", timeout=30_000)
+    page.screenshot(path=screenshots / "live-light-what-if-running.png")
+    answer.get_by_role("button", name="Cancel").click()
+    expect(answer).to_contain_text("The kernel stops before its next stage")
+    (work / "cut on").touch()
+    expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
+    expect(answer.locator("table")).to_have_count(0)
+
+    bench.get_by_label("Partitioner").select_option("min_cut_rematerialization_partition")
+    bench.get_by_label("Memory budget in percent").fill("0")
+    cut_again.click()
+    expect(answer.locator("tr", has_text="kept for the backward")).to_contain_text("−", timeout=30_000)
+    expect(answer).to_contain_text("Computed again")
+    answer.scroll_into_view_if_needed()
+    page.screenshot(path=screenshots / "live-light-what-if.png")
+    answer.get_by_role("button", name="Close the comparison").click()
+    expect(answer).to_be_empty()
+
+
+def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
+    lab: tuple[str, Path], page: Page, screenshots: Path
+) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "stock.ipynb", MADE, WATCHED, STOCK)
+    jupyter.open_notebook(page, url, "stock.ipynb")
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    panel = page.get_by_role("region", name="Live compilations").get_by_label("stock.ipynb")
+    for cell in range(3):
+        run(page, cell)
+    row = panel.locator(".aotviz-row", has_text="torch 0/0")
+    expect(row).to_have_attribute("data-state", "done", timeout=90_000)
+    expect(row).to_contain_text("lambda")
+    row.click()
+    expect(page.locator(".aotviz-RecordingView .cm-content")).to_contain_text("cos", timeout=30_000)
+    page.screenshot(path=screenshots / "live-light-panel-stock.png")

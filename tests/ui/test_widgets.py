@@ -16,7 +16,7 @@ import torch
 
 import aotviz
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import parts, summary
+from aotviz.widgets import parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests.ui.fixture import MARKUP, PARTS, ROOT, TARGET, packed_parts, recording
@@ -198,6 +198,42 @@ def test_the_kernel_cuts_a_live_functions_graph_again() -> None:
     part = msgspec.msgpack.decode(gzip.decompress(answer), type=parts.CompilationPart)
     assert len(part.compilation.saved_tensors) == 2
     assert len(f.recording[0].saved_tensors) == 1
+
+
+def test_a_cut_tells_its_stages_and_ends_before_the_next_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
+    f(torch.ones(3, requires_grad=True))
+    sent = Sent(monkeypatch)
+    widget = Workbench(f.recording)
+    ask = {"ask": ["what if", "0", "default_partition", 1], "question": "q"}
+    widget._answer(widget, ask, [])
+    assert [content.get("stage") for content, _ in sent.messages] == [
+        "partition",
+        "saved hooks",
+        "donated buffers",
+        None,
+    ]
+    del sent.messages[:]
+    widget._answer(widget, {"cancel": "q"}, [])
+    widget._answer(widget, ask, [])
+    assert sent.messages == [({"answer": "q", "error": "It was cancelled."}, [])]
+    widget._answer(widget, ask, [])  # asked anew, it is done
+    assert "error" not in sent.messages[-1][0]
+
+
+def test_another_cut_waits_for_the_main_shell() -> None:
+    routed: dict[str, Any] = {}
+
+    class Comm:
+        def __setattr__(self, name: str, value: Any) -> None:
+            routed[name] = value
+
+    subshells.answer_where_asked(Comm(), workbench._is_what_if)
+    route = routed[subshells.ROUTE]
+    assert route({"method": "custom", "content": {"ask": ["what if", "0", "", 1], "question": "q"}}, "subshell") is None
+    assert route({"method": "custom", "content": {"ask": ["index"], "question": "q"}}, "subshell") == "subshell"
+    assert route({"method": "custom", "content": {"cancel": "q"}}, "subshell") == "subshell"
+    assert route(None, "subshell") == "subshell"
 
 
 def test_a_recording_from_a_file_can_not_be_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ export { fromBase64 } from "./bytes";
 export { decodeRecording, gunzip, RecordingError } from "./decode";
 export type { Editor } from "./editor/types";
 export type { Host } from "./host";
-export type { Ask, Question } from "./source";
+export type { Ask, Question, Wait } from "./source";
 export type { Bookmark } from "./state";
 export { mountWorkbench, openKernel, openRecording, type Options, type Workbench } from "./workbench";
 export type { RecordingData } from "./wire";

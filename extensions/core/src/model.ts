@@ -2,7 +2,7 @@
 // graph and kept; the views share it.
 
 import { anew, type News } from "./news";
-import { type Source, WholeSource, type Wish } from "./source";
+import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
   type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
   type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type ValueRecord, type Wire,
@@ -154,8 +154,8 @@ export class Recording {
   }
 
   /** The compilation, cut in another way: its stages and facts. Null where there is no kernel. */
-  whatIf(compilation: number, wish: Wish): Promise<CompilationData> | null {
-    return this.source.whatIf?.(this.compilation(compilation).id, wish).then((part) => part.compilation) ?? null;
+  whatIf(compilation: number, wish: Wish, wait: Wait): Promise<CompilationData> | null {
+    return this.source.whatIf?.(this.compilation(compilation).id, wish, wait).then((part) => part.compilation) ?? null;
   }
 
   /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */

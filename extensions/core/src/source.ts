@@ -21,7 +21,7 @@ export interface Source {
   /** What a stage wrote. */
   code(id: string, stage: number): Soon<CodePart>;
   /** The compilation cut in another way; absent where nobody can be asked. */
-  whatIf?(id: string, wish: Wish): Promise<CompilationPart>;
+  whatIf?(id: string, wish: Wish, wait: Wait): Promise<CompilationPart>;
 }
 
 const NO_TEXTS: TextTable = { numbers: [], texts: [] };
@@ -106,11 +106,17 @@ export interface Wish {
 
 export type Question = readonly ["what if", string, string, number] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
 
-/**
- * Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. It is waited
- * for as long as it takes where `patient`, else for as long as a reader waits.
- */
-export type Ask = (question: Question, patient?: boolean) => Promise<Uint8Array>;
+/** How an answer is waited for: for as long as a reader waits, unless `patient`. */
+export interface Wait {
+  readonly patient?: boolean;
+  /** Tells the kernel that the answer is not wanted any more; it is waited for all the same. */
+  readonly signal?: AbortSignal;
+  /** Hears what the kernel does meanwhile. */
+  readonly onStage?: (stage: string) => void;
+}
+
+/** Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. */
+export type Ask = (question: Question, wait?: Wait) => Promise<Uint8Array>;
 
 export class KernelSource implements Source {
   readonly strings: string[] = [];
@@ -119,7 +125,7 @@ export class KernelSource implements Source {
   constructor(private readonly ask: Ask) {}
 
   async index(again = false): Promise<RecordingIndex> {
-    return (await decodePart(await this.ask(["index"], again), "RecordingIndex")) as RecordingIndex;
+    return (await decodePart(await this.ask(["index"], { patient: again }), "RecordingIndex")) as RecordingIndex;
   }
 
   async compilation(id: string): Promise<CompilationPart> {
@@ -142,8 +148,8 @@ export class KernelSource implements Source {
     return (await decodePart(await this.ask(["code", id, stage]), "CodePart")) as CodePart;
   }
 
-  async whatIf(id: string, { partition_fn, memory_budget }: Wish): Promise<CompilationPart> {
-    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget]), "CompilationPart")) as CompilationPart;
+  async whatIf(id: string, { partition_fn, memory_budget }: Wish, wait: Wait): Promise<CompilationPart> {
+    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget], { ...wait, patient: true }), "CompilationPart")) as CompilationPart;
   }
 
   /** Takes up texts; the answer gives our number for a number of theirs. */

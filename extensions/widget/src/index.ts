@@ -3,9 +3,9 @@
 // hash, however many widgets show. The recording comes the same way, part by part as it is looked at.
 
 import type * as Core from "@aotviz/core";
-import type { Bookmark, Editor, Question } from "@aotviz/core";
+import type { Bookmark, Editor, Question, Wait } from "@aotviz/core";
 
-type Answer = { answer: string; error?: string; changed?: boolean };
+type Answer = { answer?: string; error?: string; changed?: boolean; progress?: string; stage?: string };
 
 interface Model {
   get(name: "bookmark"): Bookmark;
@@ -24,16 +24,20 @@ const answered = new WeakSet<Model>(); // those whose kernel has answered someth
 const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
 let questions = 0;
 
-/** Asks the kernel for bytes; `patient`: however long it is busy. */
-function ask(model: Model, want: string | Question, patient = false): Promise<Uint8Array> {
+/** Asks the kernel for bytes. */
+function ask(model: Model, want: string | Question, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     const done = (): void => {
       clearTimeout(timer);
       clearTimeout(again);
+      signal?.removeEventListener("abort", cancel);
       model.off("msg:custom", hear);
     };
+    const cancel = (): void => model.send({ cancel: question });
+    signal?.addEventListener("abort", cancel);
     const hear = (message: Answer, buffers: DataView[]): void => {
+      if (message?.progress === question) onStage?.(message.stage ?? "");
       if (message?.answer !== question) return;
       done();
       answered.add(model);
@@ -74,7 +78,7 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   try {
     const core = (await import(await bundle(model, "core.js"))) as typeof Core;
     place.replaceChildren();
-    const workbench = await core.openKernel(place, (question, patient) => ask(model, question, patient), {
+    const workbench = await core.openKernel(place, (question, wait) => ask(model, question, wait), {
       editor: async () => ((await import(await bundle(model, "editor.js"))) as { editor: Editor }).editor,
       graphvizWorker: async () => new Worker(await bundle(model, "graphviz.js")),
     }, {

@@ -24,15 +24,18 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
   const run = (): void => {
     const mineTurn = ++turn;
     const wish = { partition_fn: partitioner.value, memory_budget: Number(share.value) / 100 };
-    const coming = state.recording.whatIf(state.selection.compilation, wish);
+    const abort = new AbortController();
+    const stage = h("span", {}, "The kernel is asked; it begins when no cell runs … ");
+    const coming = state.recording.whatIf(state.selection.compilation, wish, {
+      signal: abort.signal, onStage: (name) => (stage.textContent = `The kernel cuts the graph again: ${name} … `),
+    });
     if (!coming) return;
     const started = performance.now();
     const clock = h("span", { class: "muted" });
-    const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s`), 1000);
-    replace(answer, h("p", { role: "status" }, "The kernel cuts the graph again … ", clock, button("Cancel", () => {
-      turn++;
-      clearInterval(timer);
-      replace(answer, h("p", { class: "muted" }, "Cancelled. The kernel finishes the cut on its own; its answer is not shown."));
+    const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s `), 1000);
+    replace(answer, h("p", { role: "status" }, stage, clock, button("Cancel", () => {
+      abort.abort();
+      replace(answer, h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage … ", clock));
     })));
     const end = (...children: Child[]): void => {
       clearInterval(timer);
@@ -40,6 +43,7 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     };
     coming.then(
       (data) => {
+        if (abort.signal.aborted) return end(h("p", { class: "muted" }, "Cancelled. The kernel had done it by then; the answer is not shown."));
         const other = rowsOf(data);
         if (mineTurn === turn) compare(other);
         end(comparison(mine, other), button("Close the comparison", () => {
@@ -47,7 +51,7 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
           compare(null);
         }));
       },
-      (error: unknown) => end(notice("error", "It could not be cut again.", error instanceof Error ? error.message : String(error))),
+      (error: unknown) => end(abort.signal.aborted ? h("p", { class: "muted" }, "Cancelled. The kernel has stopped.") : notice("error", "It could not be cut again.", error instanceof Error ? error.message : String(error))),
     );
   };
 
