@@ -15,9 +15,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
     """The first elements of a tensor's storage as a flat tensor of a dtype: shape [length], or less if it has less."""
+    storage = tensor.untyped_storage()
     with torch.no_grad():
-        whole = torch.empty(0, dtype=dtype, device=tensor.device).set_(tensor.untyped_storage())
-        return whole if whole.numel() <= length else whole[:length]
+        whole = torch.empty(0, dtype=dtype, device=tensor.device)
+        return whole.set_(storage, 0, (min(length, storage.nbytes() // dtype.itemsize),))
 
 
 def lie_in(
