@@ -123,3 +123,28 @@ def test_the_wrapper_says_why_it_touches_the_input():
     compiled = aotviz.compile(lambda x: x.requires_grad_() * 2, backend="eager")
     compiled(torch.ones(2))
     assert "    # the function makes x require grad\n    x.requires_grad_()\n" in compiled.source
+
+
+def makes_a_leaf(x):
+    start = torch.zeros(3).requires_grad_()
+    return x * 2, start, start
+
+
+def makes_a_leaf_of_what_it_computed(x):
+    return (x.detach() * 2).requires_grad_()
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fn", [makes_a_leaf, makes_a_leaf_of_what_it_computed])
+def test_a_leaf_that_the_function_makes_and_returns_is_a_leaf(fn, requires_grad, mode):
+    def run(call):
+        x = torch.ones(3, requires_grad=requires_grad)
+        with mode():
+            result = call(x)
+        outs = result if isinstance(result, tuple) else (result,)
+        sum(out.sum() for out in outs).backward()
+        return [(o.requires_grad, o.is_leaf, o._version, o.grad.tolist() if o.is_leaf and o.grad is not None else None)
+                for o in outs], None if x.grad is None else x.grad.tolist()  # fmt: skip
+
+    assert run(aotviz.compile(fn, backend="eager", debug=True)) == run(fn)

@@ -118,6 +118,11 @@ def resizes_its_storage(x):
     return x
 
 
+def returns_a_leaf_and_more(x):
+    y = (x * 2).requires_grad_()
+    return y, y * 3
+
+
 def asks_numpy(x):
     return torch.from_numpy(x.numpy() * 2)
 
@@ -134,7 +139,7 @@ CASES = {
     "view moved under autograd": moved_view_is_written,
     "as_strided in a chain of views": written_through_as_strided_of_what_moved,
     "requires_grad changes": lambda: (turned_on_and_off, torch.ones(2)),
-    "a new leaf is returned": lambda: ((lambda x: (x * 2).requires_grad_()), torch.ones(2)),
+    "a new leaf is returned": lambda: (returns_a_leaf_and_more, torch.ones(2)),
     "a leaf made inside": lambda: ((lambda x: x * torch.ones(2, requires_grad=True)), torch.ones(2)),
     "inference mode inside": lambda: (inside_inference_mode, torch.ones(2)),
     "data is assigned": assigned_data,

@@ -176,6 +176,7 @@ class OutputAliasInfo:
     layout: Layout | None  # None for what is not a strided tensor
     same_object_as: int | None  # an earlier output that is this very object
     made: Ref | None = None  # what holds it after the replay; None if the graph returns it, or it needs the fallback
+    new_leaf: bool = False  # made inside, and made to require grad there; nothing that leaves depends on it
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 

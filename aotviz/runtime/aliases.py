@@ -382,6 +382,8 @@ class Epilogue:
             raise AssertionError(f"{name} is {fact.output_type.name}, and the graph does not return it")
         if fact.output_type is OutputType.alias_of_input:
             return self._again(self.inputs[self._base_index(fact)], fact, name, own)
+        if fact.new_leaf:
+            self.source.line(f"{own}.requires_grad_()", f"the function makes {name} a leaf that requires grad", name)
         if fact.dynamic_dims:
             mark = self.source.bind("mark_dynamic", runtime.mark_dynamic)
             self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)

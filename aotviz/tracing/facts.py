@@ -174,9 +174,12 @@ def refuse_grad_changes(
         raise Refused("requires_grad changes", name, "on" if event.on else "off")
 
 
-def refuse_new_history(args: Sequence[Any], outputs: Sequence[Any], names: Sequence[str]) -> None:
+def refuse_new_history(
+    args: Sequence[Any], outputs: Sequence[Any], infos: Sequence[OutputAliasInfo], names: Sequence[str]
+) -> None:
     """Raise where something leaves that requires grad, and no input did: its history ends in a leaf made inside."""
-    leaving = [(f"output {k}", output) for k, output in enumerate(outputs)]
+    new = {id(output) for output, info in zip(outputs, infos, strict=True) if info.new_leaf}
+    leaving = [(f"output {k}", output) for k, output in enumerate(outputs) if id(output) not in new]
     for name, value in [*((repr(n), arg) for n, arg in zip(names, args, strict=False)), *leaving]:
         if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
             raise Refused("a leaf made inside", name)
@@ -250,6 +253,7 @@ class _Outputs:
 
     def classify(self) -> OutputFacts:
         infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
+        self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
         slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
         for index, info in enumerate(infos):
@@ -288,6 +292,17 @@ class _Outputs:
             for base, index in zip(self.bases, self.first_view, strict=True)
         )
         return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
+
+    def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
+        """Raise for a leaf made inside that something else which leaves is a view of, or was computed from."""
+        leaves = [output for output, info in zip(self.outputs, infos, strict=True) if info.new_leaf]
+        if not leaves:
+            return
+        roots = [root for root, _ in self.roots]
+        leaving = [t for t in (*self.args, *self.outputs) if isinstance(t, torch.Tensor)]
+        known = functional.leaves_of([t for t in leaving if functional.is_functional(t)])
+        if any(leaf is other for leaf in leaves for other in (*roots, *known)):
+            raise Refused("a new leaf is returned", "an output")
 
     def _put_off(self, number: int, tensor: Any) -> None:
         """Leave a hook to the wrapper, if it is on a result as it leaves the function."""
@@ -376,7 +391,7 @@ class _Outputs:
         if source is not None and not functional.storage_replaced(output):
             return replace(info, output_type=OutputType.alias_of_input, base_index=source)
         if output.requires_grad and functional.grad_fn(output) is None and output._base is None:
-            raise Refused("a new leaf is returned", "an output")
+            return replace(info, output_type=OutputType.non_alias, new_leaf=True)
         kind = OutputType.non_alias if output._base is None else OutputType.unsafe_view_alias
         return replace(info, output_type=kind, has_tangent=tangent)
 

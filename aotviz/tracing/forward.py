@@ -171,7 +171,7 @@ class ForwardTrace:
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
         self._refuse_unmarked_views(turned)
         if not self.with_gradients:
-            facts.refuse_new_history(args, self.outputs, self.program.names)
+            facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
 
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
