@@ -9,10 +9,10 @@ torch, and turns these into the wire's form.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from aotviz.recorder.events import GraphSnapshot
 
@@ -35,24 +35,49 @@ def node_refs(count: int) -> list[Ext]:
     return _refs
 
 
-def unpacked(snapshot: GraphSnapshot, packed: bytes) -> GraphSnapshot:
-    """The snapshot with the arguments that were packed beside it; as it is if none were."""
-    if not packed:
-        return snapshot
-    args, kwargs = unpack(packed)
-    return replace(snapshot, args=args, kwargs=kwargs)
+Row = tuple[str, int, int, int, int, int, int, str]
+"""What is known of a node: op, name, target, value, stack, module, sequence and backward, as in GraphSnapshot."""
+
+
+class PackedGraph(msgspec.Struct, array_like=True):
+    """A graph as it is kept while the process runs."""
+
+    rows: list[int]  # of each node: what is known of it, by its number among the compilation's rows
+    arguments: bytes  # as `unpack` reads them
+    descriptor: dict[int, int]  # as in GraphSnapshot
+    output_descriptors: list[int]
+
+
+def unpacked(packed: PackedGraph, rows: Sequence[Row]) -> GraphSnapshot:
+    """The graph in the wire's form. `rows` are all of the compilation's."""
+    found = [rows[number] for number in packed.rows]
+    args, kwargs = unpack(packed.arguments)
+    return GraphSnapshot(
+        op="".join([row[0] for row in found]),
+        name=[row[1] for row in found],
+        target=[row[2] for row in found],
+        args=args,
+        kwargs=kwargs,
+        value=[row[3] for row in found],
+        stack=[row[4] for row in found],
+        module=[row[5] for row in found],
+        sequence=[row[6] for row in found],
+        backward="".join([row[7] for row in found]),
+        descriptor=packed.descriptor,
+        output_descriptors=packed.output_descriptors,
+    )
 
 
 def unpack(packed: bytes) -> Columns:
-    """What was packed as [args of each node, {node index: named arguments}].
+    """What was packed as [args of each node, named arguments of each node].
 
-    >>> unpack(msgspec.msgpack.encode([[[], [ref(NODE, 0), [1, 2]]], {1: {"dtype": ref(TEXT, 7)}}]))
+    >>> unpack(msgspec.msgpack.encode([[[], [ref(NODE, 0), [1, 2]]], [{}, {"dtype": ref(TEXT, 7)}]]))
     ([[], [[1], ['L', 1, 2]]], {1: {'dtype': {'r': 7}}})
     """
     args, kwargs = _decoder.decode(packed)
     return (
         [[_written(arg, index) for arg in found] for index, found in enumerate(args)],
-        {index: {key: _written(arg, index) for key, arg in named.items()} for index, named in kwargs.items()},
+        {i: {key: _written(arg, i) for key, arg in named.items()} for i, named in enumerate(kwargs) if named},
     )
 
 

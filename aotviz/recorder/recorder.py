@@ -252,7 +252,7 @@ class Recorder:
         parts = Parts.of(graph)
         if known is not None and known[1].same_as(parts):
             return known[2]
-        number = self.log.graph(*self.writer.packed(parts))
+        number = self.log.graph(self.writer.packed(parts), self.writer.take_rows())
         self._seen[id(graph)] = (graph, parts, number)
         self._sizes[number] = len(parts.nodes)
         return number

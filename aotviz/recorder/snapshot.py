@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -26,12 +26,12 @@ from torch import fx
 from torch.fx.immutable_collections import immutable_list
 
 from aotviz.recorder import arguments
-from aotviz.recorder.arguments import unpacked
+from aotviz.recorder.arguments import PackedGraph, Row, unpacked
 from aotviz.recorder.events import NONE, GraphSnapshot
 from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.strings import StringTable, clean
 from aotviz.recorder.values import Values
-from aotviz.torch_private.snapshotting import Parts
+from aotviz.torch_private.snapshotting import OPERATOR, Parts
 
 OP_LETTERS = {
     "placeholder": "p",
@@ -49,8 +49,6 @@ LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 USUAL = LISTS | {Node, int, bool, float, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Types of arguments that need not be looked at one by one: msgspec either writes them as they should be written, or
 asks what to write. Of others it may write too much or too little, e.g. an enum's number and not its name."""
-Row = tuple[str, int, int, int, int, int, int, str]
-"""What is known of a node: op, name, target, value, stack, module, sequence and backward, as in GraphSnapshot."""
 
 
 class SnapshotWriter:
@@ -68,7 +66,9 @@ class SnapshotWriter:
     def __init__(self, strings: StringTable | None = None) -> None:
         self.strings = strings or StringTable()
         self.values = Values(self.strings)
-        self._known: dict[tuple[str, str, int, int], Row] = {}  # op, name, ids of kept target and value -> row
+        self._table: dict[Row, int] = {}  # all rows, and their numbers
+        self._taken = 0
+        self._known: dict[tuple[str, str, int, int], int] = {}  # op, name, ids of kept target and value -> row's number
         self._rows: dict[tuple[str, int, int, int], Row] = {}  # of a finished compilation, by their first four
         self._targets: dict[int, int] = {}  # id of a kept target -> text
         self._stacks: dict[str | None, int] = {None: NONE}
@@ -78,37 +78,33 @@ class SnapshotWriter:
 
     def graph(self, graph: fx.Graph | fx.GraphModule) -> GraphSnapshot:
         """The graph's nodes in columns, in topological order (see GraphSnapshot)."""
-        return unpacked(*self.packed(Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph)))
+        packed = self.packed(Parts.of(graph.graph if isinstance(graph, fx.GraphModule) else graph))
+        return unpacked(packed, list(self._table))
 
-    def packed(self, parts: Parts) -> tuple[GraphSnapshot, bytes]:
-        """The snapshot of a graph without arguments, and these as `arguments.unpack` reads them.
+    def packed(self, parts: Parts) -> PackedGraph:
+        """The same, short: it refers to rows, of which `take_rows` gives those that are new.
 
         Column by column, and without a call where none is needed: this runs for every node of every stage.
         """
         nodes = parts.nodes
-        rows = self._read(parts)
-        op = "".join([row[0] for row in rows])
         described = [(i, meaning) for i, meaning in enumerate(parts.descriptors) if meaning is not None]
-        snapshot = GraphSnapshot(
-            op=op,
-            name=[row[1] for row in rows],
-            target=[row[2] for row in rows],
-            args=[],
-            kwargs={},
-            value=[row[3] for row in rows],
-            stack=[row[4] for row in rows],
-            module=[row[5] for row in rows],
-            sequence=[row[6] for row in rows],
-            backward="".join([row[7] for row in rows]),
-            descriptor={i: self.strings.add(describe(meaning)) for i, meaning in described if op[i] == "p"},
-            output_descriptors=self._outputs(nodes[-1]) if nodes and op[-1] == "o" else [],
+        return PackedGraph(
+            rows=self._read(parts),
+            arguments=self._arguments(parts),
+            descriptor={i: self.strings.add(describe(d)) for i, d in described if nodes[i].op == "placeholder"},
+            output_descriptors=self._outputs(nodes[-1]) if nodes and nodes[-1].op == "output" else [],
         )
-        return snapshot, self._arguments(parts)
+
+    def take_rows(self) -> list[Row]:
+        """The rows met since the last time, in the order of their numbers."""
+        new = list(islice(self._table, self._taken, None))
+        self._taken += len(new)
+        return new
 
     def release(self) -> None:
         """Let go of all that is torch's; from now on an identity holds only while its value lives elsewhere."""
         self.values.release()
-        self._rows.update({row[:4]: row for row in self._known.values()})
+        self._rows = {row[:4]: row for row in self._table if row[3] != NONE}
         self._known.clear()
         self._targets.clear()
         self._stacks = {None: NONE}
@@ -124,22 +120,32 @@ class SnapshotWriter:
         (number,) = self.stacks([trace])
         return self.strings.texts[number] if number != NONE else ""
 
-    def _read(self, parts: Parts) -> list[Row]:
-        """Each node's row. See Note [A node is looked into once]."""
+    def _read(self, parts: Parts) -> list[int]:
+        """The number of each node's row. See Note [A node is looked into once]."""
         nodes, values = parts.nodes, parts.values
         ops, names, targets = [n.op for n in nodes], [n.name for n in nodes], [n.target for n in nodes]
-        rows: list[Any] = list(map(self._known.get, zip(ops, names, map(id, targets), map(id, values), strict=True)))
-        if None in rows:
-            missing = [index for index, row in enumerate(rows) if row is None]
-            new = [nodes[i] for i in missing]
-            self._usual = self._usual and usual([parts.args[i] for i in missing])
-            for index, row in zip(missing, self._meet(new, [values[i] for i in missing]), strict=True):
-                rows[index] = row
-            inherit(rows, missing)
-            self._known.update(
-                ((ops[i], names[i], id(targets[i]), id(values[i])), rows[i]) for i in missing if values[i] is not None
+        found: list[Any] = list(map(self._known.get, zip(ops, names, map(id, targets), map(id, values), strict=True)))
+        if None in found:
+            missing = [index for index, number in enumerate(found) if number is None]
+            others = [index for index in missing if type(targets[index]) is not OPERATOR]
+            self._usual = self._usual and usual(
+                chain([parts.args[i] for i in others], [parts.kwargs[i].values() for i in others if parts.kwargs[i]])
             )
-        return rows
+            rows = self._meet([nodes[i] for i in missing], [values[i] for i in missing])
+            self._inherit(rows, found)
+            table = self._table
+            for index, row in zip(missing, rows, strict=True):
+                found[index] = table.setdefault(row, len(table))
+            known = [index for index in missing if values[index] is not None]
+            keys = zip(
+                [ops[i] for i in known],
+                [names[i] for i in known],
+                [id(targets[i]) for i in known],
+                [id(values[i]) for i in known],
+                strict=True,
+            )
+            self._known.update(zip(keys, [found[i] for i in known], strict=True))
+        return found
 
     def _meet(self, nodes: list[Any], values: list[Any]) -> list[Row]:
         """The rows of nodes that are other objects than any before."""
@@ -152,7 +158,8 @@ class SnapshotWriter:
                 numbers([node.name for node in nodes], self.strings.numbers, add),
                 numbers([id(node.target) for node in nodes], self._targets, lambda key: add(target_name(targets[key]))),
                 self.values.numbers(
-                    meta.get("example_value") if v is None else v for v, meta in zip(values, metas, strict=True)
+                    meta.get("example_value") if value is None else value
+                    for value, meta in zip(values, metas, strict=True)
                 ),
                 strict=True,
             )
@@ -162,6 +169,28 @@ class SnapshotWriter:
         for index, place in zip(new, self._places([metas[index] for index in new]), strict=True):
             rows[index] = identities[index] + place
         return rows
+
+    def _inherit(self, new: list[Row], found: list[int | None]) -> None:
+        """A backward op that doesn't know where it stands in the program stands where its forward op stands.
+
+        Of a graph's nodes, `new` are the rows of those that are new, and `found` the numbers of the others' rows.
+        """
+        lost = [i for i, row in enumerate(new) if row[7] == "1" and row[6] != NONE and NONE in row[4:6]]
+        if not lost:
+            return
+        known = list(self._table)
+        forward: dict[int, Row] = {}
+        fresh = iter(new)
+        for number in found:
+            row = next(fresh) if number is None else known[number]
+            if row[7] == "0":
+                forward.setdefault(row[6], row)
+        for i in lost:
+            op, name, target, value, stack, module, sequence, backward = new[i]
+            origin = forward.get(sequence)
+            if origin is not None:
+                stack, module = origin[4] if stack == NONE else stack, origin[5] if module == NONE else module
+                new[i] = (op, name, target, value, stack, module, sequence, backward)
 
     def _places(self, metas: list[dict[str, Any]]) -> Iterable[tuple[int, int, int, str]]:
         """Where nodes stand in the program: stack, module, sequence and backward."""
@@ -178,7 +207,6 @@ class SnapshotWriter:
         )
 
     def _arguments(self, parts: Parts) -> bytes:
-        kwargs = {index: named for index, named in enumerate(parts.kwargs) if named}
         refs = dict(zip(parts.nodes, arguments.node_refs(len(parts.nodes)), strict=False))
 
         def extension(arg: Any) -> Any:
@@ -203,10 +231,10 @@ class SnapshotWriter:
             outside = kind is int and not LEAST <= arg <= MOST
             return arg if (kind in USUAL or kind is slice) and not outside else self._text(arg)
 
-        if self._usual and usual([named.values() for named in kwargs.values()]):
+        if self._usual:
             with contextlib.suppress(OverflowError, UnicodeEncodeError):  # integers and texts that msgpack can't carry
-                return encoder.encode([parts.args, kwargs])
-        return encoder.encode([list(map(plain, parts.args)), {index: plain(named) for index, named in kwargs.items()}])
+                return encoder.encode([parts.args, parts.kwargs])
+        return encoder.encode([list(map(plain, parts.args)), list(map(plain, parts.kwargs))])
 
     def _text(self, arg: Any) -> arguments.Ext:
         return arguments.ref(arguments.TEXT, self.strings.add(str(arg)))
@@ -247,18 +275,3 @@ def usual(arguments: Iterable[Iterable[Any]]) -> bool:
             return False
         inside = [part for part in found if type(part) in LISTS] if kinds & LISTS else ()
     return True
-
-
-def inherit(rows: list[Row], new: list[int]) -> None:
-    """A backward op that doesn't know where it stands in the program stands where its forward op stands.
-
-    `rows` are a graph's; those at the positions `new` are filled in.
-    """
-    lost = [i for i in new if rows[i][7] == "1" and rows[i][6] != NONE and NONE in rows[i][4:6]]
-    forward = {row[6]: row[4:6] for row in reversed(rows) if row[7] == "0"} if lost else {}
-    for i in lost:
-        op, name, target, value, stack, module, sequence, backward = rows[i]
-        origin = forward.get(sequence)
-        if origin is not None:
-            stack, module = origin[0] if stack == NONE else stack, origin[1] if module == NONE else module
-            rows[i] = (op, name, target, value, stack, module, sequence, backward)

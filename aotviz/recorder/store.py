@@ -13,16 +13,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
 
 from aotviz.recorder import progress
-from aotviz.recorder.arguments import unpacked
+from aotviz.recorder.arguments import PackedGraph, Row, unpacked
 from aotviz.recorder.events import (
     CompilationData,
     ErrorRecord,
-    GraphSnapshot,
     InputRecord,
     OutputRecord,
     StageRecord,
@@ -38,7 +38,6 @@ STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
 STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
 ROW_BYTES = 600  # estimate for one input, output or saved tensor
 
-_Graph = tuple[GraphSnapshot, bytes]
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -55,6 +54,7 @@ class CompilationLog:
         self._started_unix_ns = time.time_ns()
         self._stages: list[StageRecord] = []
         self._graphs: list[bytes] = []
+        self._rows: list[bytes] = []
         self._graph_numbers: dict[bytes, int] = {}
         self._values: list[bytes] = []
         self._inputs: list[InputRecord] = []
@@ -113,14 +113,17 @@ class CompilationLog:
                 error=f"{error.type}: {error.message}" if error else "",
             )
 
-    def graph(self, snapshot: GraphSnapshot, arguments: bytes = b"") -> int:
+    def graph(self, graph: PackedGraph, rows: Sequence[Row]) -> int:
         """The number under which the graph is kept: the same for a graph that has not changed.
 
-        `arguments` are its arguments where they are packed apart (arguments.py).
+        `rows` are the next rows, in the order of their numbers.
         """
-        packed = _encoder.encode((snapshot, arguments))
-        self.most_nodes = max(self.most_nodes, len(snapshot.op))
+        packed, packed_rows = _encoder.encode(graph), _encoder.encode(rows)
+        self.most_nodes = max(self.most_nodes, len(graph.rows))
         with self._lock:
+            if rows:
+                self._rows.append(packed_rows)
+                self._packed_bytes += len(packed_rows)
             number = self._graph_numbers.get(packed)
             if number is None:
                 number = self._graph_numbers[packed] = len(self._graphs)
@@ -173,10 +176,11 @@ class CompilationLog:
         """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
             data, kept = self._outline(), self._kept
-            graphs, values = list(self._graphs), list(self._values)
+            graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
+        table = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in rows))
         data = replace(
             data,
-            graphs=[unpacked(*msgspec.msgpack.decode(packed, type=_Graph)) for packed in graphs],
+            graphs=[unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), table) for packed in graphs],
             values=[record for packed in values for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
         )
         texts = self._strings.texts

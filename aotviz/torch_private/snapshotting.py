@@ -22,6 +22,10 @@ Raises whatever torch raises for a layout without one storage (sparse, opaque); 
 """
 
 
+OPERATOR = torch._ops.OpOverload
+"""The type of targets that have a schema: their arguments are tensors, numbers, texts and lists of them."""
+
+
 def device(tensor: torch.Tensor) -> torch.device:
     """Where the tensor is, or, of a fake one, would be. A fake one's own `device` asks first who is asking."""
     return getattr(tensor, "fake_device", None) or tensor.device
