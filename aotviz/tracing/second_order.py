@@ -339,8 +339,8 @@ def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: s
     """Nodes of the forward that a second differentiation would read, and that nothing it has leads to.
 
     It can go from what was saved and from inputs that nobody writes. What was computed from an input that the call
-    overwrites, or at random, is gone unless it is saved too, as eager does; `saved` are the names of what is, and
-    `taken` those of the backward's own nodes.
+    overwrites is gone unless it is saved too, as eager does; `saved` are the names of what is, and `taken` those of the
+    backward's own nodes. Random numbers that a partitioner draws again are left alone: it was told to save memory.
     """
     joint = call.graph_module.graph
     made = {node.name: node for node in forward.graph.nodes}
@@ -348,8 +348,7 @@ def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: s
     gone = {n for n, info in zip(inputs, call.meta.input_info, strict=True) if info.is_tensor and info.mutated}
     known: dict[fx.Node, bool] = {}
     for node in joint.nodes:
-        fits = node not in gone and not operators.is_random(node.target) and "recompute" not in node.meta
-        known[node] = node.name in saved or (fits and all(known[n] for n in node.all_input_nodes))
+        known[node] = node.name in saved or (node not in gone and all(known[n] for n in node.all_input_nodes))
     backward = [node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"]
     read = dict.fromkeys(n for node in backward for n in node.all_input_nodes)
     return [
