@@ -43,6 +43,6 @@ def also(_rows: list[Row]) -> list[str]:
     return [NOTE, ""]
 
 
-NOTE = """*Wrong in both*: while it traces, torch itself takes other operators for a few than eager does. Dropout that
-drops nothing gives a copy where eager gives its argument; pictures of uint8 are interpolated as floating-point numbers,
-which rounds some values up that eager rounds down."""
+NOTE = """While it traces, torch itself takes other operators for a few than eager does. Dropout that drops nothing
+gives a copy there where eager gives its argument, and pictures of uint8 are interpolated as floating-point numbers,
+which rounds some values up that eager rounds down. aotviz traces these as what eager does."""
