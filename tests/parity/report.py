@@ -43,8 +43,10 @@ def section_text(
         count = Counter(row[name]["status"] for row in judged)
         lines.append(f"| {'aotviz' if name == 'ours' else name} | {' | '.join(str(count[s]) for s in STATUSES)} |")
     lines += ["", *_parted("torch is right and aotviz is not", "ours", [r for r in judged if r["worse"]])]
-    lines += _parted("aotviz is right and torch is not", "torch", [r for r in judged if r["better"]])
-    both = [r for r in judged if r["ours"]["status"] in ("wrong", "raised") and not r["worse"] and not r["better"]]
+    fails = {r["key"] for r in judged if r["ours"]["status"] in ("wrong", "raised")}
+    better = [r for r in judged if r["better"] and r["key"] not in fails]
+    lines += _parted("aotviz is right and torch is not", "torch", better)
+    both = [r for r in judged if r["key"] in fails and not r["worse"]]
     lines += _parted("Neither is right", "ours", both)
     lines += _table("Not judged", Counter(_skip_reason(row) for row in cases if "ours" not in row))
     lines += also(cases)
