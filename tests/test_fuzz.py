@@ -23,6 +23,7 @@ def check(drawn) -> None:
     ours = judge(drawn.program, compare.ours_aot(), drawn.expected)
     if ours.status == "equal":
         return
+    assert ours.status != "wrong", report(drawn.program, {"ours": ours})
     theirs = judge(drawn.program, compare.torch_aot(), drawn.expected)
     assert not worse(ours, theirs), report(drawn.program, {"ours": ours, "torch": theirs})
 

@@ -94,8 +94,8 @@ REFUSALS = {
         "assigned to is a view, or was viewed before. Assign a clone, or use copy_() under torch.no_grad()."
     ),
     "old storage is written": (
-        "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written "
-        "afterwards. Write before that, or to a clone."
+        "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written, "
+        "which others see. Write to a clone."
     ),
     "argument is changed": (
         "{operator} changes what {names} holds, a thing of Python's, which a compiled call would not do. Return what "

@@ -43,7 +43,11 @@ def run(call: FlatCall) -> TracedCall:
     moved = frozenset(i for i, info in enumerate(forward.input_info) if info.requires_grad and _moves(info))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
-    rootless = frozenset(i for i, info in enumerate(forward.input_info) if _loses_views(info, call.args[i]))
+    rootless = frozenset(
+        i
+        for i, info in enumerate(forward.input_info)
+        if _loses_views(info, call.args[i]) and forward.ledger.is_viewed(forward.args[i])
+    )
     if rootless and torch.is_grad_enabled():
         forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)

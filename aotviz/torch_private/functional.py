@@ -205,10 +205,11 @@ def attributes_noted(
 
 def point_to(tensor: Any, value: Any) -> None:
     """What `tensor.data = value` does, said to functionalisation. It counts as no write."""
-    count = tensor._version
+    count = None if tensor.is_inference() else tensor._version  # nobody counts under inference mode
     with torch.no_grad():
         tensor.set_(value.detach())
-    torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
+    if count is not None:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
 
 
 @contextlib.contextmanager

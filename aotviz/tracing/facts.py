@@ -71,7 +71,9 @@ def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     ]
 
 
-def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger) -> InputAliasInfo:
+def of_input(
+    argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str
+) -> InputAliasInfo:
     """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it."""
     if not isinstance(argument, torch.Tensor):
         return InputAliasInfo(
@@ -84,9 +86,11 @@ def of_input(argument: Any, fake: Any, was: Before, keep_input_mutations: bool, 
     moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
     if moved and not replaced and _grows_after_a_write(argument, fake, lies, ledger):
-        raise Refused("resized after a write", "an input")
+        raise Refused("resized after a write", name)
     if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
-        raise Refused("set_ before a write", "an input")
+        raise Refused("set_ before a write", name)
+    if replaced and fake._base is not None and _written_before_replaced(argument, ledger):
+        raise Refused("old storage is written", name)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
@@ -157,6 +161,12 @@ def _grows_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger)
         elif isinstance(event, Moved) and event.tensor is argument and written:
             return True
     return False
+
+
+def _written_before_replaced(argument: Any, ledger: Ledger) -> bool:
+    """Whether what lies in an input's first storage is written before it is given another."""
+    first = min((k for k, tensor in ledger.replacements() if tensor is argument), default=0)
+    return any(isinstance(event, Wrote) and ledger.root(event.tensor) is argument for event in ledger.events[:first])
 
 
 def refuse_grad_changes(
@@ -252,6 +262,7 @@ class _Outputs:
         self.histories: dict[int, Ref] = {}  # id of a view with a history of its own -> the base that has it
 
     def classify(self) -> OutputFacts:
+        self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
         infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}

@@ -156,7 +156,7 @@ class ForwardTrace:
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
             if i in whole.stand_ins
-            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger)
+            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger, self._name(i))
             for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
         )
         self.input_info = tuple(
@@ -172,6 +172,9 @@ class ForwardTrace:
         self._refuse_unmarked_views(turned)
         if not self.with_gradients:
             facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
+
+    def _name(self, position: int) -> str:
+        return repr(self.program.names[position]) if position < len(self.program.names) else "an input"
 
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
@@ -232,8 +235,8 @@ class ForwardTrace:
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
         given = any(tensor is argument for argument in self.args)
-        tied = not given and (tensor._base is not None or self.ledger.is_viewed(tensor))
-        if not fresh or not alike or tied or any(value is argument for argument in self.args):
+        looked = not given and tensor._base is not None and tensor.requires_grad
+        if not fresh or not alike or looked or any(value is argument for argument in self.args):
             raise self._data_refused(tensor)
         self.ledger.open = False
         functional.point_to(tensor, value)
@@ -287,6 +290,8 @@ class ForwardTrace:
         root = self.ledger.root(event.tensor)
         position = next((i for i, argument in enumerate(self.args) if argument is root), None)
         name = str(event.operator.overloadpacket.__name__)
+        if name == "set_":
+            return Refused("alias is given another storage", "a view and what it is a view of")
         whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc") or "an input")
         return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
 

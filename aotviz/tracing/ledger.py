@@ -17,7 +17,7 @@ eager's, or have a shape that fits nothing. A move that autograd does not see is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +120,8 @@ class Ledger:
         self.hooked: list[tuple[int, Any]] = []  # hooks that became part of the trace: their number, and on what
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
+        # (Position among the events, what was given another storage, why it must not leave if it shared the old one).
+        self.parted: list[tuple[int, Any, str]] = []
 
     def mark(self, tensor: Any, on: bool, method: str) -> None:
         """Called before a tensor's `requires_grad` is set."""
@@ -127,12 +129,38 @@ class Ledger:
             self.events.append(Marked(tensor, on, method))
 
     def assign(self, tensor: Any, given: bool) -> None:
-        """Called when `tensor.data` was assigned, which counts as no write. What is not `given`, but made by the
-        function, is no alias from then on."""
-        if not given:
-            self._origin.pop(id(tensor), None)
+        """Called when `tensor.data` was assigned, which counts as no write. `given`: to an input."""
         self.assigned.append(tensor)
-        self.events.append(Wrote(tensor, Mode.now()))
+        if given:
+            self.events.append(Wrote(tensor, Mode.now()))
+        elif tensor._base is None and not self.is_viewed(tensor):
+            self._origin.pop(id(tensor), None)  # it is no alias from then on
+        else:
+            self.parted.append((len(self.events) - 1, tensor, "data is assigned"))
+
+    def refuse_parted(self, leaving: Iterable[Any], given: Set[int]) -> None:
+        """Raise where a tensor leaves, or is written, that lies in what a view was given as another storage, or where
+        one leaves that lies in the old storage of what is no view. `given` are the ids of the inputs."""
+        if not self.parted and not self.assigned:
+            return
+        place = {id(event): k for k, event in enumerate(self.events)}
+        written = [(k, event.tensor) for k, event in enumerate(self.events) if isinstance(event, Wrote)]
+        for position, tensor in self.replacements():
+            if id(tensor) in given and any(k < position and self.root(one) is tensor for k, one in written):
+                paths = [self.path(end)[1] for end in leaving if self.root(end) is tensor]
+                if any(path and place[id(path[0][0])] < position for path in paths):
+                    raise Refused("old storage is written", "an input")
+        for position, tensor, reason in self.parted:
+            if id(tensor) in given:
+                continue
+            ends = [*leaving, *(one for k, one in written if k > position and self.origin(tensor) is not None)]
+            for end in ends:
+                root, path = self.path(end, lambda one, tensor=tensor: one is tensor)
+                late = not path or place[id(path[0][0])] > position
+                if root is tensor and (late if self.origin(tensor) is not None else not late):
+                    whose = "a view" if self.origin(tensor) is not None else "an intermediate"
+                    whole = f"{whose} and an alias of it" if reason.startswith("alias") else whose
+                    raise Refused(reason, whole)
 
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
@@ -169,8 +197,8 @@ class Ledger:
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":
             if functional.is_functional(first):
-                if operator.overloadpacket is torch.ops.aten.set_ and id(first) in self._origin:
-                    raise Refused("alias is given another storage", "a view and what it is a view of")
+                if _sets_storage(operator):
+                    self.parted.append((len(self.events), first, "alias is given another storage"))
                 moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node)
                 self.events.append(moved)
                 self._note_move(moved)
@@ -195,6 +223,8 @@ class Ledger:
                 self._moved_views.append(moved)
             # the move itself is counted only when it is over
             self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else _NEVER
+            if _sets_storage(moved.operator):
+                self._after_move[id(tensor)] = _WRONG
             return
         for event in set(self._origin.values()):  # views of it stay where they were
             stale = [r for r in event.results if r._base is not None and self.root(r) is tensor]
@@ -293,7 +323,7 @@ class Ledger:
         """How many operators wrote this very tensor, not a view of it.
 
         Under inference mode those that wrote or moved its views count too: the functional tensors have no version
-        counter there that says so, and a caller's tensor has one.
+        counter there that says so, and a caller's tensor has one. A view of another dtype counts by itself there.
         """
         if not torch.is_inference_mode_enabled():
             return self._writes[id(tensor)]
@@ -301,7 +331,16 @@ class Ledger:
 
     def _counts_for(self, alias: Any, tensor: Any) -> bool:
         source, path = self.path(alias, lambda one: one is tensor)
-        return source is tensor and not any(self.from_data(event.results[k]) for event, k in path)
+        apart = (e.operator is torch.ops.aten.view.dtype or self.from_data(e.results[k]) for e, k in path)
+        return source is tensor and not any(apart)
+
+    def replacements(self) -> list[tuple[int, Any]]:
+        """(position among the events, tensor) where a tensor was given another storage."""
+        found = []
+        for k, event in enumerate(self.events):
+            if isinstance(event, Wrote | Moved) and (event.operator is None or _sets_storage(event.operator)):
+                found.append((k, event.tensor))
+        return found
 
     def note_data(self, alias: Any) -> None:
         self._read_data[id(alias)] = alias
@@ -313,6 +352,10 @@ class Ledger:
     def moved_view(self) -> Moved | None:
         """The last move of a view that autograd saw, or else of any tensor, if there is one; see Note [Moved views]."""
         return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)
+
+
+def _sets_storage(operator: Any) -> bool:
+    return operators.is_operator(operator) and operator.overloadpacket is torch.ops.aten.set_
 
 
 def _kind(operator: Any) -> str:

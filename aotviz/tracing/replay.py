@@ -62,6 +62,9 @@ class _Builder:
                     self.rigid.add(id(event.tensor))
                     if wanted.named.get(id(event.tensor), Ref("", 0)).kind == "member":
                         raise Refused("alias gets a symbolic shape", "an input")
+        # What is given another storage gets it where it lies in the end.
+        self.replaced = {id(tensor): k for k, tensor in ledger.replacements() if id(tensor) in wanted.written}
+        self.rigid.update(self.replaced)
 
     def build(self) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
         for tensor in (*self.wanted.views, *self._moved_with_history()):
@@ -140,6 +143,7 @@ class _Builder:
             if isinstance(event, Wrote):
                 for key in {id(self.ledger.root(event.tensor)), self._autograd_root(event.tensor)} & set(last):
                     last[key] = max(last[key], position)
+        last.update(self.replaced)
         positions: dict[int, list[tuple[int, Ref]]] = {}
         for key, value in self.wanted.written.items():
             positions.setdefault(last[key], []).append((key, value))

@@ -192,6 +192,75 @@ def f(x):
         row.add_(row)
     return row * row, x * 2.0
 """,
+    "an_input_is_moved_and_viewed_around_a_new_storage": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4),)
+
+def f(x):
+    early = x[1:]
+    x.unsqueeze_(0)
+    high = x[0]
+    x.data = x * 3.0
+    late = x[:, 1:]
+    x.squeeze_()
+    last = x[2:]
+    x.add_(1.0)
+    return early, high, late, last
+""",
+    "a_leaf_that_is_a_view_is_moved": """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_(), torch.ones(4, requires_grad=True)
+
+def f(x, w):
+    with torch.no_grad():
+        x.transpose_(0, 1)
+    return w * w
+""",
+    "a_view_gets_other_data_and_stays_inside": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(1, 4).clone(),)
+
+def f(x):
+    row = x[:1]
+    x.fill_(0.5)
+    part = row.select(0, 0)
+    row.data = row * 2.0
+    return part.unsqueeze(0), part, row * 3.0
+""",
+    "a_view_gets_another_storage_and_stays_inside": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_() * 1.5
+    return (a,)
+
+def f(x):
+    view = x.squeeze()
+    view[0] = 0.25
+    with torch.no_grad():
+        view.set_(view * 2.0)
+    return x.exp()
+""",
+    "a_view_of_another_dtype_is_written_under_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4),)
+
+def f(x):
+    x.squeeze_()
+    x.view(torch.int32).view(torch.float32).mul_(x)
+    return x
+""",
+    "data_is_assigned_under_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).requires_grad_() * 1.5,)
+
+def f(x):
+    y = x + 1.0
+    x.data = x * 2.0
+    return x * y
+""",
 }
 
 # name -> (why it is refused, the program)
@@ -232,6 +301,32 @@ def f(x, w):
     part = y[1:]
     y.data = w * 3.0
     return part, y
+""",
+    ),
+    "an_input_is_written_and_given_another_storage": (
+        "old storage is written",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4)[1:],)
+
+def f(x):
+    x.sin_()
+    with torch.no_grad():
+        x.set_(x * 2.0)
+    return x[1:]
+""",
+    ),
+    "a_view_is_read_under_autograd_in_its_new_storage": (
+        "alias is given another storage",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4).requires_grad_(), torch.ones(3)
+
+def f(x, w):
+    view = x[1:]
+    with torch.no_grad():
+        view.set_(w * 3.0)
+    return view * view, x * 3.0
 """,
     ),
     "a_view_is_given_another_storage": (

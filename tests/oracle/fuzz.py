@@ -52,6 +52,11 @@ def worse(ours: Verdict, theirs: Verdict) -> bool:
     return any(name.split(": ")[0] not in unseen or _fact(name) not in also_wrong for name in mine)
 
 
+def only_theirs_right(ours: Verdict, theirs: Verdict) -> bool:
+    """Theirs runs, and gets something right that ours gets wrong."""
+    return not theirs.stopped and worse(ours, theirs)
+
+
 def _fact(name: str) -> str:
     """The name of a problem without the run in which it showed."""
     return name.partition(": ")[2]
@@ -143,7 +148,7 @@ def small_report(drawn: Drawn, dynamic: bool, ours: str, theirs: str) -> str:
 
     def still_fails(smaller: Drawn) -> bool:
         found = verdicts(smaller)
-        return cause(found[ours]) == wanted and worse(found[ours], found[theirs])
+        return cause(found[ours]) == wanted and only_theirs_right(found[ours], found[theirs])
 
     small = shrink(drawn, still_fails)
     return report(small.program, verdicts(small))
@@ -163,12 +168,13 @@ def sweep(
     candidates: dict[str, Candidate],
     work: Iterable[tuple[Program, Expectation, Drawn | None]],
 ) -> int:
-    """Judge every program and print the figures; 1 if ours is worse than torch's anywhere."""
+    """Judge every program and print the figures; 1 if ours is wrong, or worse than torch's, anywhere."""
     tallies = {name: Tally() for name in candidates}
     ours = next((n for n in candidates if n.startswith("ours")), None)
     theirs = next((n for n in candidates if n.startswith("torch")), None)
     parted: list[tuple[Program, dict[str, Verdict], Drawn | None]] = []
     better = 0
+    wrong: list[str] = []
     rows: list[dict[str, object]] = []
     shown = set(filter(None, options.show.split(",")))
     began = time.monotonic()
@@ -184,16 +190,22 @@ def sweep(
                 tallies[name].cause[cause(verdict)] += 1
         if shown & {"all", *(v.status for v in verdicts.values())}:
             print(report(program, verdicts), flush=True)
+        if ours and verdicts[ours].status == "wrong":
+            wrong.append(program.name)
         if ours and theirs:
-            if worse(verdicts[ours], verdicts[theirs]):
+            if only_theirs_right(verdicts[ours], verdicts[theirs]):
                 parted.append((program, verdicts, drawn))
-            better += worse(verdicts[theirs], verdicts[ours])
+            better += only_theirs_right(verdicts[theirs], verdicts[ours])
         judged = {n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}
         rows.append({"program": program.name, "source": program.source, **judged})
         if sys.stderr.isatty() and len(rows) % 20 == 0:
             print(f"\r{len(rows)}", end="", file=sys.stderr)
     print(f"{len(rows)} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
     print_tallies(tallies, len(rows))
+    if ours:
+        print(
+            f"\nours is silently wrong: {len(wrong)}{' (the goal: none)' if wrong else ''} {' '.join(wrong)}".rstrip()
+        )
     if ours and theirs:
         print(f"\nours is right and torch is not, in part or whole: {better}")
         print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}")
@@ -208,7 +220,7 @@ def sweep(
             print(f"  {k:5} {label}")
     if options.json:
         options.json.write_text(json.dumps({"seed": options.seed, "rows": rows}, indent=1))
-    return 1 if parted else 0
+    return 1 if parted or wrong else 0
 
 
 def print_tallies(tallies: dict[str, Tally], programs: int) -> None:
