@@ -137,11 +137,16 @@ class _Builder:
         return (self.needed | named) - self.rigid
 
     def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:
-        """After which event each write happens: (what is written, the result of the graph that it gets)."""
+        """After which event each write happens: (what is written, the result of the graph that it gets).
+
+        A write through `.data` counts for nobody, and a view that was taken before it remains what it is.
+        """
         last = {key: self.last_move.get(key, -1) for key in self.wanted.written}
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Wrote):
-                for key in {id(self.ledger.root(event.tensor)), self._autograd_root(event.tensor)} & set(last):
+                root, path = self.ledger.path(event.tensor)
+                unseen = any(self.ledger.from_data(step.results[k]) for step, k in path)
+                for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
                     last[key] = max(last[key], position)
         last.update(self.replaced)
         positions: dict[int, list[tuple[int, Ref]]] = {}

@@ -216,6 +216,19 @@ def f(x, w):
         x.transpose_(0, 1)
     return w * w
 """,
+    "a_leaf_that_is_a_view_is_written_through_data_after_it_was_viewed": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        x.copy_(x)
+    column = x[:, 0]
+    data = x.data
+    with torch.no_grad():
+        data.flatten().mul_(2.0)
+    return data, column
+""",
     "a_view_gets_other_data_and_stays_inside": """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 4).reshape(1, 4).clone(),)
