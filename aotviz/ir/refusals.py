@@ -71,7 +71,8 @@ REFUSALS = {
         "Resize the tensor that owns the memory."
     ),
     "resized after a write": (
-        "{names} is written and then resized to more than its storage holds. Resize it before it is written."
+        "{names} is written and then resized, to more than its storage holds or to fewer elements. Resize it "
+        "before it is written."
     ),
     "requires_grad changes": (
         "the function turns requires_grad of the input {names} {operator} in place, and not only once, or while a view "

@@ -6,6 +6,7 @@ tensor's final value applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,7 +86,7 @@ def of_input(
     lies = views.layout(after) if replaced else views.layout(argument)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
-    if moved and not replaced and _grows_after_a_write(argument, fake, lies, ledger):
+    if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
     if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
         raise Refused("set_ before a write", name)
@@ -150,9 +151,13 @@ class TurnsOn(Exception):
     """The function calls `requires_grad_()` on an input, and none of them required grad."""
 
 
-def _grows_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
-    """Whether an input was written, and then resized to more than its storage held: the trace forgets the write."""
-    if is_subclass(argument) or overlap.span(lies, fake.dtype)[1] <= hint(fake.untyped_storage().nbytes()):
+def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
+    """Whether an input was written, and then resized to more than its storage held, where the trace forgets the write,
+    or to less than it was, where the wrapper would write only what is left."""
+    if is_subclass(argument):
+        return False
+    grows = overlap.span(lies, fake.dtype)[1] > hint(fake.untyped_storage().nbytes())
+    if not grows and math.prod(map(hint, lies.size)) >= math.prod(map(hint, fake.shape)):
         return False
     written = False
     for event in ledger.events:

@@ -316,6 +316,18 @@ def f(x, w):
     return part, y
 """,
     ),
+    "a_view_is_written_and_then_made_smaller": (
+        "resized after a write",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4),)
+
+def f(x):
+    x.sigmoid_()
+    x.resize_(2)
+    return x * 2.0
+""",
+    ),
     "an_input_is_written_and_given_another_storage": (
         "old storage is written",
         """
