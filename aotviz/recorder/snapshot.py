@@ -67,7 +67,8 @@ class SnapshotWriter:
         self.strings = strings or StringTable()
         self.values = Values(self.strings)
         self._table: dict[Row, int] = {}  # all rows, and their numbers
-        self._taken = 0
+        self._taken = 0  # by `take_rows`
+        self._finished = 0  # of the table, how many `_rows` has
         self._known: dict[tuple[str, str, int, int], int] = {}  # op, name, ids of kept target and value -> row's number
         self._rows: dict[tuple[str, int, int, int], Row] = {}  # of a finished compilation, by their first four
         self._targets: dict[int, int] = {}  # id of a kept target -> text
@@ -104,7 +105,8 @@ class SnapshotWriter:
     def release(self) -> None:
         """Let go of all that is torch's; from now on an identity holds only while its value lives elsewhere."""
         self.values.release()
-        self._rows = {row[:4]: row for row in self._table if row[3] != NONE}
+        self._rows.update((row[:4], row) for row in islice(self._table, self._finished, None) if row[3] != NONE)
+        self._finished = len(self._table)
         self._known.clear()
         self._targets.clear()
         self._stacks = {None: NONE}

@@ -42,6 +42,7 @@ class Values:
         self._by_id: dict[int, int] = {id(None): NONE}  # id of a kept value -> its number
         self._kept: list[torch.Tensor] = []
         self._others: list[Any] = []  # kept too; of numbers and tuples the content tells, after a release
+        self._recalled: list[Any] = []  # kept again after a release
         self._new: list[ValueRecord] = []
         self._storage_of: list[int] = []  # of each value: its storage group
         self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -88,6 +89,7 @@ class Values:
         self._released.update(zip(keys, known, strict=True))
         self._kept.clear()
         self._others.clear()
+        self._recalled.clear()
         self._storages.clear()
         self._layouts.clear()
         self._by_id = {id(None): NONE}
@@ -99,7 +101,7 @@ class Values:
             released = self._released.get(key)
             if released is not None and released[0]() is example:
                 self._by_id[key] = released[1]
-                (self._kept if isinstance(example, torch.Tensor) else self._others).append(example)
+                self._recalled.append(example)
                 del unknown[key]
 
     def _add(self, records: list[ValueRecord]) -> range:
