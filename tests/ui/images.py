@@ -32,10 +32,11 @@ class Shot:
     stage: str
     role: str = ""
     click: str = ""  # selector of what is clicked then, if it is there
+    find: str = ""  # part of the name of a node that is looked for
 
 
 SHOTS = (
-    Shot("code", "partition", "backward", ".cm-line:has-text('mul'):not(:has-text('#'))"),
+    Shot("code", "partition", "backward", find="mul_"),
     Shot("diff", "partition", "forward"),
     Shot("graph", "trace"),
     Shot("aliasing", "metadata"),
@@ -61,11 +62,16 @@ def take(page: Page, shot: Shot, path: Path) -> None:
     if shot.role and role.count():
         role.click()
     expect(page.locator(".notice.loading")).to_have_count(0, timeout=60_000)
+    if shot.find:
+        page.get_by_label("Find a node").fill(shot.find)
+        page.keyboard.press("Enter")
     if shot.click and page.locator(shot.click).count():
         page.locator(shot.click).first.click()
     page.mouse.move(0, 0)
     page.wait_for_timeout(SETTLED_MS)
     page.screenshot(path=path, animations="disabled")
+    if shot.find:
+        page.get_by_label("Find a node").fill("")
     close = page.locator(".facts").get_by_label("Close")
     if close.is_visible():
         close.click()

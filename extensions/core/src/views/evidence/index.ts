@@ -1,6 +1,6 @@
 // Why the stage decided as it did, in its own words; and the other texts that it made.
 
-import { append, type Child, h, notice, replace } from "../../dom";
+import { type Child, h, notice, replace } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
 import type { Evidence } from "../../wire";
@@ -38,14 +38,14 @@ function rolesOf({ stage, compilation, recording }: State): Map<string, string> 
 function subjects(state: State, roles: ReadonlyMap<string, string>, { subjects: names }: Group): Child {
   const link = (name: string): Child => {
     const role = roles.get(name);
-    if (role === undefined) return name;
+    if (role === undefined) return h("span", {}, name);
     return h("button", { type: "button", class: "link", on: { click: () => state.openNamed(state.selection.stage, role, name) } }, name);
   };
-  const listed = (some: readonly string[]): Child[] => some.flatMap((name, i) => (i ? [", ", link(name)] : [link(name)]));
+  const listed = (some: readonly string[]): HTMLElement => h("span", { class: "subjects" }, some.map(link));
   if (names.length <= MOST_SUBJECTS) return listed(names);
   const rest = names.slice(MOST_SUBJECTS);
   const more = h("details", { class: "more-subjects" }, h("summary", {}, `and ${plural(rest.length, "other")}`));
-  more.addEventListener("toggle", () => more.childElementCount === 1 && append(more, listed(rest)), { once: true });
+  more.addEventListener("toggle", () => more.childElementCount === 1 && more.append(listed(rest)), { once: true });
   return [listed(names.slice(0, MOST_SUBJECTS)), more];
 }
 
