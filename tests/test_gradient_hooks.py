@@ -146,6 +146,21 @@ def test_a_hook_that_the_function_registers_hears_what_it_hears_in_eager(fn):
     assert run(fn, compiled, use) == run(fn, lambda f: f, use)
 
 
+def test_a_hook_on_a_result_that_is_written_afterwards_is_on_what_it_was_before():
+    def fn(x, w):
+        y = x * w
+        y.register_hook(lambda gradient: gradient.clamp(max=2.0))
+        y.mul_(3)
+        return y
+
+    def use(call, x, w):
+        call(x, w).sum().backward()
+
+    mine = run(lambda _: fn, compiled, use)
+    assert mine == run(lambda _: fn, lambda f: f, use)
+    assert mine[1] == [[2.0] * 3, [2.0] * 3]
+
+
 def test_a_hook_on_a_leaf_stays_after_the_call():
     def use(call, x, w):
         call(x, w)

@@ -293,10 +293,10 @@ class _Outputs:
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
-        for number, tensor in self.ledger.hooked:
+        for number, tensor, position in self.ledger.hooked:
             ref = refs.get(id(tensor))
             if ref is not None and ref.kind != "base":
-                self._put_off(number, tensor)
+                self._put_off(number, tensor, position)
         made = {id(view): refs[id(view)] for view in self.views}
         infos = [
             replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
@@ -320,8 +320,14 @@ class _Outputs:
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
-    def _put_off(self, number: int, tensor: Any) -> None:
-        """Leave a hook to the wrapper, if it is on a result as it leaves the function."""
+    def _put_off(self, number: int, tensor: Any, position: int) -> None:
+        """Leave a hook to the wrapper, if it is on a result as it leaves the function.
+
+        One on a result that was written afterwards hears of the gradients before the write, inside the graph.
+        """
+        inside = id(tensor) not in self.named and id(tensor) in self.first_output
+        if inside and gradient_hooks.is_written(self.ledger, tensor, self.ledger.events[position:]):
+            return
         if id(tensor) in self.named or id(tensor) not in self.first_output:
             raise Refused("hook on an alias", "an input" if id(tensor) in self.named else "an output")
         raise gradient_hooks.PutOff(number)

@@ -273,7 +273,7 @@ class ForwardTrace:
             name = repr(self.program.names[position or 0]) if known else "a result"
             return gradient_hooks.put_off(self.ledger, tensor, method, hook, name)
         if self.ledger.open:
-            self.ledger.hooked.append((number, tensor))
+            self.ledger.hooked.append((number, tensor, len(self.ledger.events)))
         return NotImplemented
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:

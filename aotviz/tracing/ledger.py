@@ -117,7 +117,8 @@ class Ledger:
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
         self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
-        self.hooked: list[tuple[int, Any]] = []  # hooks that became part of the trace: their number, and on what
+        # Hooks that became part of the trace: their number, on what, and how many events came before.
+        self.hooked: list[tuple[int, Any, int]] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
         # (Position among the events, what was given another storage, why it must not leave if it shared the old one).
