@@ -100,23 +100,6 @@ def grad_fn(tensor: torch.Tensor) -> Any:
             return None
 
 
-def leaves_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The leaves that the histories of these tensors end in."""
-    found: list[torch.Tensor] = []
-    seen: set[Any] = set()
-    stack = [grad_fn(tensor) for tensor in tensors]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
-        stack.extend(following for following, _ in node.next_functions)
-    return found
-
-
 def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
     """Whether writes to an alias count as writes of the tensor: of `.detach()` they do, of `.data` they don't."""
     if alias.is_inference() or tensor.is_inference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -185,7 +186,7 @@ def spare_hooks(tensors: Sequence[torch.Tensor]) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(restore)
 
 
-def leaves_behind(nodes: Sequence[Any], limit: int) -> list[torch.Tensor]:
+def leaves_behind(nodes: Sequence[Any], limit: float = math.inf) -> list[torch.Tensor]:
     """The leaves that gradients reach from these nodes of autograd's graph, of which `limit` are looked at."""
     found = []
     seen: set[Any] = set()

@@ -25,7 +25,7 @@ from aotviz.ir.metadata import (
     ViewStep,
 )
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import functional, operators, script_objects
+from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import gradient_hooks, overlap, replay, views
@@ -316,7 +316,7 @@ class _Outputs:
             return
         roots = [root for root, _ in self.roots]
         leaving = [t for t in (*self.args, *self.outputs) if isinstance(t, torch.Tensor)]
-        known = functional.leaves_of([t for t in leaving if functional.is_functional(t)])
+        known = runtime.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
