@@ -30,7 +30,7 @@ PARTITIONERS = {"default partition": default_partition, "min-cut partition": min
 
 def stub(graph_module: Any, examples: Any) -> Callable[[list[Any]], list[Any]]:
     """A boxed compiler of graphs that hand out zeros of the right layout. It never runs the graph, nor its Python."""
-    (returned,) = next(reversed(graph_module.graph.nodes)).args
+    (returned,) = next(iter(reversed(graph_module.graph.nodes))).args
     values = [node if node is None else node.meta["val"] for node in returned]
     with _disable_current_modes():  # torch compiles inside its fake mode
         kept = [zeros(value) if isinstance(value, torch.Tensor) else value for value in values]

@@ -150,7 +150,10 @@ def test_an_effect_inside_a_branch_is_refused():
 
 @pytest.fixture(scope="module")
 def classes():
-    init_torchbind_implementations()
+    try:
+        init_torchbind_implementations()
+    except FileNotFoundError as error:
+        pytest.skip(f"this build of torch has no script objects for tests: {error}")
     return torch.classes._TorchScriptTesting
 
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten
 import aotviz
 from aotviz.comparing.graphs import difference
 from aotviz.export import ExportRefused
+from aotviz.torch_private import versions
 from tests.oracle.compare import tensor_leaves
 from tests.oracle.modules import MODULES
 from tests.oracle.programs import PROGRAMS
@@ -50,10 +51,23 @@ def both(mod: Callable[[], nn.Module], args: Callable[[], tuple[Any, ...]], **op
     """Export by torch and by us, and compare. Nodes whose results nobody uses, torch leaves in the graph."""
     theirs = torchs.aot_export_module(mod(), args(), **options)
     ours = aotviz.aot_export_module(mod(), args(), **options)
+    allowed = {"extra"}
+    if versions.has("an export is traced once more"):
+        _undo_the_second_trace(theirs[0].graph)
+        allowed.add("order")
     found = difference(ours[0], theirs[0])
-    assert found is None or found.kind == "extra", found
+    assert found is None or found.kind in allowed, found
     assert len(ours[0].graph.nodes) <= len(theirs[0].graph.nodes)
     assert by_meaning(*ours) == by_meaning(*theirs)
+
+
+def _undo_the_second_trace(graph: torch.fx.Graph) -> None:
+    """Where torch traces its own graph again, a `detach` becomes an `alias`, and `to` asserts what it is given."""
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.alias.default:
+            node.target = torch.ops.aten.detach.default
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
 
 
 class Loss(nn.Module):

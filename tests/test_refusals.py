@@ -10,6 +10,7 @@ import torch
 
 import aotviz
 from aotviz.ir.refusals import REFUSALS
+from aotviz.torch_private import versions
 from tests.oracle.strategy import from_seed
 
 PAGE = Path(__file__).parents[1] / "docs" / "refusals.md"
@@ -156,7 +157,8 @@ def test_it_is_refused_by_name_and_nothing_has_run(reason):
     before = [(a.detach().clone(), a._version) for a in dense]
     with pytest.raises(aotviz.Refused) as caught:
         aotviz.compile(fn, backend="eager")(*args)
-    assert caught.value.reason == reason
+    grown = reason == "resized after a write" and versions.has("an input that grows is taken for a view")
+    assert caught.value.reason == ("view is resized" if grown else reason)
     for argument, (value, version) in zip(dense, before, strict=True):
         assert torch.equal(argument.detach(), value)
         assert argument._version == version

@@ -287,7 +287,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             unsafe = operators.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or func._schema.name not in unsafe:
                 nodes = tracer.graph.nodes
-                node = next(reversed(nodes)) if len(nodes) > length else None
+                node = next(iter(reversed(nodes))) if len(nodes) > length else None
                 noted += ledger.note(func, args, kwargs or {}, result, node)
         return result
 

@@ -15,13 +15,15 @@ SUPPORTED = {  # (major, minor): is it tested in CI
     (2, 15): False,
 }
 
-SINCE = {  # what a release brought that our doors to torch ask for
+SINCE = {  # what a release brought that our doors to torch, or our tests, ask for
     "CUDA graphs are decided by graph": (2, 12),
     "a trace takes generators": (2, 13),
     "a backward inside is found by itself": (2, 13),
     "a backward may empty its list of gradients": (2, 13),
     "the proxy mode holds the decompositions": (2, 13),
     "the tracing flag is per thread": (2, 14),
+    "an input that grows is taken for a view": (2, 15),
+    "an export is traced once more": (2, 15),
 }
 
 
