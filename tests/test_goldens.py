@@ -100,6 +100,7 @@ def described(program: Callable[..., Any]) -> str:
     return "\n\n\n".join(part for part in parts if part).replace(f"{ROOT}{os.sep}", "").replace(os.sep, "/") + "\n"
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="graphs and wrappers differ by release")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_golden(program: Callable[..., Any]) -> None:
     path = GOLDENS / f"{program.__name__}.txt"

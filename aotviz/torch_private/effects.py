@@ -23,8 +23,13 @@ import torch
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from aotviz.torch_private import versions
+
 _MAKE = torch.ops.prims._make_token.default
 _SINK = torch.ops.prims._sink_tokens.default
+if not versions.has("a failing linear algebra is an effect"):
+    fx.node.has_side_effect(torch.ops.aten._linalg_check_errors.default)  # nobody reads its result: it raises
+
 _DISCOVERED = "tangents_token"  # what torch calls the placeholder of a token that it meets in a trace
 _LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners know a tangent by its name
 

@@ -324,6 +324,12 @@ def _tracing_flag() -> Iterator[None]:
         state._is_fx_tracing_flag = before
 
 
+def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
+    """Torch 2.11 and 2.12 leave a dimension of size 1 before the last states."""
+    output, states = decompositions.one_layer_lstm(*args, **kwargs)
+    return output, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
+
+
 @contextlib.contextmanager
 def _lstm_in_steps() -> Iterator[None]:
     """Trace an LSTM with anything to differentiate as its single steps.
@@ -336,7 +342,7 @@ def _lstm_in_steps() -> Iterator[None]:
     def chosen(inputs: Any, hidden: Any, parameters: Any) -> Any:
         tensors = (*hidden, *(p for layer in parameters for p in layer))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return decompositions.one_layer_lstm
+            return _one_layer_lstm
         return choose(inputs, hidden, parameters)
 
     decompositions.select_one_layer_lstm_function = chosen

@@ -71,7 +71,7 @@ def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], mes
 def edge_of(tensor: torch.Tensor) -> Any:
     """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there."""
     if make_saved_tensor is None:
-        return _Alias(tensor)
+        return _Edge(tensor)
     dtype, device, shape = tensor.dtype, tensor.device, tensor.shape
     saved = make_saved_tensor(tensor, False)
     saved.register_hooks(_drop, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
@@ -85,15 +85,28 @@ def _drop(_tensor: torch.Tensor) -> None:
     return None
 
 
-class _Alias:
-    """`edge_of` for a torch that has no door to saved tensors: keeps the memory too."""
+class _StandIn(torch.autograd.Function):
+    """A tensor without memory of its own, whose gradient goes where that of another one goes."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.new_zeros(()).expand(tensor.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class _Edge:
+    """`edge_of` for a torch that has no door to saved tensors: there is one node more on the way."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         with torch.enable_grad():
-            self._alias = tensor.view_as(tensor)
+            self._stand_in = _StandIn.apply(tensor)
 
     def unpack(self) -> torch.Tensor:
-        return self._alias
+        found: torch.Tensor = self._stand_in
+        return found
 
 
 def in_layout(tensor: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], order: Sequence[int]) -> torch.Tensor:

@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+import torch
 
 from tests import corpus
 from tests.corpus import make
@@ -63,6 +64,7 @@ def test_checksums_hold() -> None:
                 assert record["has_payload"] == hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the corpus is of torch 2.13")
 @pytest.mark.parametrize("name", ["recompile_limit", "errors"])
 def test_a_program_run_anew_logs_the_same_kinds(name, tmp_path) -> None:
     make.make(tuple(run for run in make.RUNS if run.name == name), tmp_path)
