@@ -15,6 +15,7 @@ import torch
 
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
+from aotviz.torch_private import script_objects
 
 DEPTH = 5  # steps from an argument: its list, an object there, an attribute of that ...
 
@@ -44,6 +45,8 @@ def unchanged(request: Request) -> Iterator[None]:
 def _note(where: str, value: Any, noted: list[Any], seen: set[int], depth: int, owned: bool) -> None:
     """Copy each container under `value`. `owned`: it belongs to an object, which may keep plain values for itself."""
     if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        return
+    if script_objects.is_object(value) or script_objects.is_stand_in(value):  # a trace follows these
         return
     seen.add(id(value))
     if isinstance(value, (list, tuple)):
