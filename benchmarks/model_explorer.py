@@ -49,6 +49,7 @@ from aotviz.widgets.server import Viewer
 from tests.ui import browser as finder
 
 from . import results, synthetic_graphs
+from .viewer import MainThread
 
 VARIABLE = "AOTVIZ_MODEL_EXPLORER"
 SIZE = {"width": 1400, "height": 900}
@@ -143,18 +144,6 @@ def first_paint(page: Page, contestant: Contestant) -> tuple[float, float]:
         return float(found.json_value()), float(page.evaluate(f"globalThis.{drawn}"))
     except TimeoutError:
         return math.inf, math.inf
-
-
-class MainThread:
-    """Processor time of a page's main thread."""
-
-    def __init__(self, page: Page) -> None:
-        self.session = page.context.new_cdp_session(page)
-        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def ms(self) -> float:
-        metrics = self.session.send("Performance.getMetrics")["metrics"]
-        return 1000 * next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
 
 
 def pan(page: Page, contestant: Contestant, thread: MainThread) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Browser, ViewportSize
+from playwright.sync_api import Browser, Page, ViewportSize
 
 from tests.ui.browser import browser
 
@@ -89,18 +89,25 @@ class Cost:
     main_thread: float
 
 
+class MainThread:
+    """Processor time of a page's main thread."""
+
+    def __init__(self, page: Page) -> None:
+        self.session = page.context.new_cdp_session(page)
+        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def ms(self) -> float:
+        metrics = self.session.send("Performance.getMetrics")["metrics"]
+        return 1000 * next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
+
+
 class Visit:
     """One page, whose doings are measured one by one."""
 
     def __init__(self, instance: Browser) -> None:
         size: ViewportSize = {"width": VIEWPORT[0], "height": VIEWPORT[1]}
         self.page = instance.new_page(viewport=size, reduced_motion="reduce")  # no time in animations
-        self.session = self.page.context.new_cdp_session(self.page)
-        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def main_thread_ms(self) -> float:
-        metrics = self.session.send("Performance.getMetrics")["metrics"]
-        return 1000 * next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
+        self.thread = MainThread(self.page)
 
     def run(self, body: str, **arguments: float) -> list[float]:
         """The numbers that an async function's body returns in the page; `canvas` is the graph's."""
@@ -113,20 +120,20 @@ class Visit:
     def first_paint(self, html: Path) -> Cost:
         self.page.goto(html.as_uri(), wait_until="commit")
         clock = self.run(FIRST_PAINT)[0]
-        cost = Cost(clock, self.main_thread_ms())
+        cost = Cost(clock, self.thread.ms())
         self.page.wait_for_timeout(1000)  # graphviz has started by now: what follows is warm
         return cost
 
     def act(self, body: str) -> Cost:
-        before = self.main_thread_ms()
+        before = self.thread.ms()
         clock = self.run(body)[0]
-        return Cost(clock, self.main_thread_ms() - before)
+        return Cost(clock, self.thread.ms() - before)
 
     def pan(self, seconds: float) -> Cost:
         """Of a frame, in the mean."""
-        before = self.main_thread_ms()
+        before = self.thread.ms()
         frame_ms, frames = self.run(PAN, seconds=seconds)
-        return Cost(frame_ms, (self.main_thread_ms() - before) / frames)
+        return Cost(frame_ms, (self.thread.ms() - before) / frames)
 
 
 def visit(instance: Browser, html: Path, seconds: float) -> dict[str, Cost]:
