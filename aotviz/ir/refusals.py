@@ -92,7 +92,8 @@ REFUSALS = {
     ),
     "data is assigned": (
         "the function assigns {names}.data, and the value is an input, a view, or of another dtype, or what it is "
-        "assigned to is a view, or was viewed before. Assign a clone, or use copy_() under torch.no_grad()."
+        "assigned to is a view, was viewed before, or was written with a gradient. Assign a clone, or use copy_() "
+        "under torch.no_grad()."
     ),
     "old storage is written": (
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written, "

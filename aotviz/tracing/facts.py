@@ -53,6 +53,12 @@ def edge(argument: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(argument)
 
 
+def has_another_history(argument: Any, was: Any) -> bool:
+    """Whether an argument has a history, and its edge is not the one that it had."""
+    now = edge(argument)
+    return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
+
+
 class DetachedHistory(NotImplementedError):
     """Output number `output` is a detached alias of input number `input`, and has a history of its own."""
 
@@ -127,8 +133,7 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
 
     A new history is given to it with its new data, by one write.
     """
-    now = edge(argument)
-    written = now is not None and (was.edge is None or tuple(now)[:2] != tuple(was.edge)[:2])
+    written = has_another_history(argument, was.edge)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(argument)
     return InputAliasInfo(
         is_tensor=True,

@@ -234,8 +234,12 @@ class ForwardTrace:
         """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
-        given = any(tensor is argument for argument in self.args)
-        looked = not given and tensor._base is not None and tensor.requires_grad
+        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        given = position is not None
+        if position is None:
+            looked = tensor._base is not None and tensor.requires_grad
+        else:
+            looked = facts.has_another_history(tensor, self.edges[position])
         if not fresh or not alike or looked or any(value is argument for argument in self.args):
             raise self._data_refused(tensor)
         self.ledger.open = False

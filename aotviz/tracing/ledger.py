@@ -254,7 +254,7 @@ class Ledger:
         dtype = base.dtype
         for event, k in path:
             found = geometry(event.operator, dtype, where, event.args, event.kwargs)
-            if found is None:
+            if found is None or (event.several and k >= len(found)):
                 return False
             where = Layout(*found[k]) if event.several else Layout(*found)
         return base is view._base and where == layout(view)

@@ -263,6 +263,18 @@ def f(x):
     x.view(torch.int32).view(torch.float32).mul_(x)
     return x
 """,
+    "one_of_several_views_where_there_are_fewer_after_a_move": """
+def inputs():
+    c = torch.linspace(-0.71, 1.09, 9).reshape(3, 3).clone()
+    return torch.linspace(-1.1, 1.3, 4).requires_grad_(), c.t(), c.view(-1)
+
+def f(x, p, q):
+    p.transpose_(0, 1)
+    part = q.unbind(0)[2]
+    q.unsqueeze_(0)
+    y = part * 2.0
+    return {"r0": q.detach(), "r1": part.unsqueeze(0)}
+""",
     "data_is_assigned_under_inference_mode": """
 context = torch.inference_mode
 
@@ -314,6 +326,18 @@ def f(x, w):
     part = y[1:]
     y.data = w * 3.0
     return part, y
+""",
+    ),
+    "an_input_is_given_a_history_and_then_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4).requires_grad_() * 1.5, torch.linspace(-0.9, 1.1, 4).requires_grad_()
+
+def f(x, w):
+    x.sub_(w, alpha=0.5)
+    x.data = x * 2.0
+    return x * 3.0
 """,
     ),
     "a_view_is_written_and_then_made_smaller": (
