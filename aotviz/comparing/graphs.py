@@ -90,16 +90,27 @@ class _Numbered:
         return f"{where}{_target(node.target)}({', '.join(arguments)})"
 
     def meanings(self) -> dict[fx.Node, int]:
-        """For each node, a number for what it computes of the inputs. No two random draws are the same."""
+        """For each node, a number for what it computes of the inputs. No two random draws are the same.
+
+        A plain copy computes what it is a copy of: torch makes one of what a dropout that drops nothing is given.
+        """
         found: dict[fx.Node, int] = {}
         draws = 0
         for node, _ in self.lines:
+            if is_copy(node):
+                found[node] = found[node.args[0]]
+                continue
             text = self._text(node, found.__getitem__)
             if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                 draws += 1
                 text += f" draw {draws}"
             found[node] = hash(text)
         return found
+
+
+def is_copy(node: fx.Node) -> bool:
+    """Whether a node copies another one, as it is laid out."""
+    return node.target is torch.ops.aten.clone.default and not node.kwargs and isinstance(node.args[0], fx.Node)
 
 
 def _spelled(value: Any, spell: Any) -> str:

@@ -4,6 +4,7 @@ A cause is told from the graphs themselves:
 
     order    the same nodes and results in another order
     views    the same operators as often and on as many elements, but for views
+    copies   the same results, but for copies
     pieces   one pipeline compiled what the other did not
     other    all else
 """
@@ -17,7 +18,7 @@ from typing import Any
 import torch.fx as fx
 from torch.utils._pytree import tree_leaves
 
-from aotviz.comparing.graphs import difference
+from aotviz.comparing.graphs import difference, is_copy
 from aotviz.torch_private.operators import may_alias
 from tests.oracle.progress import Row
 from tests.oracle.sweep_ops import stable
@@ -30,6 +31,7 @@ CAUSES = {
 tensor that the graph makes: torch's graph returns the view, beside the tensor itself where that is an output too; ours
 returns the tensor, and the wrapper makes the view, so that its base, history and version are those that eager gives it.
 Its gradient then comes as one of the tensor, and the backward begins with the view.""",
+    "copies": """Torch's graph copies what a dropout that drops nothing is given; eager, and ours, pass it on.""",
     "pieces": """Dynamo cut the program into more pieces for one pipeline than for the other: where torch's backend
 raises on a piece (one that reads a number off a tensor, say), Dynamo runs that piece uncompiled, and ours compiles it.
 Counted are the pieces that both compiled, in the same cut. Of a piece that torch's backend raised on, Dynamo compiles
@@ -101,12 +103,15 @@ def cause(one: fx.GraphModule, other: fx.GraphModule, kind: str) -> str:
     """Why two graphs are not the same; `kind` is that of their `GraphDifference`."""
     if kind == "order":
         return "order"
-    return "views" if _work(one) == _work(other) else "other"
+    if _work(one) != _work(other):
+        return "other"
+    return "copies" if kind == "extra" else "views"
 
 
 def _work(module: fx.GraphModule) -> Counter[str]:
-    """What a graph computes, views left out: operator, type and number of elements of each result."""
+    """What a graph computes, views and copies left out: operator, type and number of elements of each result."""
     calls = [node for node in module.graph.nodes if node.op == "call_function" and not may_alias(node.target)]
+    calls = [node for node in calls if not is_copy(node)]
     return Counter(f"{node.target} {_size(node.meta.get('val'))}" for node in calls)
 
 
