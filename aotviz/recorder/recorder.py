@@ -54,6 +54,7 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
                 method(*args, **kwargs)
             except Exception as error:
                 recorder.broken = True
+                recorder._again.clear()
                 recorder.writer.release()
                 recorder._forget()
                 if recorder.strict:
@@ -84,6 +85,7 @@ class Recorder:
         self._reasons = records.ReasonBook()
         self._seen: dict[int, tuple[fx.Graph, Parts, int]] = {}  # id of a graph -> it, its parts, its number
         self._closed: dict[int, tuple[weakref.ref[fx.Graph], int, int]] = {}  # the same, of a finished compilation
+        self._again: list[Any] = []  # the values of the backward, while the program has it
         self._sizes: dict[int, int] = {}  # graph's number -> nodes
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
@@ -157,6 +159,10 @@ class Recorder:
         )
         self._record(record)
         self._facts(result)
+        if isinstance(result, Program):  # its backward is compiled later, maybe more than once
+            backward = summaries.graphs(result.lowered).get("backward")
+            seen = self._seen.get(id(getattr(backward, "graph", backward)))
+            self._again = seen[1].values if seen is not None else []
         if is_late or isinstance(result, Program):
             self._close()
 
@@ -183,7 +189,7 @@ class Recorder:
 
     @harmless
     def _close(self) -> None:
-        self.writer.release()
+        self.writer.release(self._again)
         self._forget()
         if self.log is not None:
             self.log.end()

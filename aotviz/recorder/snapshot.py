@@ -16,7 +16,7 @@ descriptors are the graph's own, and read every time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -55,7 +55,7 @@ class SnapshotWriter:
     """Writes the graphs of one compilation, with one table of texts and one of values.
 
     Not thread safe: whoever owns it holds a lock. `release()` ends the compilation: what was kept alive so that
-    identities stay true is let go, and a late graph still finds the values that live on elsewhere.
+    identities stay true is let go, but for the values of a graph that may be met again.
 
     >>> writer = SnapshotWriter()
     >>> snapshot = writer.graph(fx.symbolic_trace(lambda x: x + 1))
@@ -68,9 +68,7 @@ class SnapshotWriter:
         self.values = Values(self.strings)
         self._table: dict[Row, int] = {}  # all rows, and their numbers
         self._taken = 0  # by `take_rows`
-        self._finished = 0  # of the table, how many `_rows` has
         self._known: dict[tuple[str, str, int, int], int] = {}  # op, name, ids of kept target and value -> row's number
-        self._rows: dict[tuple[str, int, int, int], Row] = {}  # of a finished compilation, by their first four
         self._targets: dict[int, int] = {}  # id of a kept target -> text
         self._stacks: dict[str | None, int] = {None: NONE}
         self._modules: dict[tuple[Any, ...], int] = {(): NONE}
@@ -102,16 +100,16 @@ class SnapshotWriter:
         self._taken += len(new)
         return new
 
-    def release(self) -> None:
-        """Let go of all that is torch's; from now on an identity holds only while its value lives elsewhere."""
-        self.values.release()
-        self._rows.update((row[:4], row) for row in islice(self._table, self._finished, None) if row[3] != NONE)
-        self._finished = len(self._table)
-        self._known.clear()
-        self._targets.clear()
+    def release(self, again: Sequence[Any] = ()) -> None:
+        """Let go of all that is torch's, but for values that may be met `again`, and operators with them."""
+        if self.values.release(again):
+            kept = set(map(id, again))
+            self._known = {key: number for key, number in self._known.items() if key[3] in kept}
         self._stacks = {None: NONE}
         self._modules = {(): NONE}
-        self._kept.clear()
+        if not again:
+            self._targets.clear()
+            self._kept.clear()
 
     def stacks(self, traces: list[str | None]) -> list[int]:
         """The numbers of the user's frames in stack traces of nodes; NONE where there are none."""
@@ -166,11 +164,7 @@ class SnapshotWriter:
                 strict=True,
             )
         )
-        rows: list[Any] = list(map(self._rows.get, identities))
-        new = [index for index, row in enumerate(rows) if row is None]
-        for index, place in zip(new, self._places([metas[index] for index in new]), strict=True):
-            rows[index] = identities[index] + place
-        return rows
+        return [identity + place for identity, place in zip(identities, self._places(metas), strict=True)]
 
     def _inherit(self, new: list[Row], found: list[int | None]) -> None:
         """A backward op that doesn't know where it stands in the program stands where its forward op stands.

@@ -2,14 +2,13 @@
 
 Stages hand the same FakeTensor objects on in `node.meta["val"]`, so an object is a value, and what is known of it is
 written down once, however many graphs it passes through. Objects are known by their address, which holds while they
-are kept alive: until `release()`, when the compilation ends and nothing of torch may stay. A value that lives on
-elsewhere, in a graph that is compiled later, is known again by a weak reference.
+are kept alive: until `release()`, when the compilation ends and of torch nothing may stay but what the program keeps
+itself, the values of the graph that is compiled later.
 """
 
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterable, Sequence
 from itertools import chain, count, starmap
 from typing import Any
@@ -41,17 +40,16 @@ class Values:
         self._strings = strings
         self._by_id: dict[int, int] = {id(None): NONE}  # id of a kept value -> its number
         self._kept: list[torch.Tensor] = []
-        self._others: list[Any] = []  # kept too; of numbers and tuples the content tells, after a release
-        self._recalled: list[Any] = []  # kept again after a release
+        self._others: list[Any] = []  # kept too
         self._new: list[ValueRecord] = []
         self._storage_of: list[int] = []  # of each value: its storage group
-        self._released: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._tuples: dict[tuple[int, ...], int] = {}
         self._layouts: dict[tuple[Any, ...], Layout] = {}
         self._facts: dict[Any, int] = {}  # a dtype's or device's text
         self._storages: dict[int, int] = {}  # storage address -> group, for storages of kept values
         self._new_group = count()
-        self._joined = True  # whether `_storages` has those of the released values
+        self._settled = 0  # of `_by_id`, those that stay
+        self._joined = True  # whether `_storages` has those of the kept values
 
     def number(self, example: Any) -> int:
         """The number of a traced value's record: the same number for the same object, in whatever graph."""
@@ -62,8 +60,6 @@ class Values:
         by_id = self._by_id
         examples = list(examples)
         unknown = {id(example): example for example in examples if id(example) not in by_id}
-        if unknown and self._released:
-            self._recall(unknown)
         tensors: list[torch.Tensor] = []
         if unknown:
             tensors = [example for example in unknown.values() if isinstance(example, torch.Tensor)]
@@ -81,28 +77,20 @@ class Values:
         taken, self._new = self._new, []
         return taken
 
-    def release(self) -> None:
-        """Let go of every value; from now on an identity holds only while its value lives elsewhere."""
-        kept = [*self._kept, *(example for example in self._others if isinstance(example, tuple(SYMBOLIC)))]
-        keys = list(map(id, kept))
-        known = zip(map(weakref.ref, kept), map(self._by_id.__getitem__, keys), strict=True)
-        self._released.update(zip(keys, known, strict=True))
-        self._kept.clear()
-        self._others.clear()
-        self._recalled.clear()
+    def release(self, again: Sequence[Any] = ()) -> bool:
+        """Let go of every value but those that may be met `again`, with what is in tuples of them. Was there any?"""
+        if again and len(self._by_id) == self._settled:
+            return False
+        inside = chain.from_iterable(example for example in again if isinstance(example, (tuple, list)))
+        keys = {id(example): example for example in chain(again, inside) if example is not None}
+        known = {key: self._by_id[key] for key in keys if key in self._by_id}
+        self._kept = [keys[key] for key in known if isinstance(keys[key], torch.Tensor)]
+        self._others = [keys[key] for key in known if not isinstance(keys[key], torch.Tensor)]
         self._storages.clear()
         self._layouts.clear()
-        self._by_id = {id(None): NONE}
-        self._joined = False
-
-    def _recall(self, unknown: dict[int, Any]) -> None:
-        """Those of the unknown that had a number when the compilation ended have it again."""
-        for key, example in list(unknown.items()):
-            released = self._released.get(key)
-            if released is not None and released[0]() is example:
-                self._by_id[key] = released[1]
-                self._recalled.append(example)
-                del unknown[key]
+        self._by_id = {id(None): NONE, **known}
+        self._joined, self._settled = False, len(self._by_id)
+        return True
 
     def _add(self, records: list[ValueRecord]) -> range:
         """The numbers of the records."""
@@ -170,14 +158,12 @@ class Values:
         return [self._storages[key] for key in keys]
 
     def _join(self) -> None:
-        """A new tensor after a release may lie in the memory of one that lives on: those are kept again, to know it."""
+        """A new tensor after a release may lie in the memory of one that was kept."""
         self._joined = True
-        living = [(reference(), number) for reference, number in self._released.values()]
-        tensors = [(example, number) for example, number in living if isinstance(example, torch.Tensor)]
-        self.numbers([example for example, _ in tensors])
-        for example, number in tensors:
+        for tensor in self._kept:
             with contextlib.suppress(RuntimeError, NotImplementedError):
-                self._storages.setdefault(snapshotting.storage_key(example), self._storage_of[number])
+                number = self._by_id[id(tensor)]
+                self._storages.setdefault(snapshotting.storage_key(tensor), self._storage_of[number])
 
 
 def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:

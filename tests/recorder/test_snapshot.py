@@ -93,18 +93,23 @@ def test_a_tuple_keeps_its_number_when_its_list_is_copied() -> None:
     assert writer.graph(module).value == first.value
 
 
-def test_nothing_of_torch_is_kept_after_release_but_living_values_are_still_known() -> None:
+def test_after_release_only_values_that_may_be_met_again_are_known_and_kept() -> None:
     module = traced(lambda x: x.cos().sin(), torch.randn(3))
     writer = SnapshotWriter()
     first = writer.graph(module)
-    writer.release()
-    assert writer.graph(module).value == first.value
-    assert len(writer.values.take()) == 3
-    writer.release()
-    fake = weakref.ref(next(iter(module.graph.nodes)).meta["val"])
-    del module
+    again = [node.meta.get("val") for node in module.graph.nodes][1:]
+    writer.release(again)
+    later = fx.Graph()
+    later.graph_copy(module.graph, {})
+    assert writer.graph(later).value[1:] == first.value[1:-1]
+    assert writer.graph(later).value[0] not in first.value
+    fakes = [weakref.ref(value) for value in (next(iter(module.graph.nodes)).meta["val"], again[0])]
+    del module, later, again
     gc.collect()
-    assert fake() is None
+    assert fakes[1]() is not None
+    writer.release()
+    gc.collect()
+    assert [fake() for fake in fakes] == [None, None]
 
 
 def test_a_late_view_joins_the_storage_of_its_base() -> None:
@@ -116,7 +121,7 @@ def test_a_late_view_joins_the_storage_of_its_base() -> None:
     placeholder.meta["val"] = nodes["cos"].meta["val"]
     writer.graph(base)
     before = writer.values.take()
-    writer.release()
+    writer.release([placeholder.meta["val"]])
     writer.graph(module)
     after = [record for record in writer.values.take() if record.shape == [6]]
     assert [record.storage for record in after] == [before[0].storage]
