@@ -28,7 +28,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointGraph, Reason
 from aotviz.options import Options
-from aotviz.torch_private import operators
+from aotviz.torch_private import operators, versions
 from aotviz.torch_private.partitioners import partitioning, region_partitioner
 
 _CALL = torch.ops.higher_order.invoke_subgraph
@@ -70,8 +70,7 @@ def _why(region: Halves) -> str:
 def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
     """Cut the regions that `module` calls in both directions, those inside them too. Edits `module`."""
     forwards, backwards = _calls(module, "fw"), _calls(module, "bw")
-    by_call = {node.meta["custom"]["call_id"]: node for node in forwards if "call_id" in node.meta.get("custom", {})}
-    pairs = [(by_call.get(node.meta.get("custom", {}).get("call_id")), node) for node in backwards]
+    pairs = _pairs(forwards, backwards)
     cut: dict[str, Halves] = {}  # by the backward's identifier
     homes: dict[str, Halves] = {}  # by the forward's
     for forward, backward in pairs:
@@ -98,6 +97,14 @@ def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
 def _calls(module: fx.GraphModule, direction: str) -> list[fx.Node]:
     nodes = module.graph.find_nodes(op="call_function", target=_CALL)
     return [node for node in nodes if str(node.args[1]).startswith(direction)]
+
+
+def _pairs(forwards: list[fx.Node], backwards: list[fx.Node]) -> list[tuple[fx.Node | None, fx.Node]]:
+    """Each backward and its forward, if that is in this graph too. The last call's backward comes first."""
+    if not versions.has("calls of regions are numbered") and len(forwards) == len(backwards):
+        return list(zip(reversed(forwards), backwards, strict=True))
+    by_call = {node.meta["custom"]["call_id"]: node for node in forwards if "call_id" in node.meta.get("custom", {})}
+    return [(by_call.get(node.meta.get("custom", {}).get("call_id")), node) for node in backwards]
 
 
 def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: Options) -> Halves:

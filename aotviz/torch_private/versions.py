@@ -18,6 +18,7 @@ SUPPORTED = {  # (major, minor): is it tested in CI
 SINCE = {  # what a release brought that our doors to torch, or our tests, ask for
     "CUDA graphs are decided by graph": (2, 12),
     "a trace takes generators": (2, 13),
+    "calls of regions are numbered": (2, 13),
     "a failing linear algebra is an effect": (2, 13),
     "a backward inside is found by itself": (2, 13),
     "a backward may empty its list of gradients": (2, 13),
