@@ -201,6 +201,8 @@ class Epilogue:
                 )
                 if step.operator == "register_hook" and step.source.kind != "input":
                     self._handles[variable] = self.source.fresh("handle")
+                # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
+                self.source.line(f"{variable}.grad_fn", fact)
                 handle = f"{self._handles[variable]} = " if variable in self._handles else ""
                 self.source.line(f"{handle}{variable}.{step.operator}({hook})", fact)
             elif step.action == "look":

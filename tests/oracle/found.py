@@ -275,6 +275,17 @@ def f(x, p, q):
     y = part * 2.0
     return {"r0": q.detach(), "r1": part.unsqueeze(0)}
 """,
+    "a_hook_on_a_view_whose_history_is_out_of_date": """
+def inputs():
+    c = torch.linspace(-0.45, 0.95, 9).reshape(3, 3).requires_grad_() * 1.5
+    return c.t(), c.as_strided((2,), (2,), 1)
+
+def f(p, q):
+    y = p.flatten()
+    q.unsqueeze_(0)
+    p.grad_fn is None or p.register_hook(lambda gradient: gradient * 0.5)
+    return y
+""",
     "data_is_assigned_under_inference_mode": """
 context = torch.inference_mode
 
