@@ -195,10 +195,8 @@ class Epilogue:
                 self.source.line(text, f"{name} no longer requires grad", name)
             elif step.action == "hook":
                 hook = ", ".join(self.source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
-                fact, variable = (
-                    f"the function registers this on {self._name(step.source)}",
-                    self._variable(step.source),
-                )
+                variable = self._variable(step.source)
+                fact = f"the function registers this on {self._name(step.source)}"
                 if step.operator == "register_hook" and step.source.kind != "input":
                     self._handles[variable] = self.source.fresh("handle")
                 # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.

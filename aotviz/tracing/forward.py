@@ -176,6 +176,10 @@ class ForwardTrace:
     def _name(self, position: int) -> str:
         return repr(self.program.names[position]) if position < len(self.program.names) else "an input"
 
+    def _position(self, tensor: Any) -> int | None:
+        """Which argument of the trace a tensor is."""
+        return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
             root = self.trace.without_history(value)
@@ -234,8 +238,7 @@ class ForwardTrace:
         """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
-        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
-        given = position is not None
+        position = self._position(tensor)
         if position is None:
             looked = tensor._base is not None and tensor.requires_grad
         else:
@@ -245,17 +248,17 @@ class ForwardTrace:
         self.ledger.open = False
         functional.point_to(tensor, value)
         self.ledger.open = True
-        self.ledger.assign(tensor, given)
+        self.ledger.assign(tensor, position is not None)
 
     def _data_refused(self, tensor: Any) -> Refused:
-        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        position = self._position(tensor)
         known = position is not None and position < len(self.program.names)
         return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
 
     def _mark(self, tensor: Any, on: bool, method: str) -> bool:
         """Before `requires_grad_` and `detach_`. A leaf that is passed is none in the trace, and is detached there."""
         self.ledger.mark(tensor, on, method)
-        given = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        given = self._position(tensor)
         if on or given is None or method == "detach_" or not self.program.args[given].is_leaf:
             return False
         torch.Tensor.detach_(tensor)
@@ -269,7 +272,7 @@ class ForwardTrace:
         """A hook that the function registers; see tracing/gradient_hooks.py."""
         number = self.hooks_seen
         self.hooks_seen += 1
-        position = next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+        position = self._position(tensor)
         early = position is not None and not gradient_hooks.is_written(self.ledger, tensor, self.ledger.events)
         fits = tensor.requires_grad and (method != "register_post_accumulate_grad_hook" or self._is_leaf(tensor))
         if self.ledger.open and fits and (early or number in self.program.put_off):
@@ -292,7 +295,7 @@ class ForwardTrace:
     def _refusal(self, event: Moved) -> Refused:
         nodes = placeholders(self.trace.graph)
         root = self.ledger.root(event.tensor)
-        position = next((i for i, argument in enumerate(self.args) if argument is root), None)
+        position = self._position(root)
         name = str(event.operator.overloadpacket.__name__)
         if name == "set_":
             return Refused("alias is given another storage", "a view and what it is a view of")

@@ -20,7 +20,7 @@ COARSE = 4  # pixels of a golden that are averaged into one before they are comp
 FAR = 40  # of 255
 MANY = 0.04  # of the pixels
 
-SCALED = """async ({ png, width }) => {
+DRAWN = """const drawn = async (png, width) => {
     const picture = new Image();
     picture.src = 'data:image/png;base64,' + png;
     await picture.decode();
@@ -30,30 +30,28 @@ SCALED = """async ({ png, width }) => {
     const context = canvas.getContext('2d');
     context.imageSmoothingQuality = 'high';
     context.drawImage(picture, 0, 0, canvas.width, canvas.height);
+    return canvas;
+};"""
+SCALED = f"""async ({{ png, width }}) => {{
+    {DRAWN}
+    const canvas = await drawn(png, width);
     return canvas.toDataURL('image/png').split(',')[1];
-}"""
-DIFFERING = """async ({ pngs, width, far }) => {
+}}"""
+DIFFERING = f"""async ({{ pngs, width, far }}) => {{
+    {DRAWN}
     const pixels = [];
-    for (const png of pngs) {
-        const picture = new Image();
-        picture.src = 'data:image/png;base64,' + png;
-        await picture.decode();
-        const canvas = document.createElement('canvas');
-        canvas.width = width;
-        canvas.height = Math.round(picture.height * width / picture.width);
-        const context = canvas.getContext('2d');
-        context.imageSmoothingQuality = 'high';
-        context.drawImage(picture, 0, 0, canvas.width, canvas.height);
-        pixels.push(context.getImageData(0, 0, canvas.width, canvas.height));
-    }
+    for (const png of pngs) {{
+        const canvas = await drawn(png, width);
+        pixels.push(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height));
+    }}
     const [one, two] = pixels;
     if (one.height !== two.height) return 1;
     let off = 0;
-    for (let i = 0; i < one.data.length; i += 4) {
+    for (let i = 0; i < one.data.length; i += 4) {{
         if ([0, 1, 2].some((channel) => Math.abs(one.data[i + channel] - two.data[i + channel]) > far)) off++;
-    }
+    }}
     return off / (one.data.length / 4);
-}"""
+}}"""
 
 
 def check(blank: Page, picture: bytes, name: str, failed: Path) -> None:
