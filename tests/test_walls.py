@@ -183,3 +183,24 @@ def test_a_recording_opens_where_torch_cannot_be_imported(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "compilation" in done.stdout
     assert (tmp_path / "a.html").stat().st_size > 10_000
+
+
+def test_no_file_is_over_600_lines_and_no_function_over_100() -> None:
+    generated = {"wire.ts"}
+    folders = [
+        ROOT / name for name in ("aotviz", "benchmarks", "tests", "extensions/core/src", "extensions/jupyterlab/src")
+    ]
+    paths = [path for folder in folders for end in ("*.py", "*.ts") for path in folder.rglob(end)]
+    long = [f"{path}: {count} lines" for path in paths if path.name not in generated and (count := lines(path)) > 600]
+    for path in (path for path in paths if path.suffix == ".py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno
+                if (count := node.end_lineno - node.lineno + 1) > 100:
+                    long.append(f"{path}:{node.lineno}: {node.name} has {count} lines")
+    assert len(paths) > 200
+    assert not long, "\n".join(long)
+
+
+def lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n")

@@ -25,34 +25,6 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
     tensor = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 0, True, [], NONE)
     other = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 1, False, [], NONE)
     third = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 2, False, [], NONE)
-    joint = events.GraphSnapshot(
-        op="pffo",
-        name=[0, 1, 6, 3],
-        target=[0, 2, 7, 3],
-        args=[[], [[1]], [[2], {"r": 12}], [["L", [2], [1], None]]],
-        kwargs={2: {"out": None, "where": {"d": {"at": {"s": [0, None, 2]}}}, "more": ["L", 1, 2.5, "text", [1]]}},
-        value=[0, 1, 2, NONE],
-        stack=[NONE, 8, NONE, NONE],
-        module=[NONE, 9, NONE, NONE],
-        sequence=[NONE, 7, 7, NONE],
-        backward="0010",
-        descriptor={0: 10},
-        output_descriptors=[11, NONE, NONE],
-    )
-    forward = events.GraphSnapshot(
-        op="pfo",
-        name=[0, 1, 3],
-        target=[0, 2, 3],
-        args=[[], [[1]], [["L", [1]]]],
-        kwargs={},
-        value=[0, 1, NONE],
-        stack=[NONE, 8, NONE],
-        module=[NONE, 9, NONE],
-        sequence=[NONE, 7, NONE],
-        backward="000",
-        descriptor={0: 10},
-        output_descriptors=[11],
-    )
     stages = [
         events.StageRecord("trace", "JointGraph", "traced", True, False, 0, 1_500_000, {"joint": 0}, [], {}),
         events.StageRecord(
@@ -75,7 +47,7 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
         started_unix_ns=1,
         options={"backend": "eager"},
         stages=stages,
-        graphs=[joint, forward],
+        graphs=[_joint(), _forward()],
         values=[tensor, other, third],
         inputs=[
             events.InputRecord(
@@ -134,6 +106,40 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
         error=None,
     )
     return events.RecordingData(FORMAT, VERSION, {"aotviz": "0"}, strings, [compilation], 0)
+
+
+def _joint() -> events.GraphSnapshot:
+    return events.GraphSnapshot(
+        op="pffo",
+        name=[0, 1, 6, 3],
+        target=[0, 2, 7, 3],
+        args=[[], [[1]], [[2], {"r": 12}], [["L", [2], [1], None]]],
+        kwargs={2: {"out": None, "where": {"d": {"at": {"s": [0, None, 2]}}}, "more": ["L", 1, 2.5, "text", [1]]}},
+        value=[0, 1, 2, NONE],
+        stack=[NONE, 8, NONE, NONE],
+        module=[NONE, 9, NONE, NONE],
+        sequence=[NONE, 7, 7, NONE],
+        backward="0010",
+        descriptor={0: 10},
+        output_descriptors=[11, NONE, NONE],
+    )
+
+
+def _forward() -> events.GraphSnapshot:
+    return events.GraphSnapshot(
+        op="pfo",
+        name=[0, 1, 3],
+        target=[0, 2, 3],
+        args=[[], [[1]], [["L", [1]]]],
+        kwargs={},
+        value=[0, 1, NONE],
+        stack=[NONE, 8, NONE],
+        module=[NONE, 9, NONE],
+        sequence=[NONE, 7, NONE],
+        backward="000",
+        descriptor={0: 10},
+        output_descriptors=[11],
+    )
 
 
 texts = st.text(max_size=8)
