@@ -37,16 +37,18 @@ def compile_program(request: Request, watching: Session) -> Program:
         Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
     """
     with compiling, sessions.tracing():
+        observer = watching.observer()
         try:
             with captured.attributes_kept(request.root, request.name):
-                program: Program = pipeline.compile_request(request, watching.observer())
+                program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             named = strays.explained(error, request.fn, {} if request.is_graph else request.arguments())
-            if named is not None:
-                raise named from error
-            if asks_for_values(error) and not request.is_graph:  # Dynamo knows torch's error, and breaks the graph
-                raise strays.value_asked_for(error, request.root) from error
-            raise
+            if named is None and asks_for_values(error) and not request.is_graph:
+                named = strays.value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph
+            if named is None:
+                raise
+            observer.explained(named)
+            raise named from error
     watching.programs.append(program)
     return program
 

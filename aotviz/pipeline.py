@@ -93,6 +93,10 @@ class Observer(Protocol):
     def before(self, stage: str, argument: Form) -> None: ...
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None: ...
     def failed(self, stage: str, argument: Form, error: BaseException) -> None: ...
+    def explained(self, error: BaseException) -> None:
+        """What the caller is told in place of the error of `failed`."""
+        ...
+
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
         ...
@@ -112,6 +116,9 @@ class Silent:
         """Nothing to do."""
 
     def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        """Nothing to do."""
+
+    def explained(self, error: BaseException) -> None:
         """Nothing to do."""
 
     def late(self) -> Silent:
@@ -138,6 +145,10 @@ class Several:
     def failed(self, stage: str, argument: Form, error: BaseException) -> None:
         for observer in self.observers:
             observer.failed(stage, argument, error)
+
+    def explained(self, error: BaseException) -> None:
+        for observer in self.observers:
+            observer.explained(error)
 
     def late(self) -> Several:
         return Several(observer.late() for observer in self.observers)

@@ -63,6 +63,9 @@ class Progress:
     def failed(self, stage: str, argument: Any, error: BaseException) -> None:
         """The error itself is what the caller sees."""
 
+    def explained(self, error: BaseException) -> None:
+        """As above."""
+
     def late(self) -> Progress:
         return self
 

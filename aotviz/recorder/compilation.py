@@ -216,7 +216,7 @@ class Compilation:
         if self.compile_id:
             said = [repr(self.name)] * (self.name != self.compile_id) + [self.kind] * bool(self.kind)
         else:
-            said = [repr(self.name), self.kind, f"{len(self.outline.stages)} stages"]
+            said = [repr(self.name), *[self.kind] * bool(self.kind), f"{len(self.outline.stages)} stages"]
         return f"<aotviz Compilation {self.id}{': ' if said else ''}{', '.join(said)}>"
 
     def __str__(self) -> str:

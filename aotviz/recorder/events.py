@@ -229,7 +229,7 @@ class CompilationData(Frozen, frozen=True):
 
     id: str  # unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
     name: str  # the function's or module's name
-    kind: str  # "training" | "inference"; "" where a log doesn't say
+    kind: str  # "training" | "inference"; "" where a log doesn't say, or it failed before that was decided
     started_unix_ns: int  # 0 where a log doesn't say
     options: dict[str, str]
     stages: list[StageRecord]

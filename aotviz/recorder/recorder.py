@@ -114,6 +114,9 @@ class Recorder:
     def failed(self, stage: str, argument: Form, error: BaseException) -> None:
         self._failed(stage, argument, error, False)
 
+    def explained(self, error: BaseException) -> None:
+        self._explained(error)
+
     def close(self) -> None:
         """End the compilation: nothing of torch is kept alive from here on. A finished program does this itself."""
         self._close()
@@ -186,6 +189,11 @@ class Recorder:
         )
         self.log.facts(error=ErrorRecord(clean(stage), type(error).__name__, message))
         self._close()
+
+    @harmless
+    def _explained(self, error: BaseException) -> None:
+        if self.log is not None:
+            self.log.explain(type(error).__name__, clean(str(error)))
 
     @harmless
     def _close(self) -> None:
@@ -285,6 +293,9 @@ class Observed:
 
     def failed(self, stage: str, argument: Form, error: BaseException) -> None:
         self._recorder._failed(stage, argument, error, self._is_late)
+
+    def explained(self, error: BaseException) -> None:
+        self._recorder.explained(error)
 
     def late(self) -> Observed:
         return self

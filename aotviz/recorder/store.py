@@ -50,7 +50,7 @@ class CompilationLog:
         self._name = name
         self._options = options
         self._strings = strings
-        self._kind = "inference"
+        self._kind = ""  # until it is decided
         self._started_unix_ns = time.time_ns()
         self._stages: list[StageRecord] = []
         self._graphs: list[bytes] = []
@@ -170,6 +170,14 @@ class CompilationLog:
             self._storages = self._storages if storages is None else storages
             self._wrapper = self._wrapper if wrapper is None else wrapper
             self._error = self._error if error is None else error
+            self.revision += 1
+
+    def explain(self, kind: str, message: str) -> None:
+        """The error, in the words in which the caller got it."""
+        with self._lock:
+            if self._error is not None:
+                self._error = replace(self._error, type=kind, message=message)
+                self._stages[-1] = replace(self._stages[-1], summary=f"failed: {kind}")
             self.revision += 1
 
     def read(self) -> tuple[CompilationData, list[str]]:

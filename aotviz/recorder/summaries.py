@@ -43,7 +43,12 @@ def summary(argument: Form, result: Form, before: Counts, after: Counts, same_gr
     if not changed(argument, result):
         return "nothing to do"
     parts = [part for part in (_facts(argument, result), _graphs(before, after, same_graphs)) if part]
-    return "; ".join(parts) or f"{type(argument).__name__} to {type(result).__name__}"
+    return "; ".join(parts) or _unsaid(argument, result)
+
+
+def _unsaid(argument: Form, result: Form) -> str:
+    names = type(argument).__name__, type(result).__name__
+    return "the graph stays as it is" if names[0] == names[1] else " to ".join(names)
 
 
 def counted(count: int, noun: str) -> str:
@@ -108,8 +113,12 @@ def _graphs(before: Counts, after: Counts, same: bool) -> str:
         return ", ".join(f"{role}: {before[role]:,} to {counted(after[role], 'node')}" for role in after)
     now = ", ".join(f"{role} {count:,}" for role, count in after.items())
     if not before:
-        return f"graph: {now} nodes"
-    return f"{', '.join(f'{role} {count:,}' for role, count in before.items())} nodes to {now}"
+        return f"graph: {now} {_nodes(after)}"
+    return f"{', '.join(f'{role} {count:,}' for role, count in before.items())} {_nodes(before)} to {now}"
+
+
+def _nodes(counts: Counts) -> str:
+    return "node" if [*counts.values()][-1] == 1 else "nodes"
 
 
 def texts(form: Form) -> dict[str, str]:

@@ -189,7 +189,8 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
     if partitioner == "default_partition":
         return "the backward reads it"
     readers = [user.name for user in node.users if user.op != "output"]
-    detail = f"; {len(readers)} forward nodes read it too" if readers else ""
+    several = "forward nodes read" if len(readers) > 1 else "forward node reads"
+    detail = f"; {len(readers)} {several} it too" if readers else ""
     return f"{partitioner} found keeping it cheaper than computing it again{detail}"
 
 

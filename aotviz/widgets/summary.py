@@ -15,7 +15,7 @@ HEAD = ("stage", "ms", "nodes", "what changed")
 
 def title(data: RecordingData) -> str:
     """E.g. "GPT2 (training) · aotviz"."""
-    names = [f"{compilation.name} ({compilation.kind})" for compilation in data.compilations[:3]]
+    names = [f"{one.name}{f' ({one.kind})' if one.kind else ''}" for one in data.compilations[:3]]
     more = f" and {len(data.compilations) - 3} more" if len(data.compilations) > 3 else ""
     return f"{', '.join(names) or 'empty recording'}{more} · aotviz"
 
@@ -36,7 +36,8 @@ def rows(compilation: CompilationData) -> list[tuple[str, str, str, str]]:
 def heading(compilation: CompilationData) -> str:
     """The compilation's name, kind and time, and its error if it has one."""
     total = sum(stage.elapsed_ns for stage in compilation.stages) / 1e6
-    text = f"{compilation.name} · {compilation.kind} · {len(compilation.stages)} stages · {total:.1f} ms"
+    kind = f" · {compilation.kind}" if compilation.kind else ""
+    text = f"{compilation.name}{kind} · {len(compilation.stages)} stages · {total:.1f} ms"
     error = compilation.error
     return f"{text} · {error.type} in {error.stage}: {error.message}" if error else text
 

@@ -53,7 +53,7 @@ export function replace(parent: Element, ...children: Child[]): void {
 }
 
 /** An empty, loading or error state: what is the case, and what to do. */
-export function notice(kind: "empty" | "loading" | "error", title: string, advice = ""): HTMLElement {
+export function notice(kind: "empty" | "loading" | "error", title: string, advice = "", ...actions: Child[]): HTMLElement {
   return h("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
-    h("strong", {}, title), advice && h("p", {}, advice));
+    h("strong", {}, title), advice && h("p", {}, advice), actions);
 }

@@ -2,7 +2,7 @@
 // way the view of before stays, and after a moment a word about the wait covers it; the wait can be ended, and what
 // failed be tried again.
 
-import { type Child, h, notice, replace } from "./dom";
+import { h, notice, replace } from "./dom";
 import { VIEWS } from "./views/registry";
 import type { Context, Mounted, View } from "./views/view";
 
@@ -75,11 +75,11 @@ export class Panel implements Mounted {
     this.say(notice("empty", "Not loaded.", "The loading was cancelled."), this.button("Load", () => this.update()));
   }
 
-  private say(...children: Child[]): void {
+  private say(said: HTMLElement, button: HTMLElement): void {
     clearTimeout(this.timer);
-    this.parent.removeAttribute("aria-busy");
+    if (!said.classList.contains("loading")) this.parent.removeAttribute("aria-busy");
     this.cover.hidden = false;
-    replace(this.cover, ...children);
+    replace(this.cover, said, button);
   }
 
   private button(text: string, click: () => void): HTMLElement {

@@ -207,7 +207,7 @@ export interface ErrorRecord {
 export interface CompilationData {
   readonly id: string; // unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
   readonly name: string; // the function's or module's name
-  readonly kind: string; // "training" | "inference"; "" where a log doesn't say
+  readonly kind: string; // "training" | "inference"; "" where a log doesn't say, or it failed before that was decided
   readonly started_unix_ns: number; // 0 where a log doesn't say
   readonly options: ReadonlyMap<string, string>;
   readonly stages: StageRecord[];

@@ -2,7 +2,7 @@
 // one selection for all. It lives in a shadow root, so that no style of the page around it gets in or out.
 
 import { decodeRecording, RecordingError } from "./decode";
-import { append, h, notice, replace } from "./dom";
+import { append, type Child, h, notice, replace } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
 import type { Host } from "./host";
@@ -118,7 +118,7 @@ function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: La
   let shown: Shown | null = null;
   replace(place.body, notice("empty", "Nothing was compiled.", options.follow
     ? "Call the compiled function once: its compilation shows here as it happens."
-    : "Call the compiled function once, inside `with aotviz.record()` if you use it, and show the recording again."));
+    : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again."));
   return {
     async refresh() {
       if (shown) return shown.refresh();
@@ -184,7 +184,7 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
   const { producer, dropped } = recording.index;
   const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
   const stages = compilation.stages.length;
-  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), chip(compilation.kind, "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
+  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), chip(compilation.kind || (compilation.error ? "failed" : "options"), "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
     stages > 0 && h("span", { class: "muted" }, [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
     h("span", { class: "spring" }), dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
     h("span", { class: "faint versions" }, versions), finder, help);
@@ -205,19 +205,21 @@ function picker(state: State): HTMLElement {
 }
 
 /** The stage's name, what it did, and a choice of its graphs. */
-function stageLine(state: State): (Element | null)[] {
+function stageLine(state: State): Child[] {
   const { stage, compilation, selection, recording } = state;
   const error = compilation.error;
-  const failure = error && h("div", { class: "failure", role: "alert" }, h("b", {}, `${error.type} in ${error.stage}: `), error.message);
-  if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? notice("empty", "No stage has run.") : null)];
+  const failed = error ? compilation.stages.findIndex(({ name }) => name === error.stage) : -1;
+  const failure = error && h("div", { class: "failure", role: "alert", tabindex: "0" }, h("b", {}, `${error.type} in `,
+    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), error.message);
+  if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? h("p", {}, "No stage has run.") : null)];
   const roles = [...stage.graphs.keys()];
   const choice = roles.length > 1
     ? h("div", { class: "roles", role: "radiogroup", "aria-label": "Graph" }, roles.map((role) => h("button", {
       type: "button", role: "radio", "aria-checked": String(role === selection.role), class: role, data: { role }, on: { click: () => state.openRole(role) },
     }, role))) : null;
   return [
-    h("div", { class: "title" }, h("h2", {}, stage.name), !stage.changed && chip("no change"), h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
-    h("p", {}, stage.summary), failure,
+    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip("failed", "removed") : !stage.changed && chip("no change"), h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
+    stage.name !== error?.stage && h("p", {}, stage.summary), failure,
   ];
 }
 

@@ -13,6 +13,7 @@ interface Model {
   save_changes(): void;
   send(content: unknown): void;
   on(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
+  on(name: "comm_live_update", handler: () => void): void;
   off(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
 }
 
@@ -22,18 +23,37 @@ const PATIENCE_MS = 30_000;
 const AGAIN_MS = 1_000; // until a first question is asked again
 const answered = new WeakSet<Model>(); // those whose kernel has answered something
 const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
+const GONE = "The kernel that made this was restarted, or has ended. Run the cell again.";
 let questions = 0;
 
+/** Ends the waiting for a kernel that is gone. JupyterLab marks a widget's element then; other places don't tell. */
+function gone(model: Model, el: HTMLElement): AbortSignal {
+  const controller = new AbortController();
+  const look = (): void => {
+    if (el.closest(".jupyter-widgets-disconnected")) controller.abort(new Error(GONE));
+  };
+  model.on("comm_live_update", () => queueMicrotask(look)); // the mark is set by another listener
+  look();
+  return controller.signal;
+}
+
 /** Asks the kernel for bytes. */
-function ask(model: Model, want: string | Question, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
+function ask(model: Model, lost: AbortSignal, want: string | Question, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
+    if (lost.aborted) return reject(lost.reason as Error);
     const done = (): void => {
       clearTimeout(timer);
       clearTimeout(again);
       signal?.removeEventListener("abort", cancel);
+      lost.removeEventListener("abort", end);
       model.off("msg:custom", hear);
     };
+    const end = (): void => {
+      done();
+      reject(lost.reason as Error);
+    };
+    lost.addEventListener("abort", end);
     const cancel = (): void => model.send({ cancel: question });
     signal?.addEventListener("abort", cancel);
     const hear = (message: Answer, buffers: DataView[]): void => {
@@ -57,11 +77,11 @@ function ask(model: Model, want: string | Question, { patient = false, signal, o
 }
 
 /** The blob URL of a bundle, fetched once per page. */
-function bundle(model: Model, name: string): Promise<string> {
+function bundle(model: Model, lost: AbortSignal, name: string): Promise<string> {
   const key = HASHES[name]!;
   let url = shelf.get(key);
   if (!url) {
-    url = ask(model, name).then(async (zipped) => {
+    url = ask(model, lost, name).then(async (zipped) => {
       const text = new Blob([zipped as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
       return URL.createObjectURL(new Blob([await new Response(text).blob()], { type: "text/javascript" }));
     });
@@ -75,12 +95,13 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   const place = document.createElement("div");
   place.textContent = "Loading the workbench …";
   el.append(place);
+  const lost = gone(model, el);
   try {
-    const core = (await import(await bundle(model, "core.js"))) as typeof Core;
+    const core = (await import(await bundle(model, lost, "core.js"))) as typeof Core;
     place.replaceChildren();
-    const workbench = await core.openKernel(place, (question, wait) => ask(model, question, wait), {
-      editor: async () => ((await import(await bundle(model, "editor.js"))) as { editor: Editor }).editor,
-      graphvizWorker: async () => new Worker(await bundle(model, "graphviz.js")),
+    const workbench = await core.openKernel(place, (question, wait) => ask(model, lost, question, wait), {
+      editor: async () => ((await import(await bundle(model, lost, "editor.js"))) as { editor: Editor }).editor,
+      graphvizWorker: async () => new Worker(await bundle(model, lost, "graphviz.js")),
     }, {
       bookmark: model.get("bookmark"),
       follow: (changed) => {

@@ -4,6 +4,7 @@
 import { h, notice, replace } from "../../dom";
 import { dtype, shape } from "../../format";
 import type { InputRecord, OutputRecord } from "../../wire";
+import { notYet } from "../absent";
 import { chip, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { board } from "./board";
@@ -78,7 +79,8 @@ export const aliasing: View = {
       if (shown[0] === inputs && shown[1] === outputs && shown[2] === storages) return;
       shown = [inputs, outputs, storages];
       if (!inputs.length && !outputs.length) {
-        replace(parent, notice("empty", "No inputs or outputs are recorded.", "The compilation ended before its metadata was known; see the stages."));
+        replace(parent, state.compilation.error || !state.compilation.stages.some(({ name }) => name === "metadata")
+          ? notYet(state, "Nothing is known of inputs and outputs") : notice("empty", "The function has no tensor inputs and no outputs."));
         return;
       }
       replace(parent, h("div", { class: "page" },

@@ -6,6 +6,7 @@ import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
 import type { Graph } from "../../model";
 import type { StageRecord } from "../../wire";
+import { noGraph } from "../absent";
 import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
 import { KernelPane, kernelText } from "./kernels";
@@ -97,7 +98,7 @@ export const code: View = {
       if (!graph && !state.stage?.code.size) {
         close();
         shown = null;
-        replace(parent, notice("empty", "This stage made no graph.", "Pick a later stage, or read its evidence: it only decided something."));
+        replace(parent, noGraph(state));
         return;
       }
       if (!editor) return;

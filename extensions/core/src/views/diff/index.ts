@@ -7,6 +7,7 @@ import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
 import type { Graph } from "../../model";
 import type { Place, State } from "../../state";
+import { noGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -41,6 +42,8 @@ export const diff: View = {
       update();
     };
     const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
+    const next = (): HTMLElement | false => state.compilation.stages.length > state.selection.stage + 1
+      && h("button", { type: "button", class: "small", on: { click: () => state.openStage(state.selection.stage + 1) } }, `Go to ${state.compilation.stages[state.selection.stage + 1]!.name}`);
 
     const update = (): void => {
       const { graph, selection, opposite } = state;
@@ -50,11 +53,11 @@ export const diff: View = {
       view?.destroy();
       view = null;
       const before = opposite && graphAt(state, opposite);
-      if (!graph) return empty("This stage made no graph.", "Pick a stage that has one: the list shows its nodes.");
+      if (!graph) return replace(parent, bar(), noGraph(state));
       if (!before) {
         return selection.against
           ? empty("There is no such graph to compare with.", "The other compilation has no stage of this name with a graph: pick another stage here, or another one to compare with.")
-          : empty("This is the first graph.", "There is no earlier one to compare it with. Step on to the next stage, or pick another one to compare with.");
+          : replace(parent, bar(), notice("empty", "This is the first graph.", "There is no earlier one to compare it with. Step on, or pick another one to compare with.", next()));
       }
       if (byNode) {
         replace(parent, bar(), nodeTable(state, before, graph, opposite.compilation === selection.compilation));

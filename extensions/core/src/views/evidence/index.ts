@@ -1,9 +1,10 @@
 // Why the stage decided as it did, in its own words; and the other texts that it made.
 
-import { type Child, h, notice, replace } from "../../dom";
+import { type Child, h, replace } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
 import type { Evidence } from "../../wire";
+import { noEvidence } from "../absent";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
 
@@ -65,7 +66,7 @@ export const evidence: View = {
       if (shown === stage) return;
       shown = stage;
       if (!stage || (!stage.evidence.length && !stage.code.size)) {
-        replace(parent, notice("empty", "This stage left no evidence.", "It had nothing to decide for this program."));
+        replace(parent, noEvidence(state));
         return;
       }
       const roles = rolesOf(state);

@@ -47,11 +47,11 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
 }
 
 /** What the colours and lines mean; none is told by colour alone. */
-export function legend(colouring: Colouring, has: { across: boolean; alias: boolean; saved: boolean; gradients: boolean }): HTMLElement {
+export function legend(colouring: Colouring, has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean }): HTMLElement {
   const key = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
   const swatch = (colour: number): string => (colouring.ramp ? `swatch r${colour}` : `swatch c${colour}`);
   return h("div", { class: "legend" },
-    colouring.by === "direction" ? [key("forward", "forward"), key("backward", "backward")] : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
+    colouring.by === "direction" ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]] : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
     colouring.by !== "direction" && !colouring.legend.length && h("span", {}, "no node has this property"),
     has.saved && key("saved-mark", "saves for the backward"), has.gradients && key("gradient-mark", "returns a gradient"),
     has.across && key("line across", "forward value used by the backward"), has.alias && key("line alias", "shares memory"));

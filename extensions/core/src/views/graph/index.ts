@@ -2,7 +2,7 @@
 // to light, whichever view selected it. This file holds the parts together: what is drawn (picture, layout, scene), the
 // canvas (surface.ts), the outline, the search and the controls.
 
-import { h, notice, replace } from "../../dom";
+import { h, replace } from "../../dom";
 import * as format from "../../format";
 import { closeAll, firstOpen, type Group, type Hierarchy, hierarchy, openTo } from "../../layout/hierarchy";
 import { Cancelled } from "../../layout/layouter";
@@ -10,6 +10,7 @@ import { type Picture, picture } from "../../layout/picture";
 import type { Rectangle } from "../../layout/placed";
 import type { Graph, Need, Node } from "../../model";
 import type { State } from "../../state";
+import { noGraph } from "../absent";
 import type { Context, Mounted, View } from "../view";
 import { colouring, fateGraphs } from "./colouring";
 import { advice, bar, legend, waiting, type Wishes } from "./controls";
@@ -131,7 +132,7 @@ class GraphView implements Mounted {
     if (!graph) {
       this.running = null;
       this.shown = this.hierarchy = this.drawn = null;
-      replace(this.parent, notice("empty", "This stage made no graph.", "Pick a stage that has one: the list shows its nodes."));
+      replace(this.parent, noGraph(this.state));
       return;
     }
     if (!this.box.isConnected) replace(this.parent, this.box);
@@ -373,8 +374,10 @@ class GraphView implements Mounted {
     if (!drawn) return;
     const { scene } = drawn;
     const has = (kind: string): boolean => scene.routes.some((route) => route.kind === kind);
+    const { boxes: drawnBoxes } = scene.picture;
     replace(this.keys, legend(drawn.colouring, {
-      across: has("across"), alias: this.wishes.aliases && has("alias"), saved: scene.picture.boxes.some(({ saved }) => saved > 0), gradients: scene.picture.boxes.some(({ gradients }) => gradients > 0),
+      lanes: new Set(drawnBoxes.map(({ lane }) => lane)),
+      across: has("across"), alias: this.wishes.aliases && has("alias"), saved: drawnBoxes.some(({ saved }) => saved > 0), gradients: drawnBoxes.some(({ gradients }) => gradients > 0),
     }));
     this.surface.canvas.setAttribute("aria-label", `Drawing of ${boxes(scene.places.length)}. The outline lists the same; arrows pan, plus and minus zoom, 0 fits.`);
   }

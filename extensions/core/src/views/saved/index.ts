@@ -4,6 +4,7 @@
 import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
+import { notYet } from "../absent";
 import { chip, codeText, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { type Fate, type Grouping, type Row, rowsOf, totals } from "./ledger";
@@ -92,8 +93,7 @@ export const saved: View = {
 function build(parent: HTMLElement, state: State): (() => void) | null {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
   if (!rows.length) {
-    replace(parent, notice("empty", "Nothing is saved for a backward.",
-      state.compilation.kind === "training" ? "The backward needs only its own inputs." : "This is an inference graph: it has no backward."));
+    replace(parent, nothingSaved(state));
     return null;
   }
   const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
@@ -134,6 +134,13 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
   compare(null);
   list();
   return list;
+}
+
+function nothingSaved(state: State): HTMLElement {
+  const { kind, compile_id, stages } = state.compilation;
+  if (kind === "inference") return notice("empty", "Nothing is saved for a backward.", "No input asks for a gradient, or gradients were off: this is an inference graph, and it has no backward.");
+  const isCut = compile_id !== "" || stages.some(({ name }) => name === "partition");
+  return isCut ? notice("empty", "Nothing is saved for a backward.", "The backward needs only its own inputs.") : notYet(state, "Forward and backward are not cut apart");
 }
 
 function lead(rows: readonly Row[]): HTMLElement {

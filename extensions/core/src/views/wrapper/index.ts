@@ -5,6 +5,7 @@
 import { h, notice, replace } from "../../dom";
 import type { Reader } from "../../editor/types";
 import type { WrapperNote, WrapperRecord } from "../../wire";
+import { notYet } from "../absent";
 import type { Context, Mounted, View } from "../view";
 import { sectionsOf, subjects, takeAsked } from "./lines";
 
@@ -34,7 +35,9 @@ export const wrapper: View = {
       if (!record) {
         replace(parent, state.compilation.compile_id
           ? notice("empty", "Torch compiled this, not aotviz.", "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.")
-          : notice("empty", "No wrapper was generated.", "The compilation stopped before it linked a program; see the last stage."));
+          : state.compilation.stages.some(({ name }) => name === "signature")
+            ? notice("empty", "An export has no wrapper.", "It ends with the graph and its signature, which is what you get.")
+            : notYet(state, "No wrapper is generated"));
         return;
       }
       const notes = ordered(record);
