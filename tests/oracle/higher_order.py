@@ -18,7 +18,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from .programs import leaf, plain
+from .programs.registering import leaf, plain
 
 
 @dataclass(frozen=True)

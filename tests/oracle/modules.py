@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .compare import Program, Setup
-from .programs import leaf, plain
+from .programs.registering import leaf, plain
 
 MODULES: dict[str, Program] = {}
 
