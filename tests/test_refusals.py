@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
 from aotviz.ir.refusals import REFUSALS
@@ -128,7 +129,12 @@ def asks_numpy(x):
     return torch.from_numpy(x.numpy() * 2)
 
 
+def reads_a_gradient(weights):
+    return weights if weights.grad is None else weights - weights.grad
+
+
 CASES = {
+    "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
     "storage is resized": lambda: (resizes_its_storage, torch.ones(2)),
     "NumPy inside": lambda: (asks_numpy, torch.ones(2)),
@@ -174,6 +180,43 @@ def test_an_input_that_gains_a_history_from_inside_is_refused_whether_or_not_it_
 
 def written_with_a_leaf(p, q):
     p.mul_(torch.full((4,), 2.0, requires_grad=True))
+
+
+def clips(x, layer):
+    torch.nn.utils.clip_grad_norm_(layer.parameters(), 0.1)
+    return layer(x)
+
+
+def zeroes(x, layer):
+    layer.zero_grad()
+    return layer(x)
+
+
+def assigns(x, layer):
+    layer.weight.grad = x * 2
+    return layer(x)
+
+
+@pytest.mark.parametrize("fn", [clips, zeroes, assigns])
+def test_the_gradient_of_a_parameter_is_neither_read_nor_assigned(fn):
+    layer = torch.nn.Linear(2, 2)
+    layer(torch.ones(1, 2)).sum().backward()
+    gradient = layer.weight.grad.clone()
+    with pytest.raises(aotviz.Refused, match=r"reads or assigns the attribute \.grad of 'layer.weight'"):
+        aotviz.compile(lambda x: fn(x, layer), backend="eager")(torch.ones(2, 2))
+    assert torch.equal(layer.weight.grad, gradient)
+
+
+def test_the_gradient_of_an_overlapping_input_and_of_a_subclass_is_not_taken_for_none():
+    whole = torch.ones(4)
+    compiled = aotviz.compile(lambda a, b: a.add_(b.grad is None), backend="eager")
+    with pytest.raises(aotviz.Refused, match=r"the attribute \.grad of 'b'"):
+        compiled(whole[:3], whole[1:])
+    two = TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()
+    with pytest.raises(aotviz.Refused, match=r"the attribute \.grad of 'weights'"):
+        aotviz.compile(reads_a_gradient, backend="eager")(two)
+    assert whole.tolist() == [1] * 4
+    assert "grad" not in vars(TwoTensor)
 
 
 def test_an_input_is_named_as_the_user_knows_it():

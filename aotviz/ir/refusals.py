@@ -108,6 +108,10 @@ REFUSALS = {
         "returns gradients, and does not assign them. Return what torch.autograd.grad(...) gives, or use "
         'torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
     ),
+    "gradient of an argument": (
+        "the function reads or assigns the attribute .grad of {names}, which a compiled call is not given. Pass the "
+        'gradient as an argument of its own; or use torch.compile(fn, backend="aotviz"), which lifts it.'
+    ),
     "nested tensor inside": (
         "the function makes a nested tensor of the strided layout, which no trace can hold. A TransformerEncoder in "
         "evaluation mode makes one of its padding mask, unless it has enable_nested_tensor=False."

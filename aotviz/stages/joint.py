@@ -21,7 +21,15 @@ from aotviz.tracing.forward import ForwardTrace
 
 def run(call: TracedCall) -> JointCall:
     """TracedCall -> JointCall: trace the gradients."""
-    forward = call.forward.take()
+    try:
+        return _differentiated(call, call.forward.take())
+    except RuntimeError as error:  # see Note [Differentiated inside] in tracing/forward.py
+        if "backward through the graph a second time" not in str(error) or call.forward.program.keeps_histories:
+            raise
+    return _differentiated(call, call.forward.take(keeps_histories=True))
+
+
+def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     slots = _slots(call, forward)
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]

@@ -14,10 +14,12 @@ from operator import itemgetter
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.torch_private import script_objects
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
+_FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
 _ABSENT = object()  # an attribute that was not there: to give it a plain value once is no change
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -136,7 +138,8 @@ def difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if name not in _TORCHS}
+    others = _TORCHS | _FXS if isinstance(module, fx.GraphModule) else _TORCHS
+    return {name: value for name, value in vars(module).items() if name not in others}
 
 
 def _copied(value: Any) -> Any:

@@ -6,7 +6,8 @@ A subclass is known by its parts: they are what is functional, written to, or re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -186,6 +187,29 @@ def attributes_noted(
             delattr(FunctionalTensor, name)
 
 
+@contextlib.contextmanager
+def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note(tensor)` before `tensor.grad` of a functional tensor, or one of `kinds`, is read or assigned."""
+    grad: Any = torch.Tensor.grad
+
+    def noting(access: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(tensor: Any, *value: Any) -> Any:
+            note(tensor)
+            return access(tensor, *value)
+
+        return noted
+
+    noted = property(noting(grad.__get__), noting(grad.__set__), noting(grad.__delete__))
+    changed = [kind for kind in {FunctionalTensor, *kinds} if "grad" not in vars(kind)]
+    for kind in changed:
+        kind.grad = noted
+    try:
+        yield
+    finally:
+        for kind in changed:
+            del kind.grad
+
+
 def point_to(tensor: Any, value: Any) -> None:
     """What `tensor.data = value` does, said to functionalisation. It counts as no write."""
     count = None if tensor.is_inference() else tensor._version  # nobody counts under inference mode
@@ -230,6 +254,20 @@ class _BeforeEachCall(TorchFunctionMode):
 def before_each_call(do: Callable[[], None]) -> contextlib.AbstractContextManager[Any]:
     """Call `do` before each call of a function of torch inside."""
     return _BeforeEachCall(do)
+
+
+class _KeepingHistories(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.autograd.grad:
+            given = inspect.signature(func).bind(*args, **(kwargs or {}))
+            given.arguments["retain_graph"] = True
+            return func(*given.args, **given.kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def histories_kept() -> contextlib.AbstractContextManager[Any]:
+    """What `torch.autograd.grad` goes through inside can be gone through again, as if it were always asked for that."""
+    return _KeepingHistories()
 
 
 def from_custom_function(node: Any) -> bool:

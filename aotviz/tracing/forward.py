@@ -59,6 +59,7 @@ class Program:
     rootless: frozenset[int] = frozenset()  # see Note [Leaves that are views]
     logs_views: bool = False  # of subclasses, whose views the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
+    keeps_histories: bool = False  # of what it differentiates itself; see Note [Differentiated inside]
     put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/gradient_hooks.py
 
 
@@ -112,7 +113,8 @@ class ForwardTrace:
             )
             noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
             hooks = functional.hook_registrations(self._take_hook)
-            with tagging_checkpoints(), translated(), noted, hooks:
+            gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
+            with tagging_checkpoints(), translated(), noted, hooks, gradients:
                 try:
                     self._run()
                 except ValueError as error:
@@ -139,7 +141,8 @@ class ForwardTrace:
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
-        with functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext():
+        forgetting = functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext()
+        with forgetting, functional.histories_kept() if self.program.keeps_histories else nullcontext():
             result = self.program.fn(*args)
         self._forget_leaves()
         self.ledger.open = False
@@ -268,6 +271,12 @@ class ForwardTrace:
         """Whether the function asks about an argument that is a leaf, and has a history in the trace only."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
+    def _refuse_gradient(self, tensor: Any) -> None:
+        """Raise for `.grad` of an argument: a trace is not given it, and would take it for None."""
+        position = self._position(tensor)
+        if self.ledger.open and position is not None:
+            raise Refused("gradient of an argument", self._name(position))
+
     def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
         """A hook that the function registers; see tracing/gradient_hooks.py."""
         number = self.hooks_seen
@@ -348,10 +357,10 @@ class ForwardTrace:
         output.meta["desc"] = [None] * len(results)
         return self.trace.graph_module(graph)
 
-    def take(self) -> ForwardTrace:
-        """This trace, to be continued; a fresh one for whoever comes second."""
+    def take(self, **changes: Any) -> ForwardTrace:
+        """This trace, to be continued; a fresh one for whoever comes second, of the program with `changes`."""
         if self._taken:
-            again = ForwardTrace(self.program)
+            again = self.rerun(**changes)
             for node, known in zip(placeholders(again.trace.graph), placeholders(self.trace.graph), strict=False):
                 node.meta["desc"] = known.meta.get("desc")
             return again.take()
