@@ -5,6 +5,7 @@ import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
 import { beforeAll, describe, expect, test } from "vitest";
 
 import { decodeRecording } from "../src/decode";
+import { column } from "../src/layout/column";
 import { fromDot, toDot } from "../src/layout/dot";
 import { closeAll, firstOpen, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
 import { layered } from "../src/layout/layered";
@@ -168,6 +169,41 @@ describe("layouts", () => {
   const input = (boxes: number, edges: [number, number][]): LaneInput => ({
     upward: false, width: new Float32Array(boxes).fill(80), height: new Float32Array(boxes).fill(30), cluster: new Int32Array(boxes).fill(-1),
     parent: new Int32Array(0), titles: new Float32Array(0), from: Int32Array.from(edges, ([from]) => from), to: Int32Array.from(edges, ([, to]) => to),
+  });
+  const WIDTHS = [80, 100, 60, 90];
+  const path = (upward: boolean, cluster: number[], parent: number[], titles: number[]): LaneInput => ({
+    upward, width: Float32Array.from(WIDTHS), height: Float32Array.of(30, 30, 40, 30), cluster: Int32Array.from(cluster),
+    parent: Int32Array.from(parent), titles: Float32Array.from(titles), from: Int32Array.of(2, 0, 1), to: Int32Array.of(3, 1, 2),
+  });
+  test.each([
+    ["alone", [-1, -1, -1, -1], [], []],
+    ["in one group", [0, 0, 0, 0], [-1], [60]],
+    ["partly in a group", [-1, 0, 0, -1], [-1], [60]],
+    ["in a group with a long title", [-1, 0, 0, -1], [-1], [260]],
+    ["in two groups, one after the other", [0, 0, 1, 1], [-1, -1], [60, 100]],
+    ["in groups in a group", [1, 1, 2, 2], [-1, 0, 0], [60, 100, 50]],
+    ["in two nests of groups", [-1, 1, 3, 3], [-1, 0, -1, 2], [60, 100, 50, 50]],
+    ["in a group of a group", [0, 1, 0, -1], [-1, 0], [60, 200]],
+  ])("boxes that follow one another, %s, stand where graphviz puts them", (_, cluster, parent, titles) => {
+    for (const upward of [false, true]) {
+      const lane = path(upward, cluster, parent, titles);
+      const own = column(lane)!;
+      const other = dot(lane);
+      expectReadable(lane, own);
+      const places = ({ width, height, x, y, clusters }: LaneLayout): number[] => [width, height, ...x, ...y, ...clusters];
+      const [a, b] = [places(own), places(other)];
+      expect(a.length).toBe(b.length);
+      a.forEach((place, i) => expect(Math.abs(place - b[i]!)).toBeLessThan(0.6)); // pixels
+    }
+  });
+  test("what is no column is left to graphviz: side paths, circles, two paths, a way back into a group", () => {
+    expect(column(input(3, [[0, 1], [1, 2]]))).not.toBeNull();
+    expect(column(input(1, []))).not.toBeNull();
+    for (const edges of [[[0, 1], [1, 2], [0, 2]], [[0, 1], [0, 2]], [[0, 2], [1, 2]], [[1, 2], [2, 1]], [[0, 1]], []] as [number, number][][]) {
+      expect(column(input(3, edges))).toBeNull();
+    }
+    expect(column(input(0, []))).toBeNull();
+    expect(column(path(false, [0, -1, 0, 0], [-1], [60]))).toBeNull();
   });
   test("the plain layout survives a cycle, which closed modules can make", () => {
     const cycle = input(3, [[0, 1], [1, 2], [2, 0]]);

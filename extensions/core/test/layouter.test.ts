@@ -6,9 +6,10 @@ import type { Answer, Layouter as LayouterOf, Question } from "../src/layout/lay
 import { layered } from "../src/layout/layered";
 import type { LaneInput } from "../src/layout/placed";
 
+// Boxes that all read the first one: no column.
 const lane = (boxes: number): LaneInput => ({
   upward: false, width: new Float32Array(boxes).fill(80), height: new Float32Array(boxes).fill(30), cluster: new Int32Array(boxes).fill(-1),
-  parent: new Int32Array(0), titles: new Float32Array(0), from: Int32Array.from({ length: boxes - 1 }, (_, i) => i), to: Int32Array.from({ length: boxes - 1 }, (_, i) => i + 1),
+  parent: new Int32Array(0), titles: new Float32Array(0), from: new Int32Array(boxes - 1), to: Int32Array.from({ length: boxes - 1 }, (_, i) => i + 1),
 });
 
 class FakeWorker extends EventTarget {
@@ -52,6 +53,13 @@ describe("the layouter", () => {
     expect((await a.layout([lane(3)])).note).toBe("");
     expect((await b.layout([lane(3)])).lanes[0]!.x).toHaveLength(3);
     expect(FakeWorker.started).toBe(1);
+  });
+  test("boxes that follow one another need no worker", async () => {
+    const follow = { ...lane(3), from: Int32Array.of(0, 1), to: Int32Array.of(1, 2) };
+    const { lanes, note } = await layouter(() => null).layout([follow]);
+    expect([...lanes[0]!.y]).toEqual([0, 56, 112]);
+    expect(note).toBe("");
+    expect(FakeWorker.started).toBe(0);
   });
   test("is warm before it is asked", async () => {
     const idle = layouter(() => null);

@@ -4,7 +4,9 @@
 import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP } from "./placed";
 
 const POINTS = 72; // graphviz: sizes in inches, positions in points; one point is drawn as one pixel
-const LETTER = 7.5; // points, of graphviz's title font
+const LETTER = 7.5; // points: of a title, one of graphviz's
+const LETTER_WIDTH = 7; // points, of the letter that stands for them all
+export const GAP_X = 15.84; // pixels, between boxes of a row
 const ROUTED = 110; // up to so many boxes edges are routed around boxes; beyond, straight lines keep it fast
 
 export function toDot(lane: LaneInput): string {
@@ -13,7 +15,7 @@ export function toDot(lane: LaneInput): string {
   const below = indicesBy(lane.parent);
   const out = [
     "digraph {",
-    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=0.22 ranksep=${(RANK_GAP / POINTS).toFixed(3)} splines=${boxes <= ROUTED ? "true" : "line"} margin=0 ` +
+    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=${(GAP_X / POINTS).toFixed(2)} ranksep=${(RANK_GAP / POINTS).toFixed(3)} splines=${boxes <= ROUTED ? "true" : "line"} margin=0 ` +
       "nslimit=1 nslimit1=1 mclimit=0.1 newrank=false];",
     'node [shape=box fixedsize=true label=""];',
     "edge [arrowhead=none];",
@@ -24,7 +26,7 @@ export function toDot(lane: LaneInput): string {
     }
     for (const i of below.get(cluster) ?? []) {
       // The title's place is kept free at the top, which is the bottom to a graph that is drawn upward.
-      const title = "n".repeat(Math.max(1, Math.round(lane.titles[i]! / LETTER)));
+      const title = "n".repeat(titleLetters(lane.titles[i]!));
       out.push(`subgraph cluster_${i} { margin=${CLUSTER_PAD}; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`);
       body(i);
       out.push("}");
@@ -34,6 +36,15 @@ export function toDot(lane: LaneInput): string {
   lane.from.forEach((from, i) => out.push(`n${from} -> n${lane.to[i]!};`));
   out.push("}");
   return out.join("\n");
+}
+
+function titleLetters(width: number): number {
+  return Math.max(1, Math.round(width / LETTER));
+}
+
+/** The least width of a cluster with a title, in pixels: graphviz pads it. */
+export function titleWidth(width: number): number {
+  return titleLetters(width) * LETTER_WIDTH + 16;
 }
 
 /** key -> the indices where it stands. */

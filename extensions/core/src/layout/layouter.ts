@@ -1,8 +1,9 @@
-// Chooses a layout and never leaves the reader waiting: graphviz in a worker for pictures of a readable size; the
-// plain layered one for larger pictures, where there is no worker, or when graphviz takes too long or fails. One
+// Chooses a layout and never leaves the reader waiting: none where boxes follow one another in a column; graphviz in a
+// worker for pictures of a readable size; the plain layered one for larger pictures, where there is no worker, or when graphviz takes too long or fails. One
 // worker serves all workbenches of a page. It starts when the page has nothing else to do, so that it is warm when it
 // is needed; a layout that is no longer wanted ends with the worker, which starts anew.
 
+import { column } from "./column";
 import { layered } from "./layered";
 import type { LaneInput, LaneLayout } from "./placed";
 
@@ -83,6 +84,8 @@ export class Layouter {
 
   /** Raises Cancelled when `signal` says so before there is an answer. */
   async layout(lanes: readonly LaneInput[], signal?: AbortSignal): Promise<Layouts> {
+    const columns = lanes.flatMap((lane) => column(lane) ?? []);
+    if (columns.length === lanes.length) return { lanes: columns, note: "" };
     const boxes = lanes.reduce((sum, lane) => sum + lane.width.length, 0);
     const large = boxes > GRAPHVIZ_BOXES;
     const why = large ? "plain layout: too many boxes to route edges around them" : "";
