@@ -41,6 +41,26 @@ def test_it_decorates_a_function_and_keeps_its_name_and_docstring():
     assert scale.recording[0].name == "scale"
 
 
+def test_a_function_that_looks_into_a_mask_unless_it_is_compiled_is_told_that_it_is():
+    def masked(x, mask):
+        if not torch.compiler.is_compiling() and torch.all(mask == 1):
+            return x * 2
+        return x * 2 * mask
+
+    function, x = compiled(masked), leaf(3)
+    for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0])):
+        y = function(x, mask)
+        assert torch.equal(y, masked(x, mask))
+        assert torch.equal(torch.autograd.grad(y.sum(), x)[0], 2 * mask)
+    assert count(function) == 1
+    assert "torch.compiler.is_compiling()" in function.recording[0].evidence["subject"].tolist()
+    assert not torch.compiler.is_compiling()
+
+
+def test_a_function_that_asks_for_no_value_is_traced_as_eager_runs_it():
+    assert compiled(lambda x: x * (2 if torch.compiler.is_compiling() else 3))(torch.ones(2)).tolist() == [3, 3]
+
+
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="takes a function or a module, and got 3"):
         aotviz.compile(3)

@@ -118,8 +118,8 @@ REFUSALS = {
     ),
     "value of a tensor": (
         "the program asks for the value {names}{operator}, or for a shape that depends on it, which no trace knows. "
-        'Use torch.where, or torch.cond for a choice; or torch.compile(fn, backend="aotviz"), which leaves that line '
-        "to Python."
+        "Use torch.where, or torch.cond for a choice; a line that only spares work goes under `if not "
+        'torch.compiler.is_compiling()`; or use torch.compile(fn, backend="aotviz"), which leaves the line to Python.'
     ),
     "storage is resized": (
         "the function resizes a storage by itself: {names}. A trace sees tensors, and not the memory that they lie in. "

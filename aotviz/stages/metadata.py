@@ -64,7 +64,7 @@ def run(call: FlatCall) -> TracedCall:
     )
     traced = TracedCall(
         **{name: getattr(call, name) for name in FlatCall.__dataclass_fields__ if name != "evidence"},
-        evidence=_evidence(call, meta, outputs),
+        evidence=_evidence(call, forward, meta, outputs),
         meta=meta,
         forward=forward,
         graph_inputs=call.descriptors,
@@ -101,8 +101,14 @@ def _loses_views(info: InputAliasInfo, argument: Any) -> bool:
     return info.requires_grad and info.is_leaf and info.version_bumps > 0 and argument._base is not None
 
 
-def _evidence(call: FlatCall, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]) -> tuple[Reason, ...]:
+def _evidence(
+    call: FlatCall, forward: ForwardTrace, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]
+) -> tuple[Reason, ...]:
     reasons: list[Reason] = []
+    if forward.program.tells:
+        reasons.append(
+            Reason("torch.compiler.is_compiling()", "it is True: else the function asks for the value of a tensor")
+        )
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:
             continue

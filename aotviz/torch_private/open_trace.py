@@ -324,6 +324,18 @@ def _tracing_flag() -> Iterator[None]:
         state._is_fx_tracing_flag = before
 
 
+@contextlib.contextmanager
+def telling_of_compilation() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` says so inside."""
+    state: Any = torch.compiler
+    before = state._is_compiling_flag
+    state._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        state._is_compiling_flag = before
+
+
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
     """Torch 2.11 and 2.12 leave a dimension of size 1 before the last states."""
     output, states = decompositions.one_layer_lstm(*args, **kwargs)

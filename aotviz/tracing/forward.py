@@ -35,8 +35,8 @@ from aotviz.ir.metadata import InputAliasInfo, Ref
 from aotviz.ir.refusals import Refused, translated
 from aotviz.torch_private import functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
-from aotviz.torch_private.fakes import rng_preserved
-from aotviz.torch_private.open_trace import OpenTrace, module_stack
+from aotviz.torch_private.fakes import asks_for_values, rng_preserved
+from aotviz.torch_private.open_trace import OpenTrace, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts, gradient_hooks
 from aotviz.tracing.ledger import Ledger, Moved, Viewed
@@ -59,6 +59,7 @@ class Program:
     rootless: frozenset[int] = frozenset()  # see Note [Leaves that are views]
     logs_views: bool = False  # of subclasses, whose views the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
+    tells: bool = False  # `torch.compiler.is_compiling()`; see Note [Values asked for]
     keeps_histories: bool = False  # of what it differentiates itself; see Note [Differentiated inside]
     put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/gradient_hooks.py
 
@@ -96,6 +97,10 @@ class ForwardTrace:
                 program = replace(program, turns_on=True)
             except gradient_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
+            except RuntimeError as error:  # see Note [Values asked for]
+                if program.tells or program.is_graph or not asks_for_values(error):
+                    raise
+                program = replace(program, tells=True)
 
     def _trace(self, program: Program) -> None:
         self.program = program
@@ -142,7 +147,8 @@ class ForwardTrace:
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
         forgetting = functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext()
-        with forgetting, functional.histories_kept() if self.program.keeps_histories else nullcontext():
+        keeping = functional.histories_kept() if self.program.keeps_histories else nullcontext()
+        with forgetting, keeping, telling_of_compilation() if self.program.tells else nullcontext():
             result = self.program.fn(*args)
         self._forget_leaves()
         self.ledger.open = False
