@@ -19,8 +19,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Any, Protocol, Self
 
+from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
 from aotviz.ir.metadata import Ref, ViewAndMutationMeta
 from aotviz.ir.signature import GraphSignature
@@ -213,6 +215,11 @@ class GraphCall(TracedCall):
         return last if isinstance(last, Wrapping) else None
 
     @property
+    def outer(self: Self) -> Self:
+        """This call as autograd sees it: in whole tensors, where the graph has their parts."""
+        return self if self.wrapping is None else self.wrapping.caller(self)
+
+    @property
     def role(self) -> str:
         return "inference"
 
@@ -314,6 +321,15 @@ class Split(JointGraph):
     @property
     def graphs(self) -> Mapping[str, Any]:
         return {"forward": self.forward_module.graph, "backward": self.backward_module.graph}
+
+    @property
+    def differentiated(self) -> list[int]:
+        """The inputs, as autograd sees them, that receive a gradient."""
+        found = graphs.outputs(self.backward_module.graph)
+        if self.wrapping is not None:
+            counts = [1 if plan is None else plan.count for plan in self.wrapping.meta.gradients]
+            found = [found[start] for start in accumulate([0, *counts[:-1]])]
+        return [i for i, gradient in enumerate(found) if gradient is not None]
 
     @property
     def saved_tensor_count(self) -> int:

@@ -138,6 +138,9 @@ class Wrapping(ABC):
     def wrap(self, emit: Any, values: str, inputs: list[str], recorded: bool) -> list[str]: ...
 
     @abstractmethod
+    def expect_tangents(self, emit: Any, names: list[str]) -> None: ...
+
+    @abstractmethod
     def unwrap_tangents(self, emit: Any, names: list[str]) -> list[str]: ...
 
     @abstractmethod

@@ -45,7 +45,7 @@ class _Writer:
     def __init__(self, source: Source, call: LoweredSplit, label: str) -> None:
         self.source, self.call, self.label = source, call, label
         self.insides = None if call.wrapping is None else Insides(source, call, call.wrapping, label)
-        self.outer = call if self.insides is None else self.insides.outer  # as autograd sees it
+        self.outer = call.outer
         self.count = len(call.slots)
         self.tensors = call.saved_tensor_count
         self.symbols = len(call.saved) - self.tensors
@@ -134,14 +134,12 @@ class _Writer:
     def _hold(self) -> None:
         """What only a second differentiation asks for; none of it costs memory that eager would not spend."""
         source, call = self.source, self.call
-        if self.insides is not None:
-            return
-        held = [i for i in call.with_history.inputs if not call.meta.input_info[i].is_leaf]
+        held = [i for i in call.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
             edge = source.bind("edge_of", runtime.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
-        partly = [i for i in partial_backward.partly_reached(call) if not call.meta.input_info[i].is_leaf]
+        partly = [i for i in partial_backward.partly_reached(call) if not self.outer.meta.input_info[i].is_leaf]
         if partly:
             fact = "where no gradient comes to these, hooks on them are not called"
             ref = source.bind("ref", weakref.ref)
@@ -149,7 +147,10 @@ class _Writer:
         if call.kept:
             fact = "a second differentiation would read these"
             keep = source.bind("kept", double_backward.kept)
-            source.line(f"ctx.kept = {keep}(({''.join(f'inputs[{i}], ' for i in call.kept)}))", fact)
+            parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
+            kept = "".join(f"{parts[i]}, " for i in call.kept)
+            owners = "".join(f"inputs[{i}], " for i in call.with_history.owners)
+            source.line(f"ctx.kept = {keep}(({kept}){f', ({owners})' if owners else ''})", fact)
 
     def _non_differentiable(self, slot: Slot) -> bool:
         if slot.hidden or slot.differentiable:
@@ -176,14 +177,14 @@ class _Writer:
         names = self._tangents()
         whole = names
         if self.insides is not None:
+            self.insides.wrapping.expect_tangents(source, names)
+        self._differentiable(names)
+        if self.insides is not None:
             names = self.insides.tangents(names)
         self._refuse_deterministic()
-        if self.insides is None:
-            self._differentiable(names)
         self._partial(names)
         if self.tensors:
-            wholes = self.insides is not None and self.insides.kept_with_parts()
-            source.line(f"saved = ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}", _UNPACKED, comment=False)
+            source.line(f"saved = {self._unpacked()}", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
         written = self._written(names)
@@ -245,9 +246,13 @@ class _Writer:
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.call.with_history)
-        values = ([] if not self.tensors else ["*ctx.saved_tensors"]) + ([] if not self.symbols else ["*ctx.symbols"])
+        values = ([f"*{self._unpacked()}"] if self.tensors else []) + (["*ctx.symbols"] if self.symbols else [])
         text = f"{gradients}(ctx, [{', '.join(values)}], ({''.join(f'{name}, ' for name in names)}))"
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
+
+    def _unpacked(self) -> str:
+        wholes = self.insides is not None and self.insides.kept_with_parts()
+        return f"ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}"
 
     def _written(self, names: list[str]) -> dict[str, str]:
         """Variables for the gradients that the backward graph writes to, before they are laid out anew."""

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import graphs
 from aotviz.ir.forms import Split
+from aotviz.ir.subclasses import RuntimeSubclass
+from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
 
@@ -30,21 +31,20 @@ class Gradients:
         self.name = call.name
         self.compile: Callable[[Any], Any] = _not_settled
         self._request = request
-        self._layouts = [(t.size, t.stride, t.order) for t in call.tangents]
         self._known: dict[tuple[bool | None, ...], Any] = {}
         self._lock = threading.Lock()
-        infos = call.meta.input_info
-        gradients = graphs.outputs(call.backward_module.graph)
+        outer = call.outer
+        infos = outer.meta.input_info
         tensors = [i for i, info in enumerate(infos) if info.is_tensor]
-        wanted = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        if call.wrapping is not None:  # the graph's inputs are parts, of which autograd keeps no history
-            wanted = []
-        self._count, self._slots = len(gradients), len(call.slots)
-        self._slot_of = [tangent.slot for tangent in call.tangents]
+        wanted = call.differentiated
+        self._tangents = outer.tangents
+        self._count, self._slots = len(infos), len(outer.slots)
         self._debug = call.options.debug
-        self.inputs = wanted  # the graph inputs that a gradient goes to
-        self._names = [str(call.graph_inputs[i]) for i in wanted]
+        self.inputs = wanted  # the inputs that a gradient goes to, as autograd sees them
+        self._names = [str(outer.graph_inputs[i]) for i in wanted]
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
+        self.owners = _owners(call)  # the subclasses among the inputs that tensors of these are parts of
+        self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
         # Of each input that is differentiated: where the engine has its edge if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
@@ -61,9 +61,9 @@ class Gradients:
             return self._refused(ctx, tangents, program)
         values += self._kept(ctx)
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
-        for tangent, layout in zip(tangents, self._layouts, strict=True):
+        for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
-                values.append(runtime.in_layout(tangent, *layout))
+                values.append(in_layout(tangent, expected))
         values += self._edges(ctx)
         with autocast_off():
             found = program.function(values)
@@ -90,8 +90,8 @@ class Gradients:
     def _refused(self, ctx: Any, tangents: Sequence[Any], error: Exception) -> tuple[Any, ...]:
         """The gradients as they are, and an error that comes, as eager's does, only if they are differentiated."""
         incoming: list[Any] = [None] * self._slots
-        for slot, tangent in zip(self._slot_of, tangents, strict=True):
-            incoming[slot] = tangent
+        for expected, tangent in zip(self._tangents, tangents, strict=True):
+            incoming[expected.slot] = tangent
         plain = runtime.backward_without_history(ctx, incoming)
         history = [t for t in (*tangents, *self._edges(ctx)) if t is not None and t.requires_grad]
         message = f"{self.name} can't be differentiated a second time: {error}"
@@ -116,8 +116,9 @@ class Gradients:
         return found
 
     def _kept(self, ctx: Any) -> list[torch.Tensor]:
-        kept, versions = getattr(ctx, "kept", ((), ()))
-        for name, tensor, version in zip(self._kept_names, kept, versions, strict=True):
+        kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
+        names = (*self._kept_names, *self._owner_names)
+        for name, tensor, version in zip(names, (*kept, *owners), versions, strict=True):
             if tensor._version != version:
                 raise RuntimeError(
                     f"{name!r} was modified in place after {self.name} took it; the second derivative needs it as it "
@@ -126,9 +127,19 @@ class Gradients:
         return list(kept)
 
 
-def kept(tensors: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], list[int]]:
-    """Tensors, and how often each has been written so far."""
-    return tensors, [tensor._version for tensor in tensors]
+def kept(
+    tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor] = ()
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], list[int]]:
+    """Tensors, the subclasses that some are parts of, and how often each of all these has been written so far."""
+    return tensors, owners, [tensor._version for tensor in (*tensors, *owners)]
+
+
+def _owners(call: Split) -> list[int]:
+    if call.wrapping is None:
+        return []
+    plans = call.wrapping.meta.inputs
+    of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
+    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], RuntimeSubclass)))
 
 
 def _not_settled(request: Any) -> Any:

@@ -15,7 +15,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit
 from aotviz.ir.subclasses import RuntimePlan, RuntimeSubclass, Wrapping
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import functional, runtime
+from aotviz.torch_private import functional
 
 
 class Insides:
@@ -23,15 +23,17 @@ class Insides:
 
     def __init__(self, source: Source, call: LoweredSplit, wrapping: Wrapping, label: str) -> None:
         self.source, self.call, self.wrapping, self.label = source, call, wrapping, label
-        self.outer: LoweredSplit = wrapping.caller(call)
+        self.outer = call.outer
         self.names: list[str] = []  # of the inputs, in `forward`
+        self.parts: list[str] = []  # of what the graph takes, there
         self.values: list[str] = []  # of the results there
 
     def arguments(self) -> str:
         """What the compiled forward takes."""
         self.names = [self.source.fresh(f"primal_{descriptor}") for descriptor in self.outer.graph_inputs]
         self.source.line(f"{', '.join(self.names)}, = inputs")
-        return ", ".join(self.wrapping.unwrap(self.source, self.names))
+        self.parts = self.wrapping.unwrap(self.source, self.names)
+        return ", ".join(self.parts)
 
     def results(self) -> list[str]:
         """What autograd is given, from what the compiled forward returned."""
@@ -56,9 +58,6 @@ class Insides:
 
     def tangents(self, names: list[str]) -> list[str]:
         """The parts of the gradients that come in, after what can't be done with them is refused."""
-        refuse = self.source.bind("refuse_second", runtime.refuse_second)
-        grad = self.source.bind("is_grad_enabled", torch.is_grad_enabled)
-        self.source.line(f"if {grad}(): {refuse}({self.label!r})", "no history is kept of the parts of a subclass")
         self._refuse_mixed(names)
         return self.wrapping.unwrap_tangents(self.source, names)
 

@@ -27,6 +27,7 @@ import torch
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
 from aotviz.torch_private.philox import is_generator
@@ -212,7 +213,7 @@ class PartialBackward:
             else:
                 if tangent is None:
                     tangent = torch.zeros(shape, dtype=known.dtype, device=known.device)
-                made.append(runtime.in_layout(tangent, known.size, known.stride, known.order))
+                made.append(in_layout(tangent, known))
         return made
 
 

@@ -8,13 +8,16 @@ can't be converted is refused, with what was expected and what came.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from aotviz.ir.forms import Tangent
 from aotviz.ir.subclasses import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
-from aotviz.torch_private.subclasses import anatomy, is_subclass
+from aotviz.torch_private import runtime
+from aotviz.torch_private.subclasses import anatomy, is_subclass, parts, rebuilt
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ def as_tangent(gradient: Any, expected: Expected) -> Any:
         made = _promoted(gradient, expected)
     plan = expected.plan
     if made is not None and fits(made, plan):
+        if torch.is_grad_enabled() and gradient.requires_grad and not made.requires_grad:
+            raise RuntimeError(
+                f"the gradient of {expected.name} has a history, as with create_graph=True, and "
+                f"{type(gradient).__name__} converts it to {_planned(plan)} without one. Convert it before backward()."
+            )
         return made
     raise RuntimeError(
         f"the gradient of {expected.name} is {_described(gradient)}, and the backward was compiled for "
@@ -106,6 +114,39 @@ def _made(plan: RuntimePlan, plain: Any) -> Any:
         return plan.value
     attributes = {name: _made(part, plain) for name, part in plan.attrs}
     return plan.type.__tensor_unflatten__(attributes, plan.context, plan.outer_size, plan.outer_stride)  # type: ignore[attr-defined]
+
+
+def in_layout(tensor: Any, tangent: Tangent) -> Any:
+    """`tensor` in the layout that a backward was compiled for, its history kept."""
+    if tangent.parts:
+        inside = zip(parts(tensor), tangent.parts, strict=True)
+        fits = all(_lies_as(inner, part) for inner, part in inside)
+        return tensor if fits else _InLayout.apply(tensor, tangent.parts)
+    if _lies_as(tensor, tangent):
+        return tensor
+    order = tangent.order
+    if order:
+        back = [order.index(i) for i in range(len(order))]
+        return tensor.permute(order).contiguous().permute(back)
+    return runtime.restrided(tensor, tangent.size, tangent.stride)
+
+
+def _lies_as(tensor: torch.Tensor, tangent: Tangent) -> bool:
+    if tangent.order:
+        return tensor.permute(tangent.order).is_contiguous()
+    return tensor.stride() == tuple(tangent.stride)
+
+
+class _InLayout(torch.autograd.Function):
+    """A subclass whose parts lie as a backward was compiled for."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, wanted: Sequence[Tangent]) -> Any:
+        return rebuilt(tensor, (in_layout(part, one) for part, one in zip(parts(tensor), wanted, strict=True)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
 
 
 def _described(value: Any) -> str:

@@ -12,15 +12,15 @@ import torch
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import Convention, GradientRequest, Reason, TracedCall
 from aotviz.ir.metadata import ViewAndMutationMeta
-from aotviz.tracing.second_order import GradientTrace, differentiated
+from aotviz.tracing.second_order import GradientTrace
 
 
 def run(request: GradientRequest) -> TracedCall:
     """GradientRequest -> TracedCall."""
-    call = request.call
-    forward = GradientTrace(call, request.tangents)
+    forward = GradientTrace(request.call, request.tangents)
+    call = request.call.outer
     descriptors = tuple(argument.descriptor for argument in forward.arguments)
-    names = [str(call.graph_inputs[i]) for i in differentiated(call)]
+    names = [str(call.graph_inputs[i]) for i in call.differentiated]
     outputs = tuple(
         PlainOutput(index, f"gradient of {call.graph_inputs[position]}")
         for index, position in enumerate(forward.positions)

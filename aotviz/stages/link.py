@@ -28,7 +28,6 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
         runtime.skip_frame(made)
-    outer = call if call.wrapping is None else call.wrapping.caller(call)
     return Program(
         options=call.options,
         evidence=(Reason("wrapper", f"{len(source.lines)} lines, {len(source.notes)} of them groups with a reason"),),
@@ -37,7 +36,7 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
         filename=filename,
         source=source.text,
         notes=tuple(source.notes),
-        lowered=outer,
+        lowered=call.outer,
     )
 
 
@@ -47,7 +46,7 @@ class _Wrapper:
         self.variables: list[str] = []  # of the graph inputs
         self.written = False  # whether the inputs have been written back
         self.inner, self.wrapping = call, call.wrapping
-        self.call = call if self.wrapping is None else self.wrapping.caller(call)  # as the caller sees it
+        self.call = call.outer
         self.entry = Entry(source, call, label)
 
     def write(self) -> None:

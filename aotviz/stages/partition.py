@@ -58,12 +58,12 @@ def run(call: JointGraph) -> Split:
     random_halves.drop_repeated(backward)
     effects.unlift(forward, len(call.slots), len(tokens.forward))
     effects.unlift(backward, len(call.gradients), len(tokens.backward))
-    extra = _save_besides(call, forward, backward, protected) if call.wrapping is None else set()
+    extra = _save_besides(call, forward, backward, protected)
     saved = _saved(call, forward, protected, extra)
     _describe(call, forward, backward, descriptors)
     evidence = [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
-    kept = kept_inputs(call, {value.name for value in saved}) if call.wrapping is None else ()
+    kept = kept_inputs(call, {value.name for value in saved})
     evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]
     fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
     return Split(

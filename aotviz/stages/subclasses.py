@@ -102,12 +102,10 @@ class SubclassParts(Wrapping):
         emit.line(f"{variable} = {_creation(emit, one, values)}", f"{name} is {_spoken(one)}", name)
         return variable
 
-    def unwrap_tangents(self, emit: Emitter, names: list[str]) -> list[str]:
-        """The parts of the gradients that come in; None for each part of one that does not."""
-        found: list[str] = []
+    def expect_tangents(self, emit: Emitter, names: list[str]) -> None:
+        """Convert the gradients that come in as another kind of tensor."""
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
             if not isinstance(one, RuntimeSubclass):
-                found.append(name)
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
             fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
@@ -117,6 +115,16 @@ class SubclassParts(Wrapping):
             coerced, known = emit.bind("as_tangent", tangents.as_tangent), emit.bind("expected", expected)
             differs = " or ".join([*_types_differ(emit, name, one, torch.Tensor), *_contexts_differ(emit, name, one)])
             emit.line(f"if {name} is not None and ({differs}): {name} = {coerced}({name}, {known})", fact, subject)
+
+    def unwrap_tangents(self, emit: Emitter, names: list[str]) -> list[str]:
+        """The parts of the gradients that come in; None for each part of one that does not."""
+        found: list[str] = []
+        for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
+            if not isinstance(one, RuntimeSubclass):
+                found.append(name)
+                continue
+            subject = str(self.slots[tangent.slot].descriptor)
+            fact = f"the backward takes the parts of the gradient of {subject}"
             paths = [path for path in one.paths() if not path.endswith(")")]
             inner = [emit.fresh(name + path) for path in paths]
             nothing = ", ".join(["None"] * len(inner))

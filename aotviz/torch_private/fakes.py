@@ -110,16 +110,17 @@ def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device
 
 
 def shell(fake_mode: Any, value: torch.Tensor) -> torch.Tensor:
-    """A fake of `value`'s shape in which all elements are one: see `runtime.double_backward.edge_of`."""
+    """A fake of `value`'s shape in which all elements are one: see `torch_private.runtime.edge_of`."""
     with _disable_current_modes(), fake_mode:
-        return torch.empty((), dtype=value.dtype, device=value.device).expand(value.shape)
+        made = torch.empty((), dtype=value.dtype, device=value.device)
+        return made if is_subclass(value) else made.expand(value.shape)
 
 
 def of_history(value: Any, requires_grad: bool) -> Any:
     """A fake like `value` that requires grad, or does not. What is no tensor, as it is."""
     if not isinstance(value, torch.Tensor):
         return value
-    with value.fake_mode:
+    with next(parts(value)).fake_mode:
         return value.detach().requires_grad_(requires_grad)
 
 

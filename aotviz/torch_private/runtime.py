@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from aotviz.torch_private import versions
+from aotviz.torch_private.subclasses import is_subclass
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
@@ -37,13 +38,6 @@ def transformed() -> bool:
     return transforms_active() or forward_ad._current_level >= 0
 
 
-def refuse_second(name: str) -> None:
-    raise RuntimeError(
-        f"{name}: a backward with create_graph=True needs a history of its tensors, and of the parts of a tensor "
-        "subclass none is kept. Run this part in eager, or do without create_graph=True."
-    )
-
-
 def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
     """What a Function's backward returns with grad mode off."""
     backward = ctx._forward_cls.backward
@@ -64,15 +58,33 @@ def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], mes
     leaves = [t.detach().requires_grad_() if t.dtype.is_floating_point or t.dtype.is_complex else t for t in tensors]
     tied = [*leaves, *history]
     guards = torch._C._functions.DelayedError(message.encode(), len(tied))(*tied)
-    guarded = iter([guards] if isinstance(guards, torch.Tensor) else guards)  # for one input it returns no tuple
-    return tuple(next(guarded) if isinstance(g, torch.Tensor) else g for g in gradients)
+    guarded = [guards] if isinstance(guards, torch.Tensor) else guards  # for one input it returns no tuple
+    made = iter(_Delayed.apply(message, guard, *tied) if is_subclass(guard) else guard for guard in guarded)
+    return tuple(next(made) if isinstance(g, torch.Tensor) else g for g in gradients)
+
+
+class _Delayed(torch.autograd.Function):
+    """What torch's DelayedError is for plain tensors; of a subclass it returns one without a history."""
+
+    @staticmethod
+    def forward(ctx: Any, message: str, gradient: torch.Tensor, *history: torch.Tensor) -> torch.Tensor:
+        ctx.message = message
+        return gradient.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(ctx.message)
 
 
 def edge_of(tensor: torch.Tensor) -> Any:
-    """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there."""
+    """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there.
+
+    It has the tensor's shape, or none where that is a subclass: the engine looks at what it stands in for.
+    """
     if make_saved_tensor is None:
         return _Edge(tensor)
-    dtype, device, shape = tensor.dtype, tensor.device, tensor.shape
+    dtype, device = tensor.dtype, tensor.device
+    shape = () if is_subclass(tensor) else tensor.shape
     saved = make_saved_tensor(tensor, False)
     saved.register_hooks(_drop, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
     return saved
@@ -90,6 +102,8 @@ class _StandIn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        if is_subclass(tensor):
+            return torch.zeros((), dtype=tensor.dtype, device=tensor.device)
         return tensor.new_zeros(()).expand(tensor.shape)
 
     @staticmethod
@@ -107,17 +121,6 @@ class _Edge:
     def unpack(self) -> torch.Tensor:
         found: torch.Tensor = self._stand_in
         return found
-
-
-def in_layout(tensor: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], order: Sequence[int]) -> torch.Tensor:
-    """`tensor` in the layout that a backward was compiled for, its history kept. Where sizes are symbolic, `order`
-    are the dimensions from the outermost in memory to the innermost."""
-    if order:
-        back = [order.index(i) for i in range(len(order))]
-        return tensor.permute(order).contiguous().permute(back)
-    if tensor.stride() == tuple(stride):
-        return tensor
-    return restrided(tensor, size, stride)
 
 
 def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:

@@ -326,12 +326,13 @@ class ForwardTrace:
         graph = self.trace.graph
         return prefix(graph, self.forward_length) if len(graph.nodes) != self.forward_length else graph
 
-    def input_node(self, index: int) -> Any:
-        """The placeholder of a graph input."""
-        return placeholders(self.trace.graph)[index]
+    def graph_input(self, index: int) -> tuple[Any, Any]:
+        """The placeholder of an input of the graph, and its fake: of a subclass, each part is one."""
+        node = placeholders(self.trace.graph)[index]
+        return node, node.meta["val"]
 
     def input_value(self, index: int) -> Any:
-        """The fake of a graph input, as it is before the call."""
+        """The fake of an input, as it is before the call."""
         return self.program.args[index]
 
     def origin(self, name: str) -> Any:

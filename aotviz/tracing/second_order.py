@@ -8,7 +8,12 @@ Note [What the new call takes]
 Its values are those that the first backward has at hand: what was saved, what was kept besides, and the tangents.
 A node of the forward that was saved is an input here and not computed again; so the outcome of a random operator
 is what it was. Gradients go to other inputs, one for each differentiable input of the first call: stand-ins, which
-have that input's place in autograd's graph and its shape, and whose contents are never read.
+have that input's place in autograd's graph, and whose contents are never read.
+
+Note [Wholes and parts]
+The history is that of whole tensors, subclasses among them, as autograd sees them; what was saved are parts, as the
+graph has them. So here a call is told in wholes (`outer`), and only what was saved or kept by the graph's own inputs.
+The new call goes through the stage "subclasses" as any other.
 """
 
 from __future__ import annotations
@@ -22,13 +27,14 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import PlainInput
+from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import JointGraph, Split
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
+from aotviz.ir.subclasses import PlainTensorMeta, Plan
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
-from aotviz.tracing.subclasses import plan
+from aotviz.tracing.subclasses import laid_out, plan
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -39,11 +45,12 @@ class NotDifferentiableAgain(RuntimeError):
 
 @dataclass(frozen=True)
 class Argument:
-    """One graph input of the new call. `node` is what it holds the value of, None for a stand-in."""
+    """One input of the new call. `nodes` are what its parts hold the values of, None for those of a stand-in."""
 
     descriptor: PlainInput
-    node: fx.Node | None
+    nodes: tuple[fx.Node | None, ...]
     value: Any  # fake tensor or symbolic number
+    plan: Plan  # of its parts; a class may add to them while it is worked with
     edge: Any  # where its gradient goes, or None
     is_leaf: bool
 
@@ -53,11 +60,12 @@ class GradientTrace:
 
     with_gradients = True
     grad_enabled_after = None
-    part_edges: Sequence[Any] = ()  # of subclasses, which never come here
+    part_edges: Sequence[Any] = ()  # of parts that have a history of their own: the first call refused them
     members: Mapping[int, Any] = {}  # of synthetic bases, neither
 
     def __init__(self, call: Split, present: tuple[bool | None, ...]) -> None:
         self.call, self.present = call, present
+        self.outer = call.outer  # see Note [Wholes and parts]
         self.trace = call.forward.trace
         self.bases: list[Any] = []
         self._taken = False
@@ -69,7 +77,7 @@ class GradientTrace:
         self._before = frozenset(graphs.placeholders(self.trace.graph))
         self._extraction = Extraction(call, self.arguments, ())
         self._shown = self._extraction.graph(self.nodes_of(self.outputs))
-        self.plans = tuple(plan(argument.value) for argument in self.arguments)
+        self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
         self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
         self.input_info = tuple(map(_input_info, self.arguments))
@@ -84,8 +92,9 @@ class GradientTrace:
         return self.placing_views()
 
     def _differentiate(self) -> None:
-        call, forward = self.call, self.call.forward
+        call, forward = self.outer, self.call.forward
         outputs, incoming = [], []
+        self.tangent_plans = [plan(tangent.value) for tangent in call.tangents]
         self.tangents: list[Any] = []  # one per tangent of the call, None where none came in
         for tangent, present in zip(call.tangents, self.present, strict=True):
             if present is None:
@@ -98,8 +107,8 @@ class GradientTrace:
             outputs.append(forward.value(slot.kind, slot.index))
             incoming.append(value)
         mark_backward([output.grad_fn for output in outputs])
-        known = graphs.outputs(call.backward_module.graph)
-        wanted = [None if gradient is None else edge for gradient, edge in zip(known, forward.edges, strict=True)]
+        reached = set(self.call.differentiated)
+        wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
         edges = [edge for edge in wanted if edge is not None]
         with forward.placing_views():
             found = iter(
@@ -112,26 +121,29 @@ class GradientTrace:
 
     def _arguments(self) -> list[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` brings them in the same order."""
-        call, forward = self.call, self.call.forward
+        call, outer, forward = self.call, self.outer, self.call.forward
         made: list[Argument] = []
+        one = PlainTensorMeta()
 
-        def add(name: str, node: Any, value: Any, edge: Any, is_leaf: bool = True) -> None:
-            made.append(Argument(PlainInput(len(made), name), node, value, edge, is_leaf))
+        def add(name: str, nodes: tuple[Any, ...], value: Any, edge: Any, is_leaf: bool = True, how: Any = one) -> None:
+            made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
 
         for saved, node in zip(call.saved, _origins(call), strict=True):
-            add(f"saved {saved.name}", node, saved.value, None)
+            add(f"saved {saved.name}", (node,), saved.value, None)
         for index in call.kept:
-            add(str(call.graph_inputs[index]), forward.input_node(index), forward.input_value(index), None)
-        for tangent, value in zip(call.tangents, self.tangents, strict=True):
+            node, value = forward.graph_input(index)
+            add(str(call.graph_inputs[index]), (node,), value, None)
+        for tangent, value, how in zip(outer.tangents, self.tangents, self.tangent_plans, strict=True):
             if value is not None:
-                name = f"tangent of {call.slots[tangent.slot].descriptor}"
-                add(name, self.trace.node_of(tangent.value), tangent.value, facts.edge(value), False)
-        for index in differentiated(call):
-            is_leaf = call.meta.input_info[index].is_leaf
-            value = forward.input_value(index)
+                name = f"tangent of {outer.slots[tangent.slot].descriptor}"
+                nodes = tuple(map(self.trace.node_of, laid_out(tangent.value, how)))
+                add(name, nodes, tangent.value, facts.edge(value), False, how)
+        for index in call.differentiated:
+            is_leaf = outer.meta.input_info[index].is_leaf
+            value, how = forward.input_value(index), forward.plans[index]
             if not is_leaf:
-                value = fakes.shell(self.trace.fake_mode, value)
-            add(str(call.graph_inputs[index]), None, value, forward.edges[index], is_leaf)
+                value, how = fakes.shell(self.trace.fake_mode, value), one
+            add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
         return made
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
@@ -154,8 +166,9 @@ class GradientTrace:
             )
         return tuple(infos)
 
-    def input_node(self, index: int) -> fx.Node | None:
-        return self.arguments[index].node
+    def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
+        """The trace's node behind an input of the graph, and its fake."""
+        return [pair for argument in self.arguments for pair in _laid_out(argument)][index]
 
     def input_value(self, index: int) -> Any:
         return self.arguments[index].value
@@ -201,18 +214,25 @@ class Extraction:
     def graph(self, results: Sequence[Any]) -> fx.Graph:
         trace: fx.Graph = self.call.forward.trace.graph
         made = operators.empty_copy(trace)
-        for number, argument in enumerate(self.arguments, 1):
-            self._placeholder(made, f"primals_{number}", argument.value, argument.descriptor, argument.node)
+        parts = (
+            (*pair, part)
+            for argument in self.arguments
+            for pair, part in zip(
+                _laid_out(argument), input_parts(argument.descriptor, argument.plan.paths()), strict=True
+            )
+        )
+        for number, (node, value, part) in enumerate(parts, 1):
+            self._placeholder(made, f"primals_{number}", value, part, node)
         for number, node in enumerate(self.tangents, 1):
             self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
         self._recognise(trace)
-        needed = self._needed([node for node in results if isinstance(node, fx.Node)])
+        needed = self._needed([node for node in _flat(results) if isinstance(node, fx.Node)])
         for node in trace.nodes:
             if node in needed:
                 self._copy(made, node)
         if len(needed.difference(self._copied)):
             raise self._refusal("an operator with side effects takes part in it")
-        output = made.output(tuple(self._copied[r] if isinstance(r, fx.Node) else r for r in results))
+        output = made.output(fx.map_arg(tuple(results), self._copied.__getitem__))
         output.meta["desc"] = [None] * len(results)
         return made
 
@@ -289,9 +309,13 @@ class Extraction:
         self.origins[new.name] = node
 
 
-def differentiated(call: Split) -> list[int]:
-    """The graph inputs that receive a gradient."""
-    return [i for i, gradient in enumerate(graphs.outputs(call.backward_module.graph)) if gradient is not None]
+def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
+    """(node, fake) of each value of the graph that an argument is laid out in."""
+    return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
+
+
+def _flat(results: Sequence[Any]) -> list[Any]:
+    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
 
 
 def _origins(call: Split) -> list[fx.Node | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,6 +36,17 @@ def plan(
         outer_stride=tuple(value.stride()),
         symbols=tuple(symbols),
     )
+
+
+def laid_out(value: Any, how: Plan) -> Iterator[Any]:
+    """The values that one is laid out in by its plan, in order."""
+    if not isinstance(how, SubclassCreationMeta):
+        yield from (value,) * how.count
+        return
+    for name, part in how.attrs:
+        yield from laid_out(getattr(value, name), part)
+    numbers = {"size": value.size(), "stride": value.stride()}
+    yield from (numbers[kind][dimension] for kind, dimension in how.symbols)
 
 
 def _attribute(value: Any, place: Callable[[Any], Any], knows: Callable[[Any], bool]) -> Plan:
