@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,8 @@ def compile_program(request: Request, watching: Session) -> Program:
     with compiling, sessions.tracing():
         observer = watching.observer()
         try:
-            with captured.attributes_kept(request.root, request.name):
+            outside = nullcontext() if request.is_graph else captured.names_kept(request)
+            with captured.attributes_kept(request.root, request.name), outside:
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             named = strays.explained(error, request.fn, {} if request.is_graph else request.arguments())

@@ -12,12 +12,14 @@ import dis
 import functools
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from aotviz.ir.forms import Request
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private.attributes import Attributes
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
@@ -93,10 +95,51 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # a variable that is assigned later
-    used = (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    used = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
     for name in dict.fromkeys(used):  # not `co_names`, which holds the names of attributes too
         if name in fn.__globals__:
             yield name, fn.__globals__[name]
+
+
+def outside(fn: Any) -> tuple[tuple[str, Any], ...]:
+    """`references` of a function, or of what a module does when it is called."""
+    return tuple(references(getattr(fn, "forward", fn)))
+
+
+@contextlib.contextmanager
+def names_kept(request: Request) -> Iterator[None]:
+    """Refuse a function that assigns a tensor to a global or nonlocal variable, and give that its value back.
+
+    Raises:
+        Refused: "argument is changed".
+    """
+    known = dict(request.references)
+    try:
+        yield
+    finally:
+        after = outside(request.fn)
+        assigned = [key for key, now in after if isinstance(now, torch.Tensor) and now is not known.get(key)]
+        for key in assigned:
+            _assign(getattr(request.fn, "forward", request.fn), key, known)
+    if assigned:
+        raise Refused("argument is changed", repr(assigned[0]), request.name)
+
+
+def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
+    """Give a variable outside of a function the value that it had."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    if key in fn.__code__.co_freevars:
+        cell = fn.__closure__[fn.__code__.co_freevars.index(key)]
+        if key in known:
+            cell.cell_contents = known[key]
+        else:
+            del cell.cell_contents
+    elif key in known:
+        fn.__globals__[key] = known[key]
+    else:
+        del fn.__globals__[key]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz import pipeline
+from aotviz import captured, pipeline
 from aotviz.api import compiling
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
@@ -332,6 +332,7 @@ def _request(
         input_names=None,
         is_graph=False,
         static_inputs=None,
+        references=captured.outside(fn),
     )
 
 

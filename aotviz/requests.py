@@ -61,6 +61,7 @@ def request_for(
         input_names=input_names,
         is_graph=is_graph,
         static_inputs=static_inputs,
+        references=() if is_graph else captured.outside(fn),
         evidence=evidence,
     )
 
@@ -104,6 +105,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         input_names=_names(module, len(args)) if is_graph else None,
         is_graph=is_graph and not named,
         static_inputs=tuple(sorted(static)),
+        references=() if is_graph else captured.outside(module),
     )
 
 

@@ -104,6 +104,7 @@ class Request(Form):
     input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
     is_graph: bool
     static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
+    references: tuple[tuple[str, Any], ...]  # (name, value) of what the function refers to from outside
 
     def arguments(self) -> dict[str, Any]:
         """Each argument under the name that the function has for it."""

@@ -1,14 +1,16 @@
-"""What a function does to the lists, dicts and objects that it is passed.
+"""What a function does to the lists, dicts and objects that it is passed, or refers to from outside.
 
 A trace follows what happens to tensors. A list that the function appends to, or an object whose attribute it assigns,
 is a thing of Python's: a compiled call would not change it, and the trace itself would leave a stand-in there. So what
-the arguments hold is noted before the function runs, put back after it, and a change is refused by its name.
+these hold is noted before the function runs, put back after it, and a change is refused by its name. What a function
+closes over, or finds among its globals, may change as long as no tensor gets there: a counter, a log.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,13 +18,15 @@ import torch
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import script_objects
+from aotviz.tracing.gradient_hooks import Handle
 
 DEPTH = 5  # steps from an argument: its list, an object there, an attribute of that ...
+DEPTH_OUTSIDE = 3  # steps from what a function refers to
 
 
 @contextlib.contextmanager
 def unchanged(request: Request) -> Iterator[None]:
-    """Refuse what changes a list or dict among the arguments, or gives an object among them another tensor.
+    """Refuse what changes a list or dict among the arguments, or puts a tensor into an object or what is outside.
 
     Raises:
         Refused: "argument is changed".
@@ -31,20 +35,23 @@ def unchanged(request: Request) -> Iterator[None]:
     seen: set[int] = set()
     for where, value in request.arguments().items():
         _note(where, value, noted, seen, DEPTH, owned=False)
+    for where, value in request.references:
+        _note(where, value, noted, seen, DEPTH_OUTSIDE, owned=True)
     try:
         yield
     finally:
         changed = [where for where, container, owned, before in noted if _is_changed(container, owned, before)]
         for _, container, _, before in noted if changed else ():
-            container.clear()
-            container.extend(before) if isinstance(container, list) else container.update(before)
+            if _is_changed(container, False, before):
+                container.clear()
+                container.extend(before) if isinstance(container, list) else container.update(before)
     if changed:
         raise Refused("argument is changed", repr(changed[0]), request.name)
 
 
 def _note(where: str, value: Any, noted: list[Any], seen: set[int], depth: int, owned: bool) -> None:
-    """Copy each container under `value`. `owned`: it belongs to an object, which may keep plain values for itself."""
-    if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+    """Copy each container under `value`. `owned`: an object has it, or a scope outside, which may keep plain values."""
+    if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType)):
         return
     if script_objects.is_object(value) or script_objects.is_stand_in(value):  # a trace follows these
         return
@@ -82,7 +89,7 @@ def _at(container: Any, key: Any) -> Any:
 def _holds_tensors(value: Any, depth: int) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    if depth == 0 or isinstance(value, (torch.nn.Module, type)):
+    if depth == 0 or isinstance(value, (torch.nn.Module, type, Handle)):  # a handle refuses to be used later
         return False
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else None
     if held is None:

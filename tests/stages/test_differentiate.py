@@ -68,7 +68,7 @@ def test_the_forward_is_not_run_again():
     calls = []
 
     def fn(x):
-        calls.append(x)
+        calls.append(x.shape)
         return x.sin().exp()
 
     request = request_for(fn, leaf(3))

@@ -1,0 +1,127 @@
+"""What a function does to containers and variables outside of it: refused if a tensor of the trace would get there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.ir.refusals import Refused
+
+kept: list[object] = []
+by_size: dict[int, object] = {}
+latest: object = None
+
+
+class Holder:
+    def __init__(self):
+        self.items = []
+        self.calls = 0
+
+    def keeps(self, x):
+        self.items.append(x * 2)
+        return x + 1
+
+    def counts(self, x):
+        self.calls += 1
+        return x + 1
+
+
+class Keeping(torch.nn.Module):
+    def forward(self, x):
+        kept.append(x)
+        return x * 2
+
+
+def appends_to_a_global(x):
+    kept.append(x * 2)
+    return x + 1
+
+
+def assigns_to_a_global_dict(x):
+    by_size[x.shape[0]] = x * 3
+    return x + 1
+
+
+def assigns_a_global(x):
+    global latest
+    latest = x * 2
+    return x + 1
+
+
+def makes_a_global(x):
+    global made_by_a_function
+    made_by_a_function = x * 2
+    return x + 1
+
+
+def closing_over(found):
+    def fn(x):
+        found.append(x * 2)
+        return x + 1
+
+    return fn
+
+
+def assigning_outside():
+    last = "before"
+
+    def fn(x):
+        nonlocal last
+        last = x * 2
+        return x + 1
+
+    return fn, lambda: last
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (appends_to_a_global, "kept"),
+        (assigns_to_a_global_dict, "by_size"),
+        (closing_over([]), "found"),
+        (Holder().keeps, "self.items"),
+        (Keeping(), "kept"),
+        (assigns_a_global, "latest"),
+        (makes_a_global, "made_by_a_function"),
+        (assigning_outside()[0], "last"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_tensor_that_would_leave_by_a_container_or_variable_is_refused(fn, name):
+    with pytest.raises(Refused, match=f"changes what '{name}' holds") as caught:
+        aotviz.compile(fn, backend="eager")(torch.ones(2, requires_grad=True))
+    assert caught.value.reason == "argument is changed"
+
+
+def test_what_is_outside_is_as_it_was_after_a_refusal():
+    found = ["before"]
+    assigns, last = assigning_outside()
+    holder = Holder()
+    for fn in (closing_over(found), assigns, holder.keeps, makes_a_global):
+        with pytest.raises(Refused):
+            aotviz.compile(fn, backend="eager")(torch.ones(2))
+    assert found == ["before"]
+    assert last() == "before"
+    assert holder.items == []
+    assert "made_by_a_function" not in globals()
+
+
+def test_plain_values_may_change_outside():
+    seen, holder = [], Holder()
+
+    def fn(x):
+        seen.append(len(seen))
+        return holder.counts(x)
+
+    assert torch.equal(aotviz.compile(fn, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
+    assert seen
+
+
+def test_a_container_of_tensors_that_is_only_read_is_no_matter():
+    table = [torch.zeros(1), {"a": 2}]
+
+    def fn(x):
+        return x * table[1]["a"]
+
+    assert torch.equal(aotviz.compile(fn, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
