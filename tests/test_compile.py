@@ -57,6 +57,27 @@ def test_a_function_that_looks_into_a_mask_unless_it_is_compiled_is_told_that_it
     assert not torch.compiler.is_compiling()
 
 
+def test_a_tensor_has_the_attributes_that_the_user_gave_it():
+    layer = nn.Linear(2, 2)
+    layer.weight.scale = 3.0
+    layer.bias.shift = torch.ones(2)
+    x = torch.ones(1, 2)
+    x.tag = "input"
+
+    def marked(x):
+        known = [isinstance(t, nn.Parameter) for t in (layer.weight, x, x * 2)]
+        marks = [getattr(layer.weight, "scale", 1.0), getattr(layer.weight, "shift", 5.0), getattr(x, "tag", "none")]
+        return layer(x) * layer.weight.scale, known, marks, hasattr(x * 2, "tag")
+
+    expected, found = marked(x), compiled(marked)(x)
+    assert torch.equal(found[0], expected[0])
+    assert found[1:] == expected[1:] == ([True, False, False], [3.0, 5.0, "input"], False)
+    with pytest.raises(AttributeError, match="no attribute 'scales'"):
+        compiled(lambda x: x * x.scales)(x)
+    with pytest.raises(NotImplementedError, match="neither an argument nor made inside"):
+        compiled(lambda x: x + layer.bias.shift)(x)
+
+
 def test_a_function_that_asks_for_no_value_is_traced_as_eager_runs_it():
     assert compiled(lambda x: x * (2 if torch.compiler.is_compiling() else 3))(torch.ones(2)).tolist() == [3, 3]
 

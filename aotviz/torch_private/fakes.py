@@ -51,7 +51,8 @@ def _static() -> ShapeEnv:
 
 
 def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int, names: Sequence[str]) -> list[Any]:
-    """One stand-in per flat argument, alike in shape, stride, aliasing, leaf-ness and requires_grad.
+    """One stand-in per flat argument, alike in shape, stride, aliasing, leaf-ness, requires_grad and what Python
+    attributes the user gave it.
 
     The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. An argument
     that occurs twice gets two stand-ins over one storage: whether to merge them is a later stage's decision.
@@ -67,6 +68,8 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
                     first, fake = fake, fake.detach()
                     torch._mirror_autograd_meta_to(first, fake)
             seen.update(id(part) for part in (fake, *parts(fake)))
+            if context is None and fake is not value and not is_subclass(value):
+                vars(fake).update({name: held for name, held in vars(value).items() if name not in vars(fake)})
         made.append(fake)
     return made
 

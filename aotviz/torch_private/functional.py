@@ -210,6 +210,23 @@ def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Itera
             del kind.grad
 
 
+@contextlib.contextmanager
+def attributes_of(stand_in: Callable[[Any], Any]) -> Iterator[None]:
+    """A functional tensor has, besides its own, the Python attributes of what `stand_in` gives for it inside."""
+
+    def held(tensor: Any, name: str) -> Any:
+        found = getattr(stand_in(tensor), "__dict__", {})
+        if name not in found:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        return found[name]
+
+    FunctionalTensor.__getattr__ = held
+    try:
+        yield
+    finally:
+        del FunctionalTensor.__getattr__
+
+
 def point_to(tensor: Any, value: Any) -> None:
     """What `tensor.data = value` does, said to functionalisation. It counts as no write."""
     count = None if tensor.is_inference() else tensor._version  # nobody counts under inference mode

@@ -119,7 +119,8 @@ class ForwardTrace:
             noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
             hooks = functional.hook_registrations(self._take_hook)
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
-            with tagging_checkpoints(), translated(), noted, hooks, gradients:
+            attributes = functional.attributes_of(self._stand_in)
+            with tagging_checkpoints(), translated(), noted, hooks, gradients, attributes:
                 try:
                     self._run()
                 except ValueError as error:
@@ -188,6 +189,11 @@ class ForwardTrace:
     def _position(self, tensor: Any) -> int | None:
         """Which argument of the trace a tensor is."""
         return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
+
+    def _stand_in(self, tensor: Any) -> Any:
+        """The fake that an argument of the trace was made of, which has the attributes that the user gave it."""
+        position = self._position(tensor) if self.ledger.open else None
+        return None if position is None else self.program.args[position]
 
     def _leaf_view(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
