@@ -19,6 +19,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 Made = tuple[nn.Module, dict[str, Any]]
 FAMILIES: dict[str, Callable[..., Made]] = {}  # name -> (layers: int = 2) -> Made
+MORE: dict[str, Callable[..., Made]] = {}  # the same, of families that docs/parity.md does not have
 
 BATCH, LENGTH, WORDS = 2, 8, 61
 SMALL: dict[str, Any] = {
@@ -108,6 +109,12 @@ def family(
         return Step(getattr(transformers, model)(made).train()), inputs()
 
     FAMILIES[name] = make
+
+
+def another(name: str, *args: Any, **changes: Any) -> None:
+    """A family for `MORE`."""
+    family(name, *args, **changes)
+    MORE[name] = FAMILIES.pop(name)
 
 
 def plain(make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]) -> None:
@@ -304,6 +311,37 @@ def wav2vec2(layers: int = 2) -> Made:
 
 
 FAMILIES |= {"clip": clip, "whisper": whisper, "wav2vec2": wav2vec2}
+
+
+another("phi3", "Phi3Config", "Phi3ForCausalLM", causal, num_key_value_heads=2)
+another("cohere", "CohereConfig", "CohereForCausalLM", causal, num_key_value_heads=2)
+another("starcoder2", "Starcoder2Config", "Starcoder2ForCausalLM", causal, num_key_value_heads=2)
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+EXPERTS |= {"shared_expert_intermediate_size": 16, "decoder_sparse_step": 1}
+another("qwen2_moe", "Qwen2MoeConfig", "Qwen2MoeForCausalLM", causal, num_key_value_heads=2, **EXPERTS)
+MPT = {"vocab_size": WORDS, "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64, "expansion_ratio": 2}
+another("mpt", "MptConfig", "MptForCausalLM", causal, MPT, use_cache=False)
+XLM = {k: SMALL[k] for k in ("vocab_size", "max_position_embeddings", "pad_token_id", "bos_token_id", "eos_token_id")}
+XLM |= {"emb_dim": 32, "n_layers": 2, "n_heads": 4}
+another("xlm", "XLMConfig", "XLMForSequenceClassification", classified, XLM)
+MAMBA = {"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 2, "chunk_size": 4, "conv_kernel": 2}
+another("mamba2", "Mamba2Config", "Mamba2ForCausalLM", causal, **MAMBA, expand=2)
+another("dinov2", "Dinov2Config", "Dinov2ForImageClassification", pictures, PICTURE, mlp_ratio=2)
+another(
+    "regnet",
+    "RegNetConfig",
+    "RegNetForImageClassification",
+    lambda: pictures(32),
+    {},
+    hidden_sizes=[8, 16],
+    depths=[1, 1],
+    embedding_size=8,
+    groups_width=4,
+    layer_type="y",
+)
+RESTORED = {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2}
+RESTORED |= {"decoder_intermediate_size": 20, "mask_ratio": 0.5}
+another("vit_mae", "ViTMAEConfig", "ViTMAEForPreTraining", lambda: pictures(labels=False), PICTURE, **RESTORED)
 
 
 # --- torch.nn -------------------------------------------------------------------------------------------------------

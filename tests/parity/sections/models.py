@@ -13,7 +13,7 @@ from aotviz.backend import aotviz_eager
 from aotviz.ir import graphs
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 from tests.oracle.compare import same
-from tests.oracle.models import FAMILIES
+from tests.oracle.models import FAMILIES, MORE
 from tests.oracle.progress import Row
 from tests.oracle.sweep_ops import stable
 
@@ -78,7 +78,8 @@ def step(name: str, compiled: Callable[[Any], Any], shallow: bool = False) -> di
 
     `shallow` has one layer, where two would give Inductor the same kernels twice.
     """
-    module, inputs = FAMILIES[name](layers=1) if shallow and name not in TWO_LAYERS else FAMILIES[name]()
+    make = {**FAMILIES, **MORE}[name]
+    module, inputs = make(layers=1) if shallow and name not in TWO_LAYERS else make()
     torch.manual_seed(SEED)
     run = compiled(module)
     inputs = copy.deepcopy(inputs)
