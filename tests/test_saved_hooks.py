@@ -225,10 +225,28 @@ def test_a_program_for_aot_function_keeps_the_hooks_that_it_was_compiled_with():
     close(first, second)
 
 
-def test_a_second_derivative_through_packed_tensors_is_refused_by_name():
-    f, inputs = compiled(fn), leaves()
+@pytest.mark.parametrize("mode", ["no_static", "all"])
+def test_a_second_derivative_goes_through_the_hooks_as_in_eager(mode):
+    def orders(function):
+        inputs = leaves()
+        with saved_tensors_hooks(*HALF):
+            out = function(*inputs)
+            first = torch.autograd.grad(out, inputs, create_graph=True)
+        return [*first, *torch.autograd.grad(sum((g * g).sum() for g in first), inputs)]
+
+    with config.patch(saved_tensors_hooks_filtering_mode=mode):
+        ours = orders(compiled(fn))
+    close(ours, orders(fn))
+    with torch.autograd.graph.disable_saved_tensors_hooks("none"):
+        inputs = leaves()
+        exact = torch.autograd.grad(fn(*inputs), inputs)
+    assert not torch.equal(ours[0], exact[0]), "half the bits are gone"
+
+
+def test_a_third_derivative_through_packed_tensors_is_refused_by_name():
+    inputs = leaves()
     with config.patch(saved_tensors_hooks_filtering_mode="all"), saved_tensors_hooks(*HALF):
-        out = f(*inputs)
-    (g,) = torch.autograd.grad(out, inputs[0], create_graph=True)
+        (first,) = torch.autograd.grad(compiled(fn)(*inputs), inputs[0], create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match=r"can't be differentiated a second time: .*keep what they pack"):
-        torch.autograd.grad(g.sum(), inputs)
+        torch.autograd.grad(second.sum(), inputs[0])

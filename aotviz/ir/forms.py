@@ -318,6 +318,9 @@ class Split(JointGraph):
     backward_module: Any
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
     kept: tuple[int, ...]  # graph inputs to hold on to, should the gradients be differentiated again
+    unpacked: Mapping[
+        str, tuple[Any, list[str]]
+    ]  # node of the forward -> a hook graph that gives it, and of what saved
 
     @property
     def graphs(self) -> Mapping[str, Any]:

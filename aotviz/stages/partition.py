@@ -73,6 +73,7 @@ def run(call: JointGraph) -> Split:
         backward_module=backward,
         saved=tuple(saved),
         kept=kept,
+        unpacked={},
     )
 
 

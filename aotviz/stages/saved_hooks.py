@@ -92,6 +92,7 @@ class _Inliner:
             forward_module=self.forward,
             backward_module=self._backward(),
             saved=kept,
+            unpacked=self.unpacked,
             evidence=tuple(evidence),
         )
 
@@ -106,8 +107,9 @@ class _Inliner:
         node = self.forward_nodes[saved.name]
         mode, table = self.call.fake_mode, self.call.options.decompositions
         packed = trace_hook("pack", self.pack, saved.value, mode, table, context)
-        before = graphs.output_node(self.forward.graph)
-        results = packed.into(self.forward, before, [node], "is_forward")
+        made = self.forward.graph
+        with made.inserting_before(graphs.output_node(made)):
+            results = packed.into(self.forward, made, [node], "is_forward")
         names: list[str] = []
         what = []
         for result, value in zip(results, packed.values, strict=True):
@@ -117,7 +119,7 @@ class _Inliner:
             symbolic = isinstance(value, (*_SYMBOLIC, int, float, bool))
             view = result.op == "placeholder" or operators.is_view(result.target)
             why = f"{saved.why}; packed by a saved-tensor hook"
-            made = replace(
+            one = replace(
                 saved,
                 name=result.name,
                 is_symbol=symbolic,
@@ -127,7 +129,7 @@ class _Inliner:
                 is_view=view,
                 hook=f"packed from {saved.name}",
             )
-            self._keep(made, result)
+            self._keep(one, result)
             names.append(result.name)
             what.append(result.name)
         unpacked = trace_hook("unpack", self.unpack, packed.packed, mode, table, context)
@@ -164,7 +166,8 @@ class _Inliner:
         for node in placeholders:
             if node.name in self.unpacked:
                 hook, names = self.unpacked[node.name]
-                (copied[node],) = hook.into(module, output, [inputs[name] for name in names], "is_backward")
+                with made.inserting_before(output):
+                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
         with made.inserting_before(output):
             for node in old.nodes:
                 if node.op not in ("placeholder", "output"):

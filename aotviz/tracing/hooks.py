@@ -58,17 +58,16 @@ class HookGraph:
     values: tuple[Any, ...]
     packed: Any
 
-    def into(self, module: fx.GraphModule, before: fx.Node, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
-        """Copy the hook into `module` in front of the node `before`; returns what its results are there."""
+    def into(self, root: torch.nn.Module, graph: fx.Graph, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
+        """Copy the hook into `graph`, whose constants are on `root`; returns what its results are there."""
         copied = dict(zip(self.inputs, arguments, strict=True))
-        with module.graph.inserting_before(before):
-            for node in self.trace.graph.nodes:
-                if node in copied:
-                    continue
-                made = copied[node] = module.graph.node_copy(node, copied.__getitem__)
-                made.meta["partitioner_tag"] = tag
-                if node.op == "get_attr":
-                    made.target = _constant(module, getattr(self.trace.tracer.root, node.target))
+        for node in self.trace.graph.nodes:
+            if node in copied:
+                continue
+            made = copied[node] = graph.node_copy(node, copied.__getitem__)
+            made.meta["partitioner_tag"] = tag
+            if node.op == "get_attr":
+                made.target = _constant(root, getattr(self.trace.tracer.root, node.target))
         return [copied[result] if isinstance(result, fx.Node) else result for result in self.results]
 
 
@@ -118,9 +117,9 @@ def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
             )
 
 
-def _constant(module: fx.GraphModule, value: Any) -> str:
+def _constant(root: torch.nn.Module, value: Any) -> str:
     number = 0
-    while hasattr(module, f"_hook_constant_{number}"):
+    while hasattr(root, f"_hook_constant_{number}"):
         number += 1
-    setattr(module, f"_hook_constant_{number}", value)
+    setattr(root, f"_hook_constant_{number}", value)
     return f"_hook_constant_{number}"

@@ -128,7 +128,8 @@ class GradientTrace:
         def add(name: str, nodes: tuple[Any, ...], value: Any, edge: Any, is_leaf: bool = True, how: Any = one) -> None:
             made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
 
-        for saved, node in zip(call.saved, _origins(call), strict=True):
+        for saved, node in zip(call.saved, _origins(call, [saved.name for saved in call.saved]), strict=True):
+            node = None if saved.hook else node  # it has the name of another node of the trace by chance
             add(f"saved {saved.name}", (node,), saved.value, None)
         for index in call.kept:
             node, value = forward.graph_input(index)
@@ -225,6 +226,7 @@ class Extraction:
             self._placeholder(made, f"primals_{number}", value, part, node)
         for number, node in enumerate(self.tangents, 1):
             self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
+        self._unpack(made)
         self._recognise(trace)
         needed = self._needed([node for node in _flat(results) if isinstance(node, fx.Node)])
         for node in trace.nodes:
@@ -249,6 +251,16 @@ class Extraction:
             for dimension, size in enumerate(value.shape):
                 if not fakes.is_concrete(size):
                     self._sizes.setdefault(fakes.expression(size), (new, dimension))
+
+    def _unpack(self, made: fx.Graph) -> None:
+        """What saved-tensor hooks that are graphs have packed, as their unpack hook gives it back."""
+        call = self.call
+        places = dict(zip((saved.name for saved in call.saved), graphs.placeholders(made), strict=False))
+        origins = _origins(call, list(call.unpacked))
+        for node, (hook, names) in zip(origins, call.unpacked.values(), strict=True):
+            if node is not None:
+                root = call.forward.trace.tracer.root
+                (self._copied[node],) = hook.into(root, made, [places[name] for name in names], "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Take what was saved also for nodes that compute it once more, as a second tracing of a backward does."""
@@ -318,14 +330,17 @@ def _flat(results: Sequence[Any]) -> list[Any]:
     return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
 
 
-def _origins(call: Split) -> list[fx.Node | None]:
-    """For each saved value, the node of the trace that it is the value of; None where that is not sure."""
+def _origins(call: Split, names: Sequence[str]) -> list[fx.Node | None]:
+    """For nodes of the forward, those of the trace that they are the values of; None where that is not sure."""
     traced = {node.name for node in call.graph_module.graph.nodes}
     forward = {node.name: node for node in call.forward_module.graph.nodes}
-    found = []
-    for saved in call.saved:
-        node = forward[saved.name]
-        if saved.name not in traced and node.target is torch.ops.aten.clone.default:
+    found: list[fx.Node | None] = []
+    for name in names:
+        node = forward.get(name)
+        if node is None:  # a pack hook that does not read what it packs
+            found.append(None)
+            continue
+        if name not in traced and node.target is torch.ops.aten.clone.default:
             node = node.args[0]  # the old value of an input that the call overwrites
         origin = call.forward.origin(node.name) if node.name in traced else None
         same = True
