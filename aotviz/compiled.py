@@ -113,6 +113,11 @@ class CompiledModule(torch.nn.Module):
         self.original = original
         self.__dict__["compiled"] = compiled
 
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Past the hooks that run at every module, which ran for the original when it was traced."""
+        call = super().__call__ if any(attributes.hooks_of(self)) else self.forward
+        return call(*args, **kwargs)
+
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.original(*args, **kwargs)  # whoever compiles the caller compiles this with it

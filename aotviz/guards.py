@@ -152,7 +152,8 @@ def _with_parts(values: Sequence[Any]) -> Iterator[Any]:
 def _modes() -> Signature:
     hooks = saved_hooks.inlineable()  # graphs become part of the program; others autograd calls at each run
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled())
-    return (*modes, context.autocast_state(), None if hooks is None else tuple(map(id, hooks)))
+    made = (torch.get_default_dtype(), context.default_device())
+    return (*modes, *made, context.autocast_state(), None if hooks is None else tuple(map(id, hooks)))
 
 
 @dataclass
@@ -204,7 +205,7 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
         return "other arguments are the same tensor or share memory"
     if before[3] != now[3]:
         return attributes.difference(before[3], now[3])
-    return "grad mode, inference mode, autocast, determinism or the saved-tensor hooks changed"
+    return "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
 
 
 def _difference(name: str, before: Any, now: Any, facts: Sequence[str]) -> str:

@@ -64,6 +64,18 @@ def once(x):
     return Once.apply(x) + x * x
 
 
+class Reverse(torch.autograd.Function):
+    """Returns its input as it is, which a trace sees as a view of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
 def derivatives(f, order):
     x = torch.linspace(0.1, 1, 4, requires_grad=True)
     found = [f(x)]
@@ -115,3 +127,27 @@ def test_the_graph_that_dynamo_made_is_left_as_it_was():
 
     torch.compile(exponential, backend=backend)(torch.ones(3, requires_grad=True))
     assert len(seen) == 1
+
+
+RETURNED = {
+    "an input": lambda x: Reverse.apply(x),
+    "an input, beside it": lambda x: (Reverse.apply(x), x),
+    "a view of an input": lambda x: (Reverse.apply(x[1:]), x.sin()),
+    "an intermediate": lambda x: Reverse.apply(x.sin()),
+    "an intermediate, beside it": lambda x: (lambda y: (Reverse.apply(y), y))(x.sin()),
+    "a view of the result": lambda x: Reverse.apply(x).view(2, 2),
+}
+
+
+@pytest.mark.parametrize("f", RETURNED.values(), ids=RETURNED)
+def test_what_a_forward_returns_as_it_is_keeps_the_functions_backward(f):
+    torch._dynamo.reset()
+    found = []
+    for fn in (f, torch.compile(f, backend="aotviz_eager")):
+        x = torch.linspace(0.1, 1, 4, requires_grad=True)
+        outputs = fn(x)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        sum(output.sum() * (1 + i) for i, output in enumerate(outputs)).backward()
+        found.append((*outputs, x.grad, [output._base is not None for output in outputs]))
+    torch.testing.assert_close(found[1][:-1], found[0][:-1])
+    assert found[1][-1] == found[0][-1]

@@ -237,6 +237,23 @@ def test_keyword_structure_grad_mode_and_autocast_are_guarded():
     assert count(g) == 4
 
 
+def test_the_default_dtype_and_device_are_guarded():
+    g = compiled(lambda x: x * torch.ones(2) + torch.tensor(1.5))
+    x = torch.ones(2, dtype=torch.int32)
+    assert g(x).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert g(x).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert count(g) == 2
+    with torch.device("meta"):
+        assert compiled(lambda x: torch.ones(2))(x).device.type == "meta"
+        with pytest.raises(RuntimeError, match="meta"):
+            g(x)
+    assert g(x).dtype is torch.float32
+
+
 def writes_the_first(a, b):
     a.mul_(2)
     return a + b

@@ -161,3 +161,29 @@ def test_a_dropout_that_drops_nothing_returns_its_argument_which_a_write_to_it_c
     mine, eagers = torch.ones(size), torch.ones(size)
     assert torch.equal(aotviz.compile(writes, backend="eager")(mine), writes(eagers))
     assert torch.equal(mine, eagers)
+
+
+class DrawsItself(torch.nn.Module):
+    def __init__(self, generator):
+        super().__init__()
+        self.generator, self.scale = generator, torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale * torch.rand(3, generator=self.generator)
+
+
+def drawn_from(x, generator):
+    return x * torch.rand(3, generator=generator)
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_a_generator_may_be_an_argument_or_an_attribute(is_module):
+    drawn = []
+    for wrap in (lambda fn: fn, lambda fn: aotviz.compile(fn, backend="eager")):
+        generator = torch.Generator().manual_seed(5)
+        fn, args = (DrawsItself(generator), ()) if is_module else (drawn_from, (generator,))
+        compiled, x = wrap(fn), torch.ones(3, requires_grad=True)
+        outputs = [compiled(x, *args) for _ in range(2)]
+        sum(outputs).sum().backward()
+        drawn.append((*outputs, x.grad, generator.get_state()))
+    torch.testing.assert_close(drawn[1], drawn[0], rtol=0, atol=0)

@@ -120,10 +120,11 @@ class Scaled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale = 2.0
+        self.note = ""
         self.layer = nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) * self.scale
+        return self.layer(x) * self.scale * getattr(self, "late", 1.0)
 
 
 @pytest.mark.parametrize("door", [aotviz.compile, lambda m, **_: aotviz.aot_function(m, run_graph)])
@@ -236,6 +237,18 @@ def _hook(module: Any) -> None:
     module.layer.register_forward_hook(lambda _module, _args, result: result + 1)
 
 
+def _backward_hook(module: Any) -> None:
+    module.layer.register_full_backward_hook(lambda _module, gradients, _: (gradients[0] * 3,))
+
+
+def _backward_pre_hook(module: Any) -> None:
+    module.layer.register_full_backward_pre_hook(lambda _module, gradients: (gradients[0] * 3,))
+
+
+def _late(module: Any) -> None:
+    module.late = 2.0
+
+
 def _replace(module: Any) -> None:
     module.layer = nn.Sequential(module.layer, nn.Tanh())
 
@@ -248,13 +261,55 @@ def _new_weight(module: Any) -> None:
     module.layer.weight = nn.Parameter(torch.zeros(2, 2))
 
 
-@pytest.mark.parametrize("change", [_rescale, _hook, _replace, _drop_the_bias, _new_weight])
+CHANGES = (_rescale, _hook, _backward_hook, _backward_pre_hook, _late, _replace, _drop_the_bias, _new_weight)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_module_that_was_changed_is_compiled_anew(change: Any) -> None:
     module = Scaled()
     compiled = aotviz.compile(module, backend="eager")
+    compiled(torch.ones(1, 2))
+    change(module)
+    found = []
+    for call in (compiled, module):
+        x = torch.ones(1, 2, requires_grad=True)
+        result = call(x)
+        result.sum().backward()
+        found.append((result, x.grad))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_an_attribute_that_went_and_one_that_came_are_noticed() -> None:
+    module = Scaled()
+    module.late = 2.0
+    compiled = aotviz.compile(module, backend="eager")
     x = torch.ones(1, 2)
     compiled(x)
-    change(module)
+    del module.late
+    torch.testing.assert_close(compiled(x), module(x))
+    module.late = 4.0
+    del module.note
+    module.remark = ""
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_a_hook_at_every_module_hears_of_the_users_modules_alone() -> None:
+    heard: list[str] = []
+    module = Scaled()
+    compiled = aotviz.compile(module, backend="eager")
+    x = torch.ones(1, 2)
+    compiled(x).sum().backward()
+    module.zero_grad()
+    hook = nn.modules.module.register_module_forward_hook(lambda m, _, out: heard.append(type(m).__name__) or out * 2)
+    try:
+        expected, found = module(x), compiled(x)
+        assert heard == ["Linear", "Scaled"] * 2
+        found.sum().backward()
+        compiled(x)
+        assert heard == ["Linear", "Scaled"] * 2, "neither the graphs nor the compiled module are the user's"
+    finally:
+        hook.remove()
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(compiled(x), module(x))
 
 

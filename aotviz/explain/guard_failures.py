@@ -320,7 +320,7 @@ def _own_mode(match: re.Match[str]) -> GuardFailure:
     if what.startswith("the structure"):
         fix = advice.keys("the arguments").replace("`", "")
         return GuardFailure("type", "arguments", "", "", "the structure of the arguments changed", fix)
-    words = "gradient mode, inference mode, autocast, determinism or the saved-tensor hooks changed"
+    words = "gradient mode, inference mode, autocast, determinism, the default dtype or device, or the hooks changed"
     return GuardFailure("mode", "grad_mode", "", "", words, advice.global_state(["grad_mode"]))
 
 

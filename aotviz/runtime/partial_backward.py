@@ -30,6 +30,7 @@ from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
+from aotviz.torch_private.modules import forward_of
 from aotviz.torch_private.philox import is_generator
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
@@ -222,4 +223,4 @@ def _names(pattern: Pattern) -> frozenset[str]:
 
 
 def _as_it_is(module: Any) -> Callable[[list[Any]], Any]:
-    return lambda arguments: module(*arguments)
+    return lambda arguments: forward_of(module)(*arguments)

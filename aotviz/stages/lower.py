@@ -32,6 +32,7 @@ from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
+from aotviz.torch_private.modules import forward_of
 from aotviz.tracing.strides import order_of, strides_in
 
 
@@ -83,7 +84,7 @@ def _split(call: Split) -> LoweredSplit:
             reason=why,
         )
 
-    plain = boxed(lambda *args: call.backward_module(*args))
+    plain = boxed(lambda *args: forward_of(call.backward_module)(*args))
     backward = LazyBackward(request, run_backward, donates=bool(call.donated), plain=plain)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))

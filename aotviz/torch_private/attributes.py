@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.nn.modules import module as torchs
 
 from aotviz.torch_private import script_objects
 
@@ -87,6 +88,7 @@ class State:
         self._absent = []  # places that hold None
         places: tuple[list[Any], list[Any]] = [], []
         self._rows = []
+        self._counts = []  # attributes of each module: one that is added later may be read
         for module in self._root.modules():
             for found, holder in zip(places, (module._parameters, module._buffers), strict=True):
                 for name, tensor in holder.items():
@@ -97,8 +99,9 @@ class State:
                         found.append((holder, name))
             names = [name for name, value in _own(module).items() if isinstance(value, _PLAIN)]
             held = (module._modules, module._parameters, module._buffers)
-            hooks = (module._forward_pre_hooks, module._forward_hooks)
-            self._rows.append((itemgetter("training", *names), vars(module), held, hooks))
+            own = vars(module)
+            self._rows.append((itemgetter("training", *names), own, held, hooks_of(module)))
+            self._counts.append(len(own))
         self._places = [*places[0], *places[1]]
         self._objects = list(script_objects.attributes(self._root))
         self._held = [tuple(tuple(part) for part in held) for _, _, held, _ in self._rows]
@@ -113,15 +116,24 @@ class State:
             self._walk()
             tensors = [holder[name] for holder, name in self._places]
         tensors += (value for _, value in self._objects)
-        facts = tuple((read(own), *map(tuple, hooks)) for read, own, _, hooks in self._rows)
-        return tensors, (facts, tuple(self._held))
+        try:
+            facts = self._facts()
+        except KeyError:  # an attribute has gone, and another has come
+            self._walk()
+            facts = self._facts()
+        return tensors, (facts, tuple(self._held), _global_hooks())
+
+    def _facts(self) -> tuple[Any, ...]:
+        return tuple((read(own), tuple(map(tuple, hooks)) if any(hooks) else ()) for read, own, _, hooks in self._rows)
 
     def _is_current(self) -> bool:
         """Whether modules, parameters and buffers are where the walk found them."""
-        for (_, own, held, _), names, modules in zip(self._rows, self._held, self._submodules, strict=True):
+        for (_, own, held, _), names, modules, count in zip(
+            self._rows, self._held, self._submodules, self._counts, strict=True
+        ):
             if tuple(held[0].values()) != modules or any(len(h) != len(n) for h, n in zip(held, names, strict=True)):
                 return False
-            if "training" not in own:
+            if len(own) != count or "training" not in own:
                 return False
         return not any(holder[name] is not None for holder, name in self._absent)
 
@@ -135,6 +147,22 @@ def difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     if modes(before) != modes(now) and len(modes(before)) == len(modes(now)):
         return "a module changed between train() and eval()"
     return "a plain attribute, a hook or a submodule of a module changed"
+
+
+def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What a module runs at each call and its backward, as dicts by the hooks' numbers."""
+    return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+
+
+def _global_hooks() -> tuple[Any, ...]:
+    """The hooks that run at every module."""
+    hooks = (
+        torchs._global_forward_pre_hooks,
+        torchs._global_forward_hooks,
+        torchs._global_backward_pre_hooks,
+        torchs._global_backward_hooks,
+    )
+    return tuple(map(tuple, hooks)) if any(hooks) else ()
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
     others were kept on `ctx` by name; `non_differentiable_idx` and `dirty_idx` are outputs.
     """
     once = _once_differentiable(bwd)
-    bwd = _in_any_grad_mode(bwd)
+    fwd, bwd = _in_any_grad_mode(fwd), _in_any_grad_mode(bwd)
     guarded = set(facts.get("saved_for_backward_idx", ()))
     saved: list[Any] = []
 
@@ -95,14 +95,18 @@ def _once_differentiable(bwd: fx.GraphModule) -> bool:
     return any(map(frame.search, traces))
 
 
-def _in_any_grad_mode(bwd: fx.GraphModule) -> fx.GraphModule:
-    """`bwd` without the no_grad around the whole that Dynamo traced it under: autograd sets the mode, as in eager."""
-    modes = [node for node in bwd.graph.nodes if node.target is torch._C._set_grad_enabled]
+def _in_any_grad_mode(body: fx.GraphModule) -> fx.GraphModule:
+    """`body` without the no_grad around the whole that Dynamo traced it under: autograd sets the mode, as in eager.
+
+    An input that a forward returns as it is leaves as a view, which Dynamo takes behind that no_grad: with gradients
+    recorded it would be a plain view of the input, and the backward of the Function forgotten.
+    """
+    modes = [node for node in body.graph.nodes if node.target is torch._C._set_grad_enabled]
     if not modes or modes[0].args != (False,) or modes[-1].args != (True,):
-        return bwd
+        return body
     graph = fx.Graph()
     mapping: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(bwd.graph, mapping))
+    graph.output(graph.graph_copy(body.graph, mapping))
     for mode in (modes[0], modes[-1]):
         graph.erase_node(mapping[mode])
-    return fx.GraphModule(bwd, graph)
+    return fx.GraphModule(body, graph)

@@ -18,7 +18,13 @@ from aotviz.torch_private import pytree
 
 
 def is_object(value: Any) -> bool:
-    """Whether `value` must be an input of the graph, though it is no tensor."""
+    """Whether `value` must be an input of the graph, though it is no tensor.
+
+    torch calls a random generator opaque too, for graphs of its own. An operator that is passed a stand-in of one ends
+    the process, and a generator can stay in the graph as the constant that it is.
+    """
+    if isinstance(value, torch.Generator):
+        return False
     return isinstance(value, torch.ScriptObject) or is_opaque_reference_type(type(value))
 
 
