@@ -1,7 +1,7 @@
 // Builds what the Python package serves, into aotviz/widgets/static/:
 //   core.js.gz editor.js.gz graphviz.js.gz   bundles that the kernel sends to a widget on demand
 //   widget.js                                the anywidget entry, which knows the bundles by their hash
-//   page.html                                the static page, which an export fills in: core and editor in one
+//   page.html                                the static page, which an export fills in
 // `npm ci && npm run build` is all there is to do.
 
 import { createHash } from "node:crypto";
@@ -57,6 +57,6 @@ for (const [name, entry, options] of [
   await write(`${name}.gz`, gzipSync(bytes, { level: 9 }));
 }
 await write("widget.js", await bundle("widget/src/index.ts", { define: { HASHES: JSON.stringify(hashes) } }));
-await write("page.html", Buffer.from(await page(await bundle("page/src/index.ts", { format: "iife" }), bundles["graphviz.js"])));
+await write("page.html", Buffer.from(await page(await bundle("page/src/index.ts", { format: "iife" }), bundles["editor.js"], bundles["graphviz.js"])));
 
 for (const [name, size] of sizes) console.log(`${name.padEnd(26)} ${(size / 1000).toFixed(1).padStart(8)} kB`);

@@ -18,7 +18,7 @@ from nbconvert.exporters.html import HTMLExporter
 from aotviz.widgets import static_files
 from aotviz.widgets.workbench import KEPT
 
-PIECE = re.compile(r'<script type="text/plain" id="aotviz-(?:graphviz|viewer)">.*?</script>|<script>.*?</script>', re.S)
+PIECE = re.compile(r'<script type="text/plain" id="aotviz-(?:viewer|editor|graphviz)">.*?</script>|<script>.*?</script>', re.S)
 
 
 class WorkbenchHTML(HTMLExporter):

@@ -52,7 +52,8 @@ await rm(target, { recursive: true, force: true });
 await mkdir(join(target, "static"), { recursive: true });
 const graphviz = await bundle({ entryPoints: { graphviz: join(here, "../core/src/worker/graphviz.ts") }, format: "iife", plugins: [zippedGraphviz] });
 const script = await build({ ...common, entryPoints: [join(here, "../page/src/index.ts")], format: "iife" });
-const exported = Buffer.from(await page(script.outputFiles[0].contents, files[0][1]));
+const editor = await build({ ...common, entryPoints: [join(here, "../core/src/editor/index.ts")], format: "esm" });
+const exported = Buffer.from(await page(script.outputFiles[0].contents, editor.outputFiles[0].contents, files[0][1]));
 const exportedName = `page.${createHash("sha256").update(exported).digest("hex").slice(0, 8)}.html`;
 files.push([exportedName, exported]);
 const plugins = await bundle({

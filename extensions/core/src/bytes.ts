@@ -1,7 +1,17 @@
-/** The bytes of base64 text. A callback for each letter would take longer than what comes after. */
+/** The bytes of base64 text. Where the browser has none of its own, a callback for each letter would take longer still. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  const { fromBase64: native } = Uint8Array as { fromBase64?(text: string): Uint8Array<ArrayBuffer> };
+  if (native) return native.call(Uint8Array, text);
   const letters = atob(text);
   const bytes = new Uint8Array(letters.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
   return bytes;
+}
+
+/** What gzip's bytes unzip to. They are written at once: a Blob's stream would fetch them from another process. */
+export function unzipped(zipped: Uint8Array<ArrayBuffer>): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const { readable, writable } = new DecompressionStream("gzip");
+  const writer = writable.getWriter();
+  for (const done of [writer.write(zipped), writer.close()]) done.catch(() => {}); // who reads is told
+  return readable;
 }

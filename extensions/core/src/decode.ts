@@ -2,6 +2,7 @@
 // every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
+import { unzipped } from "./bytes";
 import { withoutDeltas } from "./deltas";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
 import {
@@ -55,8 +56,7 @@ export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
   if (file[0] !== 0x1f || file[1] !== 0x8b) throw new RecordingError("This is not an aotviz recording (not gzip).");
   const parts: Uint8Array[] = [];
   let size = 0;
-  const stream = new Blob([file as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const reader = stream.getReader();
+  const reader = unzipped(file as Uint8Array<ArrayBuffer>).getReader();
   try {
     for (;;) {
       const { done, value } = await reader.read();

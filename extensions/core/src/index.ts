@@ -1,6 +1,6 @@
 // What `core` offers to the places that show a workbench.
 
-export { fromBase64 } from "./bytes";
+export { fromBase64, unzipped } from "./bytes";
 export { decodeRecording, gunzip, RecordingError } from "./decode";
 export type { Editor } from "./editor/types";
 export type { Host } from "./host";

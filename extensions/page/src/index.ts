@@ -1,20 +1,31 @@
 // The static page's entry, and that of a notebook that nbconvert made a page of (aotviz/widgets/notebooks.py).
-// Everything is in the file: this bundle holds the workbench and the editor; recordings and graphviz stand beside it as
+// Everything is in the file: this bundle holds the workbench; recordings, the editor and graphviz stand beside it as
 // zipped text. Nothing is ever requested from anywhere.
 
-import { fromBase64, gunzip, type Host, openRecording } from "@aotviz/core";
-import { editor } from "@aotviz/core/editor";
+import { type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
 
-function embedded(place: Element | null): Uint8Array {
+function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
   return fromBase64((place?.textContent ?? "").trim());
 }
 
+const bundles = new Map<string, Promise<string>>();
+
+/** The address of a bundle that stands behind the script that runs this. It is the same however often it is asked for. */
+function bundle(name: string): Promise<string> {
+  let url = bundles.get(name);
+  if (!url) bundles.set(name, (url = unzippedBundle(name)));
+  return url;
+}
+
+async function unzippedBundle(name: string): Promise<string> {
+  if (document.readyState === "loading") await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+  const text = unzipped(embedded(document.getElementById(`aotviz-${name}`)));
+  return URL.createObjectURL(new Blob([await new Response(text).arrayBuffer()], { type: "text/javascript" }));
+}
+
 const host: Host = {
-  editor: () => Promise.resolve(editor),
-  graphvizWorker: async () => {
-    const script = await gunzip(embedded(document.getElementById("aotviz-graphviz")));
-    return new Worker(URL.createObjectURL(new Blob([script as BlobPart], { type: "text/javascript" })));
-  },
+  editor: async () => ((await import(await bundle("editor"))) as { editor: Editor }).editor,
+  graphvizWorker: async () => new Worker(await bundle("graphviz")),
 };
 
 /** The page of one recording, whose address remembers what is selected. */

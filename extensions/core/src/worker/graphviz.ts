@@ -4,7 +4,7 @@
 import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
 import zipped from "zipped:graphviz";
 
-import { fromBase64 } from "../bytes";
+import { fromBase64, unzipped } from "../bytes";
 import { fromDot, toDot } from "../layout/dot";
 import { layered } from "../layout/layered";
 import type { Answer, Question } from "../layout/layouter";
@@ -27,7 +27,6 @@ self.addEventListener("message", async (event: MessageEvent<Question>) => {
 
 /** Unzips graphviz and compiles it; its package takes it from where this puts it. */
 async function start(): Promise<Graphviz> {
-  const bytes = new Blob([fromBase64(zipped)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(await new Response(bytes).arrayBuffer());
+  (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(await new Response(unzipped(fromBase64(zipped))).arrayBuffer());
   return Graphviz.load();
 }
