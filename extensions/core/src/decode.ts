@@ -3,8 +3,9 @@
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
 import { unzipped } from "./bytes";
-import { withoutDeltas } from "./deltas";
+import { addUp, withoutDeltas } from "./deltas";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
+import { RecordReader, Unexpected } from "./records";
 import {
   Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, VERSION, type Wire,
 } from "./wire";
@@ -16,17 +17,39 @@ const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 export class RecordingError extends Error {}
 
 export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
-  return checked(withoutDeltas(await unpacked(file)));
+  const bytes = await gunzip(file);
+  return quick(bytes) ?? checked(withoutDeltas(tree(bytes)));
+}
+
+/** Null where anything in it is not as it should be. */
+function quick(bytes: Uint8Array): RecordingData | null {
+  const read = records(bytes, "RecordingData");
+  const data = read?.record as RecordingData | undefined;
+  if (!read || !data || data.format !== FORMAT || data.version < 1 || data.version > VERSION || data.compilations.length > MAX_COMPILATIONS) return null;
+  if (read.others.get("deltas") === true) addUp(data);
+  checkIndices(data);
+  return data;
+}
+
+function records(bytes: Uint8Array, name: string): { record: unknown; others: ReadonlyMap<Wire, Wire> } | null {
+  const reader = new RecordReader(bytes);
+  try {
+    return { record: reader.wholeRecord(name), others: reader.others };
+  } catch (error) {
+    if (error instanceof Unexpected || error instanceof MsgpackError) return null;
+    throw error;
+  }
 }
 
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
-  return converted(await unpacked(bytes), ["record", record], record);
+  const unzipped = await gunzip(bytes);
+  return records(unzipped, record)?.record ?? converted(tree(unzipped), ["record", record], record);
 }
 
-async function unpacked(file: Uint8Array): Promise<Wire> {
+function tree(bytes: Uint8Array): Wire {
   try {
-    return decodeMsgpack(await gunzip(file));
+    return decodeMsgpack(bytes);
   } catch (error) {
     if (error instanceof MsgpackError) throw new RecordingError(`This recording is damaged: ${error.message}.`);
     throw error;
@@ -165,15 +188,16 @@ function wrong(expected: string, value: unknown, path: string | null): Recording
 function checkIndices(data: RecordingData): void {
   for (const [i, compilation] of data.compilations.entries()) {
     const where = `compilations[${i}]`;
-    const values = compilation.values.length;
+    const [values, strings] = [compilation.values.length, data.strings.length];
     if (compilation.stages.length > MAX_STAGES) {
       throw new RecordingError(`This recording is damaged: ${where} claims ${compilation.stages.length} stages.`);
     }
     for (const [j, value] of compilation.values.entries()) {
-      within([value.dtype, value.device, value.text], data.strings.length, `${where}.values[${j}]`);
-      within(value.parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
+      const { dtype, device, text, parts } = value;
+      if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings)) within([dtype, device, text], strings, `${where}.values[${j}]`);
+      if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
     }
-    compilation.graphs.forEach((graph, j) => checkGraph(graph, data.strings.length, values, `${where}.graphs[${j}]`));
+    compilation.graphs.forEach((graph, j) => checkGraph(graph, strings, values, `${where}.graphs[${j}]`));
     for (const [j, storage] of compilation.storages.entries()) {
       storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`)); // an earlier one: no circles
       if (storage.writes.some(({ tensor }) => tensor < 0)) throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);
@@ -201,8 +225,12 @@ export function checkGraph(graph: GraphSnapshot, strings: number, values: number
 
 function within(indices: readonly number[], size: number, where: string): void {
   for (const index of indices) {
-    if (!Number.isInteger(index) || index < NONE || index >= size) {
+    if (!isWithin(index, size)) {
       throw new RecordingError(`This recording is damaged: ${where} points at ${index}, of ${size}.`);
     }
   }
+}
+
+function isWithin(index: number, size: number): boolean {
+  return Number.isInteger(index) && index >= NONE && index < size;
 }

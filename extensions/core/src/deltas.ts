@@ -1,9 +1,9 @@
 // A page that holds a recording holds the long columns of its graphs as differences: 5, 6, 7 is written 5, 1, 1, of
 // which gzip makes next to nothing. aotviz/widgets/packing.py writes them and says so in "deltas"; files have none.
 
-import type { Wire } from "./wire";
+import type { RecordingData, Wire } from "./wire";
 
-const COLUMNS = ["name", "value", "sequence"]; // those of packing.py
+const COLUMNS = ["name", "value", "sequence"] as const; // those of packing.py
 
 /** The tree of a recording with its columns as they were. What has another shape is left for the check to refuse. */
 export function withoutDeltas(tree: Wire): Wire {
@@ -15,6 +15,11 @@ export function withoutDeltas(tree: Wire): Wire {
     }
   }
   return tree;
+}
+
+/** The same for a recording that was read without a tree. */
+export function addUp(data: RecordingData): void {
+  for (const { graphs } of data.compilations) for (const graph of graphs) for (const name of COLUMNS) sum(graph[name]);
 }
 
 function list(value: Wire | undefined): Wire[] {

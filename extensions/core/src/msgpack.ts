@@ -12,9 +12,9 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export class MsgpackError extends Error {}
 
-class Reader {
-  private at = 0;
-  private depth = 0;
+export class Reader {
+  protected at = 0;
+  protected depth = 0;
   private items = 0;
   private readonly view: DataView;
 
@@ -24,8 +24,12 @@ class Reader {
 
   whole(): Wire {
     const value = this.value();
-    if (this.at !== this.bytes.length) throw new MsgpackError(`${this.bytes.length - this.at} bytes too many`);
+    this.finish();
     return value;
+  }
+
+  protected finish(): void {
+    if (this.at !== this.bytes.length) throw new MsgpackError(`${this.bytes.length - this.at} bytes too many`);
   }
 
   private take(size: number): number {
@@ -35,7 +39,22 @@ class Reader {
     return start;
   }
 
-  private value(): Wire {
+  /** The first byte of what comes next. */
+  protected peek(): number {
+    return this.bytes[this.at] ?? -1;
+  }
+
+  /** Passes over what comes next if it is the same bytes as those from `start` to `end`; whether it is. */
+  protected again(start: number, end: number): boolean {
+    const { bytes, at } = this;
+    const length = end - start;
+    if (!length || at + length > bytes.length) return false;
+    for (let i = 0; i < length; i++) if (bytes[at + i] !== bytes[start + i]) return false;
+    this.at = at + length;
+    return true;
+  }
+
+  protected value(): Wire {
     const tag = this.bytes[this.take(1)]!;
     if (tag < 0x80) return tag;
     if (tag < 0x90) return this.map(tag & 0x0f);
@@ -82,18 +101,77 @@ class Reader {
     }
   }
 
-  private enter(items: number): void {
+  protected enter(items: number): void {
     if (items > this.bytes.length - this.at) throw new MsgpackError(`a list at byte ${this.at} claims ${items} items`);
     this.items += items;
     if (this.items > MAX_ITEMS) throw new MsgpackError(`it claims more than ${MAX_ITEMS.toLocaleString("en")} items`);
     if (++this.depth > MAX_DEPTH) throw new MsgpackError(`lists are nested more than ${MAX_DEPTH} deep`);
   }
 
+  protected leave(): void {
+    this.depth--;
+  }
+
+  /** How many items the list has that comes next. Raises MsgpackError where none does. */
+  protected listSize(): number {
+    const tag = this.bytes[this.take(1)]!;
+    if (tag >= 0x90 && tag < 0xa0) return tag & 0x0f;
+    if (tag === 0xdc) return this.view.getUint16(this.take(2));
+    if (tag === 0xdd) return this.view.getUint32(this.take(4));
+    throw new MsgpackError(`byte ${this.at - 1} begins no list`);
+  }
+
+  /** The same of a map. */
+  protected mapSize(): number {
+    const tag = this.bytes[this.take(1)]!;
+    if (tag >= 0x80 && tag < 0x90) return tag & 0x0f;
+    if (tag === 0xde) return this.view.getUint16(this.take(2));
+    if (tag === 0xdf) return this.view.getUint32(this.take(4));
+    throw new MsgpackError(`byte ${this.at - 1} begins no map`);
+  }
+
+  /** And of a text, in bytes. */
+  private textSize(): number {
+    const tag = this.bytes[this.take(1)]!;
+    if (tag >= 0xa0 && tag < 0xc0) return tag & 0x1f;
+    if (tag === 0xd9) return this.view.getUint8(this.take(1));
+    if (tag === 0xda) return this.view.getUint16(this.take(2));
+    if (tag === 0xdb) return this.view.getUint32(this.take(4));
+    throw new MsgpackError(`byte ${this.at - 1} begins no text`);
+  }
+
+  /** Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. */
+  protected texts(size: number, into: string[]): void {
+    const { bytes } = this;
+    const first = this.at;
+    const starts = new Int32Array(size);
+    const ends = new Int32Array(size);
+    let sum = 0;
+    for (let i = 0; i < size; i++) {
+      const length = this.textSize();
+      starts[i] = this.take(length);
+      ends[i] = this.at;
+      sum += length;
+    }
+    const letters = new Uint8Array(sum);
+    let used = 0;
+    let all = 0; // the bits of all letters
+    for (let i = 0; i < size; i++) for (let at = starts[i]!; at < ends[i]!; at++) all |= letters[used++] = bytes[at]!;
+    if (all < 0x80) {
+      const text = utf8.decode(letters);
+      let from = 0;
+      for (let i = 0; i < size; i++) into.push(text.slice(from, (from += ends[i]! - starts[i]!)));
+    } else {
+      this.at = first;
+      for (let i = 0; i < size; i++) into.push(this.text(this.textSize()));
+    }
+  }
+
   private array(size: number): Wire[] {
     this.enter(size);
     const items: Wire[] = [];
     for (let i = 0; i < size; i++) items.push(this.value());
-    this.depth--;
+    this.leave();
     return items;
   }
 
@@ -104,7 +182,7 @@ class Reader {
       const key = this.value();
       items.set(key, this.value());
     }
-    this.depth--;
+    this.leave();
     return items;
   }
 }

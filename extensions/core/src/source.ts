@@ -74,28 +74,33 @@ function head(data: CompilationData): CompilationHead {
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
   const largest = new Map<number, number>();
   const given = new Set<number>();
-  const seen = new Set<number>();
+  const seen = new Uint8Array(values.length);
+  const itemBytes = new Map<number, number>(); // of a dtype
   const pending: number[] = [];
-  graph.value.forEach((number, i) => {
-    if (number < 0) return;
+  for (let i = 0; i < graph.value.length; i++) {
+    const number = graph.value[i]!;
+    if (number < 0) continue;
     if (graph.op[i] === "p") given.add(values[number]!.storage);
     else if (graph.op[i] !== "o") pending.push(number);
-  });
+  }
   for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
-    if (seen.has(number)) continue; // a tuple may hold a value twice, and be held twice
-    seen.add(number);
-    const value = values[number]!;
-    for (const part of value.parts) pending.push(part);
-    if (value.kind !== "tensor" || (value.storage >= 0 && given.has(value.storage))) continue;
-    let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(strings[value.dtype] ?? "")?.[0] ?? 8) / 8));
-    for (const size of value.shape) {
+    if (seen[number]) continue; // a tuple may hold a value twice, and be held twice
+    seen[number] = 1;
+    const { kind, dtype, shape, storage, parts } = values[number]!;
+    for (const part of parts) pending.push(part);
+    if (kind !== "tensor" || (storage >= 0 && given.has(storage))) continue;
+    let bytes = itemBytes.get(dtype);
+    if (bytes === undefined) itemBytes.set(dtype, (bytes = Math.max(1, Math.floor(Number(/\d+/.exec(strings[dtype] ?? "")?.[0] ?? 8) / 8))));
+    for (const size of shape) {
       if (typeof size !== "number") return NONE;
       bytes *= size;
     }
-    const key = value.storage >= 0 ? value.storage : ~number;
-    largest.set(key, Math.max(largest.get(key) ?? 0, bytes));
+    const key = storage >= 0 ? storage : ~number;
+    if (bytes > (largest.get(key) ?? -1)) largest.set(key, bytes);
   }
-  return [...largest.values()].reduce((sum, bytes) => sum + bytes, 0);
+  let sum = 0;
+  for (const bytes of largest.values()) sum += bytes;
+  return sum;
 }
 
 /** Another cut of a compilation's joint graph; "" keeps its partitioner. */
