@@ -18,7 +18,8 @@ from nbconvert.exporters.html import HTMLExporter
 from aotviz.widgets import static_files
 from aotviz.widgets.workbench import KEPT
 
-PIECE = re.compile(r'<script type="text/plain" id="aotviz-(?:viewer|editor|graphviz)">.*?</script>|<script>.*?</script>', re.S)
+HELD = r'<script type="text/plain" id="aotviz-(?:viewer|editor|graphviz)">.*?</script>'
+PIECE = re.compile(rf"{HELD}|<script>.*?</script>", re.S)
 
 
 class WorkbenchHTML(HTMLExporter):

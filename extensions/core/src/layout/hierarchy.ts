@@ -72,20 +72,21 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   for (const node of graph.nodes) {
     if (isGiven(node)) continue;
     const lane = laneOf(node);
-    const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
     if (node.op === "o") {
+      const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
       for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
       if (!node.inputs.length) lanes[lane] = roots[lane];
     } else {
       const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence);
-      lanes[lane] = steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane];
+      home[node.index] = only(lane, steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane]);
     }
   }
   for (const node of graph.nodes) {
-    if (isGiven(node)) home[node.index] = { [laneOf(node)]: inputHome(node, laneOf(node), graph, home, roots, userInputs) };
+    if (isGiven(node)) home[node.index] = only(laneOf(node), inputHome(node, laneOf(node), graph, home, roots, userInputs));
   }
-  home.forEach((lanes, i) => {
-    for (const group of Object.values(lanes)) group.nodes.push(i);
+  home.forEach(({ forward, backward }, i) => {
+    forward?.nodes.push(i);
+    backward?.nodes.push(i);
   });
   for (const group of groups.values()) {
     const first = group.nodes[0] ?? Infinity;
@@ -96,6 +97,10 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   }
   for (const group of [...groups.values()]) cut(group, graph, groups, home);
   return { roots, groups, home };
+}
+
+function only(lane: Lane, group: Group): { [lane in Lane]?: Group } {
+  return lane === "forward" ? { forward: group } : { backward: group };
 }
 
 /** Puts the members of a group that has too many into runs; a run that is still too long is cut again. */
