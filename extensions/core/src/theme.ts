@@ -4,7 +4,8 @@
 export function followTheme(body: HTMLElement): () => void {
   const look = (): void => {
     const [r = 255, g = 255, b = 255] = (getComputedStyle(body).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
-    body.setAttribute("data-theme", 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light");
+    const theme = 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light";
+    if (body.getAttribute("data-theme") !== theme) body.setAttribute("data-theme", theme); // who watches it paints anew
   };
   const observer = new MutationObserver(() => {
     look();

@@ -21,21 +21,22 @@ export interface Palette {
 export const RAMP = 5;
 
 export function readPalette(element: HTMLElement): Palette {
-  const probe = document.createElement("span");
-  probe.hidden = true;
-  element.append(probe);
-  const style = getComputedStyle(probe);
-  const read = (name: string): string => {
-    probe.style.color = `var(--graph-${name})`;
-    return style.color;
+  const probes = document.createElement("span");
+  probes.hidden = true;
+  const probe = (property: "color" | "fontFamily", name: string): (() => string) => {
+    const one = document.createElement("span");
+    one.style[property] = `var(--${name})`;
+    probes.append(one);
+    return () => getComputedStyle(one)[property];
   };
-  const font = (name: string): string => {
-    probe.style.fontFamily = `var(--aot-${name})`;
-    return style.fontFamily;
-  };
-  const colour = Object.fromEntries(NAMES.map((name) => [name, read(name)])) as Palette["colour"];
-  const several = (name: string, count: number): string[] => Array.from({ length: count }, (_, i) => read(`${name}-${i}`));
-  const palette = { colour, category: several("c", CATEGORIES), categoryFill: several("f", CATEGORIES), ramp: several("r", RAMP), mono: font("mono"), sans: font("sans") };
-  probe.remove();
+  const several = (name: string, count: number): (() => string)[] => Array.from({ length: count }, (_, i) => probe("color", `graph-${name}-${i}`));
+  const colours = NAMES.map((name) => [name, probe("color", `graph-${name}`)] as const);
+  const [category, categoryFill, ramp] = [several("c", CATEGORIES), several("f", CATEGORIES), several("r", RAMP)];
+  const [mono, sans] = [probe("fontFamily", "aot-mono"), probe("fontFamily", "aot-sans")];
+  element.append(probes); // all at once: the browser works out the style of the page once
+  const read = (all: readonly (() => string)[]): string[] => all.map((one) => one());
+  const colour = Object.fromEntries(colours.map(([name, one]) => [name, one()])) as Palette["colour"];
+  const palette = { colour, category: read(category), categoryFill: read(categoryFill), ramp: read(ramp), mono: mono(), sans: sans() };
+  probes.remove();
   return palette;
 }

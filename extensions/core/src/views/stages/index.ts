@@ -109,7 +109,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       element.tabIndex = selected ? 0 : -1;
     });
     const current = rows[state.selection.stage];
-    if (current) keepInView(list.parentElement!, current);
+    if (current) requestAnimationFrame(() => keepInView(list.parentElement!, current)); // when all is laid out anyway
   };
   update();
   return { update, step, play, destroy: () => clearInterval(timer) };
