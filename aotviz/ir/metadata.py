@@ -95,7 +95,8 @@ class ReplayStep:
     view:   `targets = operator(source, *args, **kwargs)`
     move:   `operator(source, *args, **kwargs)`, in place
     mark:   `source.requires_grad_(False)`, or `source.detach_()`
-    write:  the new data of an input is written to it, or that of a detached alias with a history of its own
+    write:  the new data of an input is written to it, or that of a detached alias with a history of its own; where the
+            input gets its last shape later, `args[0]` is the one that it has here
     look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
     hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook
     count:  `source`, an alias with a version counter of its own, was written `args[0]` times

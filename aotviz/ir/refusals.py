@@ -55,8 +55,14 @@ REFUSALS = {
         "shares memory with another argument."
     ),
     "hook on a result": (
-        "{names} has a gradient hook or retains its gradient, and other results were computed from it inside the "
-        "compiled function: of their gradients the hook would see nothing. Compute them from it outside."
+        "{names} has a gradient hook or retains its gradient, and inside the compiled function other results were "
+        "computed from it, or it was given another shape in place: the hook would see nothing of their gradients, or "
+        "see another shape than in eager. Do that outside."
+    ),
+    "gradient of a moved leaf": (
+        "torch.autograd.grad asks for the gradient of {names}, a leaf that the function gives another shape in place "
+        "before it uses it. In eager that gradient has the new shape, and here it would have the old one. Use "
+        "backward(), or the operator without the underscore."
     ),
     "hook of one call": (
         "the function registers a gradient hook on {names}, and {operator}. The hook is registered anew at each call, "

@@ -91,7 +91,7 @@ class Epilogue:
         self._serves = self._served()
         self._made: dict[int, str] = {}
         self._handles: dict[str, str] = {}  # variable of a result -> variable of a hook's handle
-        self._counts: dict[int, str] = {}  # graph input -> variable that holds what its version is to be in the end
+        self._counts: dict[int, str] = {}  # graph input -> variable that holds its version before its moves
 
     def _served(self) -> dict[Ref, str]:
         """For each tensor that others are taken from, the first output that is made from it."""
@@ -130,9 +130,10 @@ class Epilogue:
             if missing > 0:
                 self._bump(i, missing, "the graph writes {}, which autograd must be told")
         for i, count in self._moved_and_saved().items():
-            self._bump(i, count, "{} is moved below, and eager did so before it was saved")
             self._counts[i] = self.source.fresh("count")
-            self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version")
+            fact = f"{self.call.graph_inputs[i]} is moved below, and eager did so before it was saved"
+            self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version", fact)
+            self._bump(i, count, fact)
 
     def _moved_and_saved(self) -> dict[int, int]:
         """Moves that are repeated after the graph ran, where the backward reads what counts them: input -> moves."""
@@ -174,13 +175,10 @@ class Epilogue:
 
     def replay(self) -> None:
         """The user's statements about aliases, in the user's order; each input is written where it was last."""
-        self._repeat()
         for i, count in self._counts.items():
             setter = self.source.bind("set_versions", runtime.set_versions)
-            fact = f"{self.call.graph_inputs[i]} was moved as often as was counted before"
+            fact = f"the moves of {self.call.graph_inputs[i]} were counted before, and will count themselves"
             self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
-
-    def _repeat(self) -> None:
         for step in self.call.meta.replay:
             if step.action == "view":
                 self._view(step)
@@ -198,6 +196,8 @@ class Epilogue:
                 variable = self._variable(step.source)
                 fact = f"the function registers this on {self._name(step.source)}"
                 if step.operator == "register_hook" and step.source.kind != "input":
+                    # Several results share the node of the call, and a gradient may come to another one only.
+                    hook = f"{self.source.bind('OnlyGradients', runtime.OnlyGradients)}({hook})"
                     self._handles[variable] = self.source.fresh("handle")
                 # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
                 self.source.line(f"{variable}.grad_fn", fact)
@@ -214,7 +214,7 @@ class Epilogue:
                     fact = f"{name} was written through its storage"
                 self.source.line(f"{bump}(({listed},))", fact, name)
             elif step.source.kind == "input":
-                self._write_back(step.source.index, self.call.meta.input_info[step.source.index])
+                self._write_back(step.source.index, self.call.meta.input_info[step.source.index], *step.args)
             else:
                 assert step.value is not None
                 name, value = self._name(step.source), self.results[(step.value.kind, step.value.index)]
@@ -290,10 +290,10 @@ class Epilogue:
             return self.source.bind(str(value).removeprefix("torch."), value)
         return repr(list(value) if isinstance(value, tuple) else value)
 
-    def _write_back(self, i: int, info: InputAliasInfo) -> None:
-        """Metadata first, since new data has the new shape."""
+    def _write_back(self, i: int, info: InputAliasInfo, shape: tuple[int, ...] | None = None) -> None:
+        """Metadata first, since new data has the new shape; or it is given the one that the input has here."""
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
-        new = self.results.get(("mutation", i), "")
+        new = self.results.get(("mutation", i), "") + ("" if shape is None else f".view({shape})")
         moves = [step for step in self.call.meta.replay if step.action == "move" and step.source == Ref("input", i)]
         bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
         if info.mutates_storage_metadata:

@@ -144,6 +144,11 @@ class _Writer:
             fact = "where no gradient comes to these, hooks on them are not called"
             ref = source.bind("ref", weakref.ref)
             source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
+        written = [i for i in partly if call.meta.input_info[i].mutated]
+        if written:
+            fact = "hooks from before the call go with the history that these had before it"
+            hooks = source.bind("hooks_of", runtime.hooks_of)
+            source.line(f"ctx.hooks = ({''.join(f'{hooks}(inputs[{i}]), ' for i in written)})", fact)
         if call.kept:
             fact = "a second differentiation would read these"
             keep = source.bind("kept", double_backward.kept)
@@ -174,6 +179,12 @@ class _Writer:
             refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
             source.line(f"{refuse}(ctx.heard, {pairs}, gradients)", fact)
+        if call.reshaped and self.insides is None:
+            tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
+            leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
+            refuse = source.bind("refuse_reshaped", refusals.refuse_reshaped)
+            fact = "torch.autograd.grad would give a gradient of the shape that this leaf had before the call"
+            source.line(f"{refuse}(ctx, {leaves})", fact)
         names = self._tangents()
         whole = names
         if self.insides is not None:

@@ -13,6 +13,7 @@ Note [Hooks without a gradient]
 An input that no gradient reaches gets None from our node, and the engine goes on with that: it calls the hooks on that
 input, and on all that the input was computed from, with None. In eager it never comes there. So these hooks are held
 back until the backward has ended. Found are those on the inputs themselves, on what they are views of, and on leaves.
+Hooks on an input that the call writes remain with the history that it had before, so they are noted before that.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class PartialBackward:
         tensors = runtime.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
         inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
         tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
-        runtime.spare_hooks(tensors)
+        runtime.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: Sequence[Any], keep: bool) -> list[Any]:
         saved = self._saved(ctx, pattern)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private.runtime import listens
+from aotviz.torch_private.runtime import is_captured, listens
 
 
 class CallDiffers(RuntimeError):
@@ -50,6 +50,16 @@ def refuse_hooks(
         listening = held is not None and (listens(held) if isinstance(held, torch.Tensor) else bool(held))
         if listening and any(gradients[slot] is not None for slot in slots):
             raise Refused("hook on a result", name)
+
+
+def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
+    """Raise Refused where `torch.autograd.grad` asks for the gradient of a leaf that the call gave another shape.
+
+    `leaves` are (position among the tensors that are passed, name).
+    """
+    for position, name in leaves:
+        if is_captured(ctx.next_functions[position][0]):
+            raise Refused("gradient of a moved leaf", name)
 
 
 def refuse_hooked_alias(names: str) -> None:

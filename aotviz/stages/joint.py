@@ -15,6 +15,7 @@ from aotviz.ir.descriptors import GradientOutput, IntermediateBaseOutput, Mutate
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType, Ref
 from aotviz.torch_private import functional, operators
+from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
@@ -35,6 +36,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
     heard = _heard(call, forward, wanted, outputs)
+    reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     with forward.refusing_moved_views():
         traced, values, gradients = trace_gradients(forward.trace, outputs, [*forward.edges, *inner])
@@ -52,6 +54,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         slots=slots,
         tangents=tangents,
         heard=heard,
+        reshaped=tuple(i for i in reshaped if values[i] is not None),
         gradients=tuple(
             Gradient(None if value is None else GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
@@ -65,7 +68,8 @@ def _heard(
     """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
 
     An input that keeps its history is not among them: all its gradients leave the graph. One that is made a view of a
-    synthetic base inside is.
+    synthetic base inside is, and so is a result that was given another number of dimensions since autograd made its
+    history: in eager, gradients come to it as it was then.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
     for i in call.meta.mutated_input_indices:
@@ -76,7 +80,8 @@ def _heard(
         for i, (value, info) in enumerate(zip(forward.outputs, call.meta.output_info, strict=True))
         if info.requires_grad and info.same_object_as is None and info.output_type is not OutputType.is_input
     ]
-    if not found or (len(outputs) == 1 and all(value is outputs[0] for _, value in found)):
+    moved = {id(v): i for (i, slot), v in zip(wanted, outputs, strict=True) if slot.kind == "output" and _moved(v)}
+    if not found or (len(outputs) == 1 and not moved and all(value is outputs[0] for _, value in found)):
         return ()
     with forward.trace.active("is_forward"):
         passed = [nodes_below(output) for output in outputs]
@@ -84,9 +89,15 @@ def _heard(
         for ref, value in found:
             node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
             through = tuple(position for (position, _), nodes in zip(wanted, passed, strict=True) if node in nodes)
+            through += (moved[id(value)],) if id(value) in moved else ()
             if node is not None and through:
                 heard.append(Heard(ref, through))
     return tuple(heard)
+
+
+def _moved(result: Any) -> bool:
+    """Whether a result has another number of dimensions than its gradient would have in eager."""
+    return not is_subclass(result) and len(functional.gradient_shape(result)) != result.dim()
 
 
 def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:

@@ -40,7 +40,9 @@ def run(call: FlatCall) -> TracedCall:
         ) from None
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
         forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
-    moved = frozenset(i for i, info in enumerate(forward.input_info) if info.requires_grad and _moves(info))
+    graded = torch.is_grad_enabled()
+    infos = enumerate(forward.input_info)
+    moved = frozenset(i for i, info in infos if info.requires_grad and _moves(info) and (graded or not info.turned_off))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
     rootless = frozenset(
@@ -48,12 +50,12 @@ def run(call: FlatCall) -> TracedCall:
         for i, info in enumerate(forward.input_info)
         if _loses_views(info, call.args[i]) and forward.ledger.is_viewed(forward.args[i])
     )
-    if rootless and torch.is_grad_enabled():
+    if rootless and graded:
         forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
-        grad_enabled=torch.is_grad_enabled(),
+        grad_enabled=graded,
         grad_enabled_after=forward.grad_enabled_after,
         static_input_indices=call.static_inputs,
         deterministic=torch.are_deterministic_algorithms_enabled(),

@@ -43,6 +43,7 @@ class Root:
     members: tuple[int, ...]
     itself: int | None  # the member that it is; None if it is only their `_base`
     moves: bool  # that member is moved in place; see Note [Moved inputs] in tracing/forward.py
+    counter: int  # which version counter it has: roots that are each other's `.detach()` have one
 
 
 @dataclass(frozen=True)
@@ -237,8 +238,9 @@ class _Members:
         for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
             if isinstance(group, StorageGroup):
                 fakes = dict(zip(group.members, group.fakes, strict=True))
+                counting = {root.counter: functional.counting_apart(base) for root in group.roots}
                 for root in group.roots:
-                    self._root(group, base, root, fakes, roots.get(id(root)))
+                    self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
             else:
                 assert isinstance(group, TensorGroup)
                 self._views(group, base, number)
@@ -435,6 +437,8 @@ def _tensor_group(
     covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
+    if _loses_its_history(base):
+        return None
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
     rooted = tuple(_root(t) is not base for t in tensors)
     source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
@@ -456,12 +460,19 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         found.setdefault(id(root), (root, []))[1].append(position)
     made = []
     for root, views in found.values():
-        if root._base is not None and root.requires_grad and not root.is_leaf:
+        if _loses_its_history(root):
             raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
-        made.append(Root(root, tuple(views), itself, moves))
+        descriptor = call.graph_inputs[views[0]]
+        counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
+        made.append(Root(root, tuple(views), itself, moves, counter))
     return tuple(made)
+
+
+def _loses_its_history(root: torch.Tensor) -> bool:
+    """Whether a tensor with a history of its own is a view: a write gives it the history of what it is a view of."""
+    return root._base is not None and root.requires_grad and not root.is_leaf
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:

@@ -101,6 +101,12 @@ def grad_fn(tensor: torch.Tensor) -> Any:
             return None
 
 
+def gradient_shape(tensor: torch.Tensor) -> Sequence[Any]:
+    """The shape of what comes to a tensor's history as its gradient: its own, unless it was moved unseen since."""
+    node = grad_fn(tensor)
+    return tensor.shape if node is None else node._input_metadata[tensor.output_nr].shape
+
+
 def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
     """Whether writes to an alias count as writes of the tensor: of `.detach()` they do, of `.data` they don't."""
     if alias.is_inference() or tensor.is_inference():
@@ -139,6 +145,12 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
     if isinstance(one, FakeTensor) or one is other or (one._base is not None and one._base is other._base):
         return True
     return one._base is other or other._base is one or shares_counter(one, other)
+
+
+def counting_apart(tensor: torch.Tensor) -> torch.Tensor:
+    """A detached alias with a version counter of its own, which is not noted as what the function's `.data` gave."""
+    alias: torch.Tensor = torch.Tensor.data.__get__(tensor)
+    return alias
 
 
 @contextlib.contextmanager

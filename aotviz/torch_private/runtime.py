@@ -174,7 +174,22 @@ def listens(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or tensor.retains_grad
 
 
-class _OnlyGradients:
+def is_captured(node: Any) -> bool:
+    """Whether the running backward hands out the gradient that comes to this leaf's node, and does not add it to
+    the leaf's."""
+    try:
+        torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # the engine has no answer for a leaf under `torch.autograd.grad`
+        return True
+    return False
+
+
+def hooks_of(tensor: torch.Tensor) -> Any:
+    """The gradient hooks on a tensor by now, by number; None if it never had one."""
+    return tensor._backward_hooks
+
+
+class OnlyGradients:
     """A gradient hook that is not called where there is no gradient."""
 
     def __init__(self, hook: Any) -> None:
@@ -184,18 +199,19 @@ class _OnlyGradients:
         return None if gradient is None else self.hook(gradient)
 
 
-def spare_hooks(tensors: Sequence[torch.Tensor]) -> None:
-    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None."""
+def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
+    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
+    `more` are what `hooks_of` gave."""
     changed = []
-    for hooks in (tensor._backward_hooks for tensor in tensors):
+    for hooks in (*map(hooks_of, tensors), *more):
         for key, hook in list(hooks.items()) if hooks else ():
-            if not isinstance(hook, _OnlyGradients):
-                hooks[key] = _OnlyGradients(hook)
+            if not isinstance(hook, OnlyGradients):
+                hooks[key] = OnlyGradients(hook)
                 changed.append((hooks, key))
 
     def restore() -> None:
         for hooks, key in changed:
-            if isinstance(hooks.get(key), _OnlyGradients):
+            if isinstance(hooks.get(key), OnlyGradients):
                 hooks[key] = hooks[key].hook
 
     if changed:

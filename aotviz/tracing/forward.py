@@ -39,7 +39,7 @@ from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts, gradient_hooks
-from aotviz.tracing.ledger import Ledger, Moved, Viewed
+from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
 
 
@@ -249,6 +249,22 @@ class ForwardTrace:
         if self.ledger.unrepeatable is not None:
             raise self._refusal(self.ledger.unrepeatable)
 
+    def reshaped_leaves(self) -> tuple[int, ...]:
+        """The leaves that are given another shape before anything else: in eager, their gradients have that shape."""
+        found = []
+        for i, (info, given, moved) in enumerate(zip(self.input_info, self.program.args, self.args, strict=True)):
+            moves = info.mutates_metadata and not info.mutates_storage_metadata
+            if moves and info.requires_grad and info.is_leaf and given.shape != moved.shape:
+                first = next((event for event in self.ledger.events if self._uses(event, moved)), None)
+                if isinstance(first, Moved):
+                    found.append(i)
+        return tuple(found)
+
+    def _uses(self, event: Event, tensor: Any) -> bool:
+        if isinstance(event, Viewed):
+            return event.mode.grad and self.ledger.root(event.source) is tensor
+        return isinstance(event, Moved) and event.tensor is tensor
+
     def _assign_data(self, tensor: Any, value: Any) -> None:
         """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
@@ -274,6 +290,8 @@ class ForwardTrace:
         """Before `requires_grad_` and `detach_`. A leaf that is passed is none in the trace, and is detached there."""
         self.ledger.mark(tensor, on, method)
         given = self._position(tensor)
+        if method == "detach_" and given in self.program.fresh:
+            raise Refused("requires_grad changes", self._name(given), "off")
         if on or given is None or method == "detach_" or not self.program.args[given].is_leaf:
             return False
         torch.Tensor.detach_(tensor)

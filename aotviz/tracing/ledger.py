@@ -72,12 +72,13 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Wrote:
-    """The data of `tensor` was written in place, by `operator`."""
+    """The data of `tensor` was written in place, by `operator`. `shape` is that of the tensor that owns the memory."""
 
     tensor: Any
     mode: Mode
     operator: Any = None
     node: Any = None
+    shape: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
-                    self.events.append(Wrote(tensor, mode, operator, node))
+                    self.events.append(Wrote(tensor, mode, operator, node, tuple(self.root(tensor).shape)))
                     self._writes[id(tensor)] += 1
                     looked = mode.grad and id(tensor) in self._after_move and tensor.requires_grad
                     if looked and not self._is_repeated(tensor):

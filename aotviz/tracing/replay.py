@@ -4,6 +4,11 @@ What needs repeating is little: the views that leave the function, with those th
 these or an input in place. The writes of an input are one write of its final data, at the place of the user's last
 one. A tensor that the graph returns comes as it was in the end; a view that was taken before that tensor moved is
 made by `as_strided`, as autograd itself would do.
+
+Note [Unseen moves after a write]
+A write gives a tensor a history, and hooks on it see gradients of the shape that it had then. Where it is given a
+dimension of one element, or loses one, after its last write and under no_grad, it is written before that in the shape
+that it has there. Any other move comes before the write.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private.functional import shares_counter
 from aotviz.torch_private.operators import version
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
-from aotviz.tracing.views import frozen, plain
+from aotviz.tracing.views import frozen, layout, plain
 
 
 @dataclass
@@ -55,6 +60,7 @@ class _Builder:
         self.apart: list[Any] = []  # those with a version counter of their own
         self.last_move: dict[int, int] = {}
         self.rigid: set[int] = set()  # moved in a way that can't be written down
+        self.shapes: dict[int, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
         for position, event in enumerate(ledger.events):
             if isinstance(event, Moved):
                 self.last_move[id(event.tensor)] = position
@@ -141,18 +147,35 @@ class _Builder:
 
         A write through `.data` counts for nobody, and a view that was taken before it remains what it is.
         """
-        last = {key: self.last_move.get(key, -1) for key in self.wanted.written}
+        last = dict.fromkeys(self.wanted.written, -1)
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Wrote):
                 root, path = self.ledger.path(event.tensor)
                 unseen = any(self.ledger.from_data(step.results[k]) for step, k in path)
                 for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
-                    last[key] = max(last[key], position)
+                    last[key] = position
+        for key in last:
+            if not self._moves_unseen(key, last[key]):
+                last[key] = max(last[key], self.last_move.get(key, -1))
         last.update(self.replaced)
         positions: dict[int, list[tuple[int, Ref]]] = {}
         for key, value in self.wanted.written.items():
             positions.setdefault(last[key], []).append((key, value))
         return positions
+
+    def _moves_unseen(self, key: int, write: int) -> bool:
+        """See Note [Unseen moves after a write]. `write` is the position of the last one."""
+        events = self.ledger.events
+        moves = [event for event in events[write + 1 :] if isinstance(event, Moved) and id(event.tensor) == key]
+        if write < 0 or not moves or any(event.mode.grad for event in moves) or not moves[0].tensor.requires_grad:
+            return False
+        wrote, tensor = events[write], moves[0].tensor
+        if not isinstance(wrote, Wrote) or self.ledger.root(wrote.tensor) is not tensor or not layout(tensor).concrete:
+            return False
+        if wrote.shape == tensor.shape or [n for n in wrote.shape if n != 1] != [n for n in tensor.shape if n != 1]:
+            return False
+        self.shapes[key] = wrote.shape
+        return True
 
     def _autograd_root(self, tensor: Any) -> int:
         """The id of the tensor that autograd takes it for a view of."""
@@ -165,7 +188,8 @@ class _Builder:
 
     def _write_at(self, writes: Mapping[int, list[tuple[int, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
-            self.steps.append(ReplayStep("write", self.refs[key], value=value))
+            shape = (self.shapes[key],) if key in self.shapes else ()
+            self.steps.append(ReplayStep("write", self.refs[key], args=shape, value=value))
 
     def _view(self, position: int, event: Viewed) -> None:
         source = self.refs[id(event.source)]

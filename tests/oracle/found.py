@@ -297,10 +297,126 @@ def f(x):
     x.data = x * 2.0
     return x * y
 """,
+    "a_result_is_computed_from_a_view_whose_data_alias_is_written": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone().requires_grad_()
+    alias = a.data
+    return alias, alias, a.view_as(a)
+
+def f(x, same, view):
+    y = view + same
+    same.add_(x)
+    return y.view_as(y)[1]
+""",
+    "a_piece_is_used_before_its_data_alias_is_written": """
+def inputs():
+    c = torch.linspace(-0.32, 0.88, 6).requires_grad_()
+    return c.data, c.split(1, 0)[3]
+
+def f(data, piece):
+    y = torch.where(piece > 0, piece, piece)
+    data.squeeze().mul_(y.chunk(2, 0)[0])
+    return y.chunk(2, 0)[0]
+""",
+    "an_input_is_written_and_then_moved_under_no_grad": """
+def inputs():
+    return (torch.linspace(-0.58, 1.02, 6).reshape(3, 2).clone().requires_grad_() * 1.5,)
+
+def f(x):
+    x.mul_(2.0)
+    with torch.no_grad():
+        x.unsqueeze_(0)
+    return x
+""",
+    "a_leaf_is_moved_under_no_grad_before_it_is_viewed": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).clone().requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        x.unsqueeze_(0)
+    return x[0:] + x.narrow(1, 5, 1)
+""",
+    "a_result_is_moved_under_no_grad": """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 6).clone().requires_grad_(),)
+
+def f(x):
+    y = torch.cat([x, x])
+    with torch.no_grad():
+        y.unsqueeze_(0)
+    return y, y
+""",
+    "a_view_is_moved_and_written_after_the_call": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6).reshape(3, 2).clone().requires_grad_() * 1.5
+    return a.t(), a.t()
+
+def f(x, y):
+    x.transpose_(0, 1)
+    return torch.view_as_real(torch.view_as_complex(x)), torch.relu(y)
+""",
+    "an_input_with_a_hook_is_written_and_its_gradient_does_not_come_in": """
+def inputs():
+    b = torch.linspace(-0.84, 1.16, 6).requires_grad_() * 1.5
+    b.register_hook(lambda gradient: gradient * 2.0)
+    return torch.ones(4, requires_grad=True), b
+
+def f(x, y):
+    total = x.sum()
+    y.view(-1).sub_(total, alpha=0.5)
+    return total.sin()
+""",
+    "the_function_hooks_one_of_two_results": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6).requires_grad_()
+    return (a,)
+
+def f(x):
+    y = x.sum()
+    y.register_hook(lambda gradient: gradient * 0.5)
+    return y, x * 0.5
+""",
+    "an_input_is_moved_and_detached_in_place_under_no_grad": """
+context = torch.no_grad
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_() * 1.5,)
+
+def f(x):
+    x.transpose_(0, 1)
+    x.detach_()
+    return x.expand(2, -1, -1)
+""",
 }
 
 # name -> (why it is refused, the program)
 FOUND_REFUSED = {
+    "a_view_of_a_leaf_that_is_a_view_is_read_after_a_write": (
+        "view with another history",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(1, 4).requires_grad_()
+    return a.view(torch.int32).view(torch.float32), a.transpose(0, 1)
+
+def f(x, turned):
+    x.detach().sin_()
+    return turned.t() * 0.5
+""",
+    ),
+    "an_input_is_moved_and_detached_in_place": (
+        "requires_grad changes",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_() * 1.5,)
+
+def f(x):
+    x.transpose_(0, 1)
+    y = x * 2.0
+    x.detach_()
+    return y, x
+""",
+    ),
     "a_square_view_moves_under_no_grad_and_is_used": (
         "view moved under autograd",
         """
