@@ -20,6 +20,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
+from aotviz.torch_private import functional
 from aotviz.torch_private.attributes import Attributes
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
@@ -117,8 +118,7 @@ def names_kept(request: Request) -> Iterator[None]:
     try:
         yield
     finally:
-        after = outside(request.fn)
-        assigned = [key for key, now in after if isinstance(now, torch.Tensor) and now is not known.get(key)]
+        assigned = [key for key, now in outside(request.fn) if functional.is_functional(now)]
         for key in assigned:
             _assign(getattr(request.fn, "forward", request.fn), key, known)
     if assigned:

@@ -125,3 +125,14 @@ def test_a_container_of_tensors_that_is_only_read_is_no_matter():
         return x * table[1]["a"]
 
     assert torch.equal(aotviz.compile(fn, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_real_tensor_that_somebody_else_puts_into_a_global_meanwhile_is_no_matter(monkeypatch):
+    monkeypatch.setitem(globals(), "latest", None)
+
+    def fn(x):
+        with torch.utils._python_dispatch._disable_current_modes():
+            globals()["latest"] = torch.ones(1)
+        return x * 2 if latest is not None else x
+
+    assert torch.equal(aotviz.compile(fn, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
