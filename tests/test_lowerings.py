@@ -146,3 +146,45 @@ def test_a_backward_that_keeps_its_saved_tensors_is_not_taken_from_the_cache_of_
             loss.backward()
         gradients.append(x.grad)
     torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_of_two_nodes_with_one_operator_each_has_the_call_that_computes_it():
+    a, b = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4)
+    with config.patch(fx_graph_cache=False):
+        compiled = aotviz.compile(lambda x, a, b: x @ a @ b)
+        compiled(torch.ones(4, 4), a, b).sum().backward()
+    lowered = {stage.name: stage for stage in compiled.recording[0].data.stages if stage.kernels}
+    assert lowered["lower"].kernels == {
+        "inductor forward": {"extern_kernels.mm:1": ["mm"], "extern_kernels.mm:2": ["mm_1"]}
+    }
+    computed = lowered["lower backward"].kernels["inductor backward"]
+    assert {node for nodes in computed.values() for node in nodes} >= {"mm_2", "mm_3"}
+    assert all(f"handles] {call}\n" in lowered["lower backward"].code["inductor backward"] for call in computed)
+    assert not lowered["lower"].replays
+
+
+def test_a_graph_that_inductors_cache_has_is_said_to_be_from_there():
+    with config.patch(fx_graph_cache=True):
+        for _ in range(2):
+            compiled = aotviz.compile(lambda x, y: (x @ y) @ x)
+            compiled(torch.ones(4, 4), torch.ones(4, 4))
+    (lowered,) = [stage for stage in compiled.recording[0].data.stages if stage.name == "lower"]
+    assert set(lowered.replays) == {"inference"}
+    assert lowered.replays["inference"] > 0
+    assert lowered.kernels["inductor inference"]["extern_kernels.mm:2"] == ["mm_1"]  # which the cache keeps too
+
+
+def test_the_users_own_level_of_provenance_stays():
+    seen = []
+    with config.patch({"trace.provenance_tracking_level": 1}):
+        compiled = aotviz.compile(lambda x: x @ x)
+        original = compile_fx.compile_fx_inner
+
+        def noted(*args, **kwargs):
+            seen.append(config.trace.provenance_tracking_level)
+            return original(*args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compile_fx, "compile_fx_inner", noted)
+            compiled(torch.ones(3, 3))
+    assert seen == [1]

@@ -216,6 +216,8 @@ class StageRecord(Frozen, frozen=True):
     graphs: dict[str, int]  # role ("joint", "forward", "backward", "inference") -> index into CompilationData.graphs
     evidence: list[Evidence]
     code: dict[str, str]  # other texts that it made, by name, e.g. "wrapper"
+    kernels: dict[str, dict[str, list[str]]] = {}  # name of a text -> "kernel:number" of a call in it -> nodes computed
+    replays: dict[str, int] = {}  # role of a graph that Inductor's cache had -> what compiling it took then, ns
 
 
 class ErrorRecord(Frozen, frozen=True):

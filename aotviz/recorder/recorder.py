@@ -159,6 +159,8 @@ class Recorder:
             graphs=graphs,
             evidence=evidence,
             code={clean(name): clean(text) for name, text in summaries.texts(result).items()},
+            kernels=summaries.kernels(result),
+            replays=summaries.replays(result),
         )
         self._record(record)
         self._facts(result)

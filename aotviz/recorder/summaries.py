@@ -24,7 +24,7 @@ from aotviz.ir.forms import (
 )
 from aotviz.ir.metadata import OutputType
 from aotviz.recorder.records import nbytes
-from aotviz.torch_private.inductor import generated_code
+from aotviz.torch_private.inductor import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes
 MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one graph
@@ -132,8 +132,24 @@ def texts(form: Form) -> dict[str, str]:
         if len(code) > MOST_CODE:
             code = f"{code[:MOST_CODE]}\n# ... {len(code) - MOST_CODE:,} more characters are not recorded"
         if code:
-            named[f"inductor {role}"] = code
+            named[_inductor(role)] = code
     return named
+
+
+def kernels(form: Form) -> dict[str, dict[str, list[str]]]:
+    """Which nodes each call of a kernel computes, by the name of the text that calls it (StageRecord.kernels)."""
+    named = {_inductor(role): kernel_nodes(compiled) for role, compiled in _compiled(form).items()}
+    return {name: nodes for name, nodes in named.items() if nodes}
+
+
+def replays(form: Form) -> dict[str, int]:
+    """The graphs that Inductor found in its cache, by role (StageRecord.replays)."""
+    took = {role: replayed_ns(compiled) for role, compiled in _compiled(form).items()}
+    return {role: ns for role, ns in took.items() if ns is not None}
+
+
+def _inductor(role: str) -> str:
+    return f"inductor {role}"
 
 
 def _compiled(form: Form) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,9 +21,11 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._dynamo import compiled_autograd
+from torch._dynamo.utils import counters
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config
+from torch._inductor import debug as inductor_debug
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
@@ -31,6 +34,8 @@ from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_memory import memory_facts
 
+_REPLAYED = "_aotviz_replayed_ns"  # on a result of Inductor's
+_KERNELS_ONLY = 2  # the cheapest of Inductor's levels of provenance
 _SHARED = "inductor"  # where the forward leaves for the backward what Inductor shares between the two
 
 
@@ -67,7 +72,7 @@ class InductorCompilers:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
-        with self._active(example_inputs), _wrapper_settings(), memory_facts(graph_module, None):
+        with self._active(example_inputs), _wrapper_settings(), memory_facts(graph_module, None), _tracked() as found:
             if is_inference and config.freezing:
                 warnings.warn("aotviz leaves Inductor's option 'freezing' aside: parameters stay inputs", stacklevel=2)
             _wake_workers(example_inputs)
@@ -80,19 +85,21 @@ class InductorCompilers:
                 inner_compile=self._inner,
                 is_inference=is_inference,
             )
+            found(compiled)
         return compiled
 
     def backward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
-        with self._active(example_inputs), memory_facts(graph_module, donated):
+        with self._active(example_inputs), memory_facts(graph_module, donated), _tracked() as found:
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
                 compiler_config_extra=self._extra(facts, graph_module),
                 inner_compile=self._inner,
             )
+            found(compiled)
         return compiled
 
     def joint_pass(self, graph_module: Any, joint_inputs: Any) -> Any:
@@ -146,6 +153,41 @@ def generated_code(compiled: Any) -> str:
     """
     text = getattr(compiled, "source_code", "")
     return text if isinstance(text, str) else ""
+
+
+def kernel_nodes(compiled: Any) -> dict[str, list[str]]:
+    """Which nodes each call of a kernel computes: "kernel:number" -> names; the generated code numbers its calls so.
+
+    Names are those of the graph after Inductor's own passes. {} where Inductor did not compile it.
+    """
+    try:
+        said = json.loads(getattr(compiled, "inductor_provenance_mapping_str", None) or "{}")["cppCodeToPost"]
+        return {str(kernel): [str(name) for name in names] for kernel, names in said.items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def replayed_ns(compiled: Any) -> int | None:
+    """What compiling had taken of a graph that Inductor found in its cache; None for one that it compiled now."""
+    return getattr(compiled, _REPLAYED, None)
+
+
+@contextlib.contextmanager
+def _tracked() -> Iterator[Callable[[Any], None]]:
+    """Inductor keeps which nodes a kernel computes. What this yields notes of its result whether its cache had it."""
+    level = getattr(config.trace, "provenance_tracking_level", None)
+    hits = counters["inductor"]["fxgraph_cache_hit"]
+
+    def found(compiled: Any) -> None:
+        if counters["inductor"]["fxgraph_cache_hit"] > hits:
+            with contextlib.suppress(AttributeError):
+                setattr(compiled, _REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+
+    with contextlib.ExitStack() as stack:
+        if level is not None:
+            stack.enter_context(config.patch({"trace.provenance_tracking_level": level or _KERNELS_ONLY}))
+            stack.enter_context(inductor_debug.reset_provenance_globals())
+        yield found
 
 
 def _facts() -> CompilerFacts | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -22,10 +23,12 @@ from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import (
     FORMAT,
     VERSION,
+    CacheLookup,
     CompilationData,
     ErrorRecord,
     Frozen,
     GraphSnapshot,
+    RecordingData,
     ValueRecord,
 )
 from aotviz.recorder.sizes import graph_bytes
@@ -82,6 +85,7 @@ class CompilationPart(Frozen, frozen=True):
     graph_values: list[list[int]]  # per graph of the compilation, the value of each node
     graph_bytes: list[int]  # per graph, what its operators make (sizes.py); -1 where a size is symbolic
     code_lines: list[dict[str, int]]  # per stage, the length of each of its texts
+    cache_lookups: list[CacheLookup]  # that it made, without what their keys were made of
     text_table: TextTable
 
 
@@ -114,6 +118,9 @@ class HasCompilations(Protocol):
 
     @property
     def notes(self) -> list[str]: ...
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]: ...
 
 
 def index(recording: HasCompilations) -> RecordingIndex:
@@ -151,7 +158,8 @@ def head(compilation: Compilation) -> CompilationHead:
 
 def compilation(recording: HasCompilations, compilation_id: str) -> CompilationPart:
     """A compilation's stages and facts. Raises PartError."""
-    return _outline(_find(recording, compilation_id))
+    found = _find(recording, compilation_id)
+    return _outline(found, _cache_lookups(recording, found))
 
 
 def what_if(
@@ -162,10 +170,20 @@ def what_if(
     on_stage: Callable[[str], None] | None = None,
 ) -> CompilationPart:
     """A compilation's facts if it were cut in another way. Raises PartError, and what `Compilation.what_if` raises."""
-    return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget, on_stage))
+    return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget, on_stage), [])
 
 
-def _outline(found: Compilation) -> CompilationPart:
+def _cache_lookups(recording: HasCompilations, found: Compilation) -> list[CacheLookup]:
+    """What a compilation asked of torch's caches, in the order of time."""
+    rows, strings = recording.rows
+    if strings is not found.strings:  # of our own; or of a log that has grown since: the page is told, and asks again
+        return []
+    position = next((i for i, data in enumerate(rows.compilations) if data.id == found.id), None)
+    mine = [lookup for lookup in rows.cache_lookups if lookup.origin.compilation == position]
+    return [replace(lookup, components=[], component_hashes=[]) for lookup in mine]
+
+
+def _outline(found: Compilation, lookups: list[CacheLookup]) -> CompilationPart:
     data = found.data
     small = replace(
         data,
@@ -179,7 +197,8 @@ def _outline(found: Compilation) -> CompilationPart:
         graph_values=[graph.value for graph in data.graphs],
         graph_bytes=[graph_bytes(graph, data.values, found.strings) for graph in data.graphs],
         code_lines=[{name: text.count("\n") + 1 for name, text in stage.code.items()} for stage in data.stages],
-        text_table=_texts(found.strings, numbers.of(small)),
+        cache_lookups=lookups,
+        text_table=_texts(found.strings, chain(numbers.of(small), *map(numbers.of, lookups))),
     )
 
 

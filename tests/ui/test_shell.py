@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
@@ -151,6 +152,62 @@ def test_kernels_stand_beside_the_graph_that_they_compute(
     kernels.locator(".cm-line", has_text="extern_kernels.addmm(").first.click()
     expect(page.locator(".columns > .editor .aot-marked").first).to_contain_text("aten.addmm.default(")
     page.screenshot(path=screenshots / f"shell-{theme}-kernels.png")
+
+
+def test_a_click_marks_the_one_call_that_computes_a_node(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    """Two nodes have one operator, and are computed by two calls of one kernel."""
+
+    def chain(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return x @ a @ b
+
+    with torch._inductor.config.patch(fx_graph_cache=True):
+        for _ in range(2):  # Inductor's cache has the second, if not the first
+            compiled = aotviz.compile(chain)
+            compiled(*(torch.ones(4, 4) for _ in range(3)))
+    html = tmp_path / "calls.html"
+    compiled.recording.to_html(html)
+    page.goto(html.as_uri())
+    page.locator(".stage[data-stage=lower]").click()
+    page.get_by_role("button", name="Kernels").click()
+    kernels = page.locator(".kernels")
+    nodes = page.locator(".columns > .editor .cm-line", has_text="= aten.mm.default(")
+    calls = kernels.locator(".cm-line", has_text="extern_kernels.mm(")
+    marked = kernels.locator(".cm-line.aot-marked")
+    for which in (0, 1):
+        nodes.nth(which).click()
+        expect(kernels.locator(".bar")).to_have_text("extern_kernels.mm")
+        expect(marked).to_have_count(1)
+        assert marked.inner_text() == calls.nth(which).inner_text()
+    calls.nth(0).click()
+    expect(page.locator(".facts h3")).to_have_text("mm")
+    expect(page.locator(".rail-replay")).to_contain_text("Found in Inductor's cache of graphs")
+    page.screenshot(path=screenshots / f"shell-{theme}-calls.png")
+
+
+def test_what_a_cache_had_stands_in_its_place_on_the_rail(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    html = tmp_path / "cached.html"
+    aotviz.read_trace(corpus.folder("cache_second")).to_html(html)
+    page.goto(html.as_uri())
+    rail = page.locator(".rail .stages > li")
+    expect(page.locator(".rail-replay")).to_have_count(2)
+    shown = rail.evaluate_all("rows => rows.map(row => row.dataset.stage || row.querySelector('.name').textContent)")
+    at = shown.index("lower")
+    assert shown[at : at + 4] == [
+        "lower",
+        "Found in Inductor's cache of graphs",
+        "wrapper",
+        "Found in AOTAutograd's cache",
+    ]
+    expect(page.locator(".rail-replay").last).to_contain_text("instead of 29127 ms of compiling")
+    page.locator(".rail-replay").last.scroll_into_view_if_needed()
+    page.screenshot(path=screenshots / f"shell-{theme}-replays.png")
+    page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both
+    expect(page.locator(".rail .stage").first).to_be_visible()
+    expect(page.locator(".rail-replay")).to_have_count(0)
 
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:

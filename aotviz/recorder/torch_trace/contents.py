@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 
@@ -40,8 +40,10 @@ class Contents:
         for tensor in outline.tensors:
             self._tensors[tensor.origin.compilation].append(tensor)
         self._events: dict[int, list[int]] | None = None  # rows of the timeline, by compilation
+        asked = Counter(lookup.origin.compilation for lookup in outline.cache_lookups)
+        said = [len(self._artifacts[number]) + asked[number] for number in range(len(outline.compilations))]
         self._compilations = [
-            Compilation(data, texts, partial(self._complete, number, data), revision=len(self._artifacts[number]))
+            Compilation(data, texts, partial(self._complete, number, data), revision=said[number])
             for number, data in enumerate(outline.compilations)
         ]
 

@@ -32,9 +32,13 @@ GRAPHS = {
     "inductor_post_grad_graph": ("post-grad passes", "?"),
 }
 
+# Which nodes of the graph after Inductor's passes each of its kernels computes; with INDUCTOR_PROVENANCE=1.
+KERNEL_NODES = "artifact/inductor_provenance_tracking_node_mappings"
+
 # Generated code: it becomes the `code` of a stage.
 CODE = {
     "inductor_output_code": "lower",
+    KERNEL_NODES: "lower",
     "graph_dump": "lower",
     "artifact/fx_graph_runnable": "runnable",
     "artifact/aot_autograd_runtime_wrappers": "wrapper",

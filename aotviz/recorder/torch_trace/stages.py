@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from aotviz.recorder.events import ArtifactRecord, GraphSnapshot, StageRecord
@@ -45,6 +46,14 @@ WHAT = {  # of each stage, in a line
     "wrapper": "what AOTAutograd generated around the graphs",
     "export": "the exported program",
 }
+
+
+class KernelNodes(msgspec.Struct):
+    """The part of Inductor's account of its kernels that is read."""
+
+    cppCodeToPost: dict[str, list[str]] = {}
+
+
 TANGENT = re.compile(r"\btangents_\d+\b")
 PRIMAL = re.compile(r"\bprimals_\d+\b")
 HEAD = 100_000  # characters in which a graph's placeholders stand, if it has any
@@ -65,16 +74,31 @@ def assemble(
         name = stage if origin.attempt >= attempts - 1 else f"{stage} (attempt {origin.attempt})"
         if name not in made:
             started = max(0, origin.unix_ns - started_unix_ns) if origin.unix_ns and started_unix_ns else 0
-            made[name] = StageRecord(name, "", "", True, False, started, 0, {}, [], {})
+            made[name] = StageRecord(name, "", "", True, False, started, 0, {}, [], {}, {})
         if role:
             role = role_of(strings[artifact.text]) if role == "?" else role
             made[name].graphs[free(role, made[name].graphs)] = len(texts)
             texts.append(artifact.text)
+        elif label == known.KERNEL_NODES:
+            if made[name].code:  # it follows the code that it is about
+                made[name].kernels[list(made[name].code)[-1]] = kernel_nodes(strings[artifact.text])
         else:
             called = strings[artifact.name] if artifact.name >= 0 else ""
             code = made[name].code
             code[free(called.rpartition("/")[2] or label.removeprefix("artifact/"), code)] = strings[artifact.text]
     return list(made.values()), texts
+
+
+def kernel_nodes(text: str) -> dict[str, list[str]]:
+    """Which nodes each call of a kernel computes, as Inductor logs it; {} where it says nothing of that.
+
+    >>> kernel_nodes('{"cppCodeToPost": {"extern_kernels.mm:1": ["mm"]}}')
+    {'extern_kernels.mm:1': ['mm']}
+    """
+    try:
+        return msgspec.json.decode(text, type=KernelNodes).cppCodeToPost
+    except msgspec.DecodeError:
+        return {}
 
 
 def elapsed_ns(events: Iterable[tuple[str, float]]) -> dict[str, int]:

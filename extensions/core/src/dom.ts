@@ -57,3 +57,10 @@ export function notice(kind: "empty" | "loading" | "error", title: string, advic
   return h("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
     h("strong", {}, title), advice && h("p", {}, advice), actions);
 }
+
+/** Scrolls `scroller` only: scrollIntoView would move the notebook as well. */
+export function keepInView(scroller: Element, element: Element): void {
+  const [outer, inner] = [scroller.getBoundingClientRect(), element.getBoundingClientRect()];
+  if (inner.top < outer.top) scroller.scrollTop -= outer.top - inner.top;
+  else if (inner.bottom > outer.bottom) scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
+}

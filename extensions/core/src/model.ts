@@ -4,7 +4,7 @@
 import { anew, type News } from "./news";
 import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
-  type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
+  type CacheLookup, type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
   type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type ValueRecord, type Wire,
 } from "./wire";
 
@@ -55,7 +55,7 @@ export type Need =
 /** What has come of a compilation: the record's lists fill up. */
 export interface Held {
   readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
-  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines">;
+  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
   readonly code: Set<number>; // stages whose texts are there
   opened: boolean; // whether its stages and facts are there
 }
@@ -119,6 +119,11 @@ export class Recording {
   /** How long each text of a stage is, by its name. */
   codeLines(compilation: CompilationData, stage: number): ReadonlyMap<string, number> {
     return this.about(compilation)?.code_lines[stage] ?? new Map();
+  }
+
+  /** What it asked of torch's caches. */
+  cacheLookups(compilation: CompilationData): readonly CacheLookup[] {
+    return this.about(compilation)?.cache_lookups ?? [];
   }
 
   private about(compilation: CompilationData): Held["about"] | undefined {
@@ -213,7 +218,7 @@ export class Recording {
 
 /** A compilation of which only the head is known. */
 export function unopened(head: CompilationHead): Held {
-  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [] }, code: new Set(), opened: false };
+  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] }, code: new Set(), opened: false };
 }
 
 function outline(head: CompilationHead): CompilationData {

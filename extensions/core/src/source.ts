@@ -43,6 +43,7 @@ export class WholeSource implements Source {
     return {
       compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value),
       graph_bytes: compilation.graphs.map((graph) => graphBytes(graph, compilation.values, this.strings)),
+      cache_lookups: this.data.cache_lookups.filter(({ origin }) => this.data.compilations[origin.compilation] === compilation),
       code_lines: compilation.stages.map(({ code }) => new Map([...code].map(([name, text]) => [name, text.split("\n").length]))),
       text_table: NO_TEXTS,
     };
@@ -136,7 +137,10 @@ export class KernelSource implements Source {
   async compilation(id: string): Promise<CompilationPart> {
     const part = (await decodePart(await this.ask(["compilation", id]), "CompilationPart")) as CompilationPart;
     const text = this.learn(part.text_table);
-    return { ...part, compilation: { ...part.compilation, stack: text(part.compilation.stack) } };
+    const lookups = part.cache_lookups.map((lookup) => ({
+      ...lookup, reason: text(lookup.reason), fields: new Map([...lookup.fields].map(([name, number]) => [name, text(number)])),
+    }));
+    return { ...part, cache_lookups: lookups, compilation: { ...part.compilation, stack: text(part.compilation.stack) } };
   }
 
   async graph(id: string, number: number): Promise<GraphPart> {

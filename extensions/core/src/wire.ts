@@ -195,6 +195,8 @@ export interface StageRecord {
   readonly graphs: ReadonlyMap<string, number>; // role ("joint", "forward", "backward", "inference") -> index into CompilationData.graphs
   readonly evidence: Evidence[];
   readonly code: ReadonlyMap<string, string>; // other texts that it made, by name, e.g. "wrapper"
+  readonly kernels: ReadonlyMap<string, ReadonlyMap<string, string[]>>; // name of a text -> "kernel:number" of a call in it -> nodes computed
+  readonly replays: ReadonlyMap<string, number>; // role of a graph that Inductor's cache had -> what compiling it took then, ns
 }
 
 export interface ErrorRecord {
@@ -453,6 +455,7 @@ export interface CompilationPart {
   readonly graph_values: number[][]; // per graph of the compilation, the value of each node
   readonly graph_bytes: number[]; // per graph, what its operators make (sizes.py); -1 where a size is symbolic
   readonly code_lines: (ReadonlyMap<string, number>)[]; // per stage, the length of each of its texts
+  readonly cache_lookups: CacheLookup[]; // that it made, without what their keys were made of
   readonly text_table: TextTable;
 }
 
@@ -651,6 +654,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["graphs", ["map","str","int"]],
       ["evidence", ["list",["record","Evidence"]]],
       ["code", ["map","str","str"]],
+      ["kernels", ["map","str",["map","str",["list","str"]]], {}],
+      ["replays", ["map","str","int"], {}],
     ],
   },
   ErrorRecord: {
@@ -932,6 +937,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["graph_values", ["list",["list","int"]]],
       ["graph_bytes", ["list","int"]],
       ["code_lines", ["list",["map","str","int"]]],
+      ["cache_lookups", ["list",["record","CacheLookup"]]],
       ["text_table", ["record","TextTable"]],
     ],
   },

@@ -61,10 +61,43 @@ def call(args):
     return (buf0, )
 `;
 
+const TWICE = `async_compile = AsyncCompile()
+
+cpp_fused_relu_0 = async_compile.cpp_pybinding(['float*'], r'''
+extern "C" void kernel(float* x)
+''')
+
+class Runner:
+    def call(self, args):
+        # [Provenance debug handles] extern_kernels.mm:1
+        extern_kernels.mm(primals_1, primals_2, out=buf0)
+        # [Provenance debug handles] cpp_fused_relu_0:2
+        cpp_fused_relu_0(buf0)
+        # [Provenance debug handles] extern_kernels.mm:3
+        # Topologically Sorted Source Nodes: [], Original ATen: [aten.mm]
+        extern_kernels.mm(buf0, primals_3, out=buf1)
+        # [Provenance debug handles] cpp_fused_relu_0:4
+        cpp_fused_relu_0(buf1)
+        # [Provenance debug handles] extern_kernels.mm:5
+        extern_kernels.mm(buf1, primals_4, out=buf2)
+        return (buf2, )
+`;
+const COMPUTED = new Map([["extern_kernels.mm:1", ["mm"]], ["cpp_fused_relu_0:2", ["relu"]], ["extern_kernels.mm:3", ["mm_1"]], ["cpp_fused_relu_0:4", ["relu_1"]]]);
+
 describe("the kernels in Inductor's code", () => {
+  test("belong call by call to the nodes that Inductor says, though two nodes have one operator", () => {
+    const two = { nodes: [node(0, "mm", "aten.mm.default"), node(1, "relu", "aten.relu.default"), node(2, "mm_1", "aten.mm.default"), node(3, "relu_1", "aten.relu.default"), node(4, "mm_2", "aten.mm.default")] } as unknown as Graph;
+    const kernels = kernelsIn(TWICE, COMPUTED);
+    expect(kernels.map(({ name, first, calls, nodes }) => [name, first, calls, nodes])).toEqual([
+      ["extern_kernels.mm", -1, [9], ["mm"]], ["cpp_fused_relu_0", 2, [11], ["relu"]], ["extern_kernels.mm", -1, [14], ["mm_1"]],
+      ["cpp_fused_relu_0", 2, [16], ["relu_1"]], ["extern_kernels.mm", -1, [18], []],
+    ]);
+    expect(two.nodes.map((of) => kernelsOf(kernels, of).map(({ calls }) => calls))).toEqual([[[9]], [[11]], [[14]], [[16]], [[18]]]);
+    expect(nodesOf(kernels[2]!, two).map(({ name }) => name)).toEqual(["mm_1"]);
+  });
   test("are found with their definitions and calls, and only those that the program calls", () => {
     expect(kernelsIn(CPU).map(({ name, first, last, calls }) => [name, first, last, calls])).toEqual([
-      ["cpp_fused_mul_sin_0", 3, 7, [16]], ["cpp_fused_sum_1", 10, 12, [19, 20]], ["extern_kernels.mm", -1, -1, [18]],
+      ["cpp_fused_mul_sin_0", 3, 7, [16]], ["extern_kernels.mm", -1, -1, [18]], ["cpp_fused_sum_1", 10, 12, [19, 20]],
     ]);
   });
   test("belong on a CPU to the operators that they are named after", () => {

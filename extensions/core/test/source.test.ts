@@ -6,8 +6,10 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { listing } from "../src/code/python";
 import { decodeRecording } from "../src/decode";
 import { Recording } from "../src/model";
+import { replays } from "../src/replays";
 import { KernelSource, type Question } from "../src/source";
 import { State } from "../src/state";
+import type { CompilationData } from "../src/wire";
 
 const read = (name: string): Uint8Array => new Uint8Array(readFileSync(new URL(name, import.meta.url)));
 const parts = JSON.parse(new TextDecoder().decode(read("fixture.parts.json"))) as Record<string, string>;
@@ -82,6 +84,8 @@ describe("a recording in a kernel", () => {
         if (stage.code.size) await recording.load([{ what: "code", compilation: position, stage: i }]);
         expect(theirs.stages[i]!.code).toEqual(ours.stages[i]!.code);
       }
+      const found = (of: Recording, compilation: CompilationData): unknown => replays(compilation, of.cacheLookups(compilation), (number) => of.text(number));
+      expect(found(recording, theirs)).toEqual(found(whole, ours));
       expect(theirs.inputs).toEqual(ours.inputs);
       expect(theirs.wrapper).toEqual(ours.wrapper);
     }

@@ -1,6 +1,8 @@
 // What can be read off Inductor's generated code: which kernels it defines, where it calls them, and which nodes of the
-// graph each one computes. For a GPU Inductor lists the nodes above each kernel; for a CPU it only names a kernel
-// after the operators that it fuses (those of before decomposition), so there the answer is by operator.
+// graph each one computes. Inductor numbers its calls in a comment above each, and says which nodes each computes; a
+// recording of torch's own may lack that. Then the nodes that it lists above each kernel count, as it does for a GPU; for
+// a CPU it only names a kernel after the operators that it fuses (those of before decomposition), and the answer is by
+// operator.
 
 import type { Graph, Node } from "../model";
 
@@ -15,34 +17,57 @@ export interface Kernel {
 const DEFINED = /^(\w+) = async_compile\.\w+\(/;
 const CALLED = /^\s+(?:\w+ = )?((?:cpp|triton)_\w+|extern_kernels\.\w+|torch\.ops\.[\w.]+|aten\.[\w.]+)(?:\.run)?\(/;
 const LISTED = /^#\s+%(\w+) :/; // a line of "Graph fragment"
+const NUMBERED = /^\s+(?:#|\/\/) \[Provenance debug handles\] (\S+):(\d+)$/;
+const NO_NODES: ReadonlyMap<string, readonly string[]> = new Map();
 
-export function kernelsIn(text: string): Kernel[] {
+interface Definition {
+  readonly first: number;
+  readonly last: number;
+  readonly nodes: readonly string[];
+}
+
+/** `computed`: of each numbered call, "kernel:number", the nodes. Calls of one kernel that compute others stand apart. */
+export function kernelsIn(text: string, computed: ReadonlyMap<string, readonly string[]> = NO_NODES): Kernel[] {
   const lines = text.split("\n");
-  const found = new Map<string, { first: number; last: number; calls: number[]; nodes: string[] }>();
+  const defined = new Map<string, Definition>();
+  const found = new Map<string, Kernel & { calls: number[] }>(); // by name, and number where it has one
   let listed: string[] = [];
+  let numbered: { name: string; key: string } | null = null; // the call that comes next
   let inCall = false;
+  const call = (key: string, name: string, line: number): void => {
+    const known = found.get(key);
+    if (known) return void known.calls.push(line);
+    const { first, last, nodes } = defined.get(name) ?? { first: -1, last: -1, nodes: [] };
+    found.set(key, { name, first, last, calls: [line], nodes: computed.get(key) ?? nodes });
+  };
   for (let i = 0; i < lines.length; i++) {
     const line = lines[i]!;
-    const defined = DEFINED.exec(line)?.[1];
+    const name = DEFINED.exec(line)?.[1];
     const node = LISTED.exec(line)?.[1];
     if (node) listed.push(node);
-    if (defined) {
+    if (name) {
       const quote = /('''|""")/.exec(line)?.[1];
       const first = i;
       while (quote && i + 1 < lines.length && !lines[i + 1]!.startsWith(quote)) i++;
-      found.set(defined, { first, last: quote ? Math.min(i + 1, lines.length - 1) : i, calls: [], nodes: listed });
+      defined.set(name, { first, last: quote ? Math.min(i + 1, lines.length - 1) : i, nodes: listed });
       listed = [];
       continue;
     }
     if (/^\s*def call\(/.test(line)) inCall = true;
     else if (inCall && /^\s*return\b/.test(line)) inCall = false;
-    const called = inCall ? CALLED.exec(line)?.[1] : undefined;
-    if (!called) continue;
-    const kernel = found.get(called);
-    if (kernel) kernel.calls.push(i);
-    else found.set(called, { first: -1, last: -1, calls: [i], nodes: [] });
+    if (!inCall) continue;
+    const number = NUMBERED.exec(line);
+    const called = CALLED.exec(line)?.[1];
+    if (number) {
+      const key = `${number[1]}:${number[2]}`;
+      numbered = computed.has(key) ? { name: number[1]!, key } : null;
+    } else if (numbered && !/^\s*(?:#|\/\/|$)/.test(line)) {
+      call(numbered.key, numbered.name, i);
+      numbered = null;
+    } else if (called) call(called, called, i);
   }
-  return [...found].map(([name, kernel]) => ({ name, ...kernel }));
+  const uncalled = [...defined].filter(([name]) => ![...found.values()].some((kernel) => kernel.name === name));
+  return [...uncalled.map(([name, { first, last, nodes }]) => ({ name, first, last, calls: [], nodes })), ...found.values()];
 }
 
 /** `mm` of "aten.mm.default", of "torch.ops.aten.mm.default". */

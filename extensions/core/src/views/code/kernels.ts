@@ -47,7 +47,7 @@ export class KernelPane {
     const kernels = [...new Set(chosen.flatMap((node) => kernelsOf(this.kernels, this.graph.nodes[node]!)))];
     this.reader?.mark(kernels.flatMap(({ first, last, calls }) => [...(first < 0 ? [] : [first, last]), ...calls]), scroll);
     this.said.textContent = !chosen.length ? plural(this.kernels.length, "kernel")
-      : !kernels.length ? "no kernel is named after this node: Inductor fused or removed it"
+      : !kernels.length ? (this.kernels.some(({ nodes }) => nodes.length) ? "no kernel computes this node as it is: Inductor rewrote or removed it" : "no kernel is named after this node: Inductor fused or removed it")
         : kernels.every(({ nodes }) => nodes.length) ? kernels.map(({ name }) => name).join(", ")
           : `by operator: ${kernels.map(({ name }) => name).join(", ")}`;
     this.said.title = this.said.textContent;
@@ -55,24 +55,27 @@ export class KernelPane {
 
   private show(): void {
     if (this.gone) return;
-    const text = this.text();
-    if (text === null) return replace(this.place, notice("empty", "No generated code of this graph was recorded.", "It was not compiled yet, or another backend compiled it."));
-    this.kernels = kernelsIn(text);
+    const { code, kernels } = this.context.state.compilation.stages[this.stage]!;
+    const name = this.name();
+    const text = name === null ? undefined : code.get(name);
+    if (name === null || text === undefined) return replace(this.place, notice("empty", "No generated code of this graph was recorded.", "It was not compiled yet, or another backend compiled it."));
+    this.kernels = kernelsIn(text, kernels.get(name));
     replace(this.place);
     this.reader = this.editor.reader({
       parent: this.place, root: this.context.root, text, label: `Generated code of the ${this.graph.role} graph`,
       onLine: (line) => {
-        const kernel = this.kernels.find(({ first, last, calls }) => (first >= 0 && first <= line && line <= last) || calls.includes(line));
-        if (kernel) this.choose(nodesOf(kernel, this.graph).map(({ index }) => index));
+        const chosen = this.kernels.filter(({ first, last, calls }) => (first >= 0 && first <= line && line <= last) || calls.includes(line));
+        if (chosen.length) this.choose([...new Set(chosen.flatMap((kernel) => nodesOf(kernel, this.graph)).map(({ index }) => index))]);
       },
     });
     this.ready();
   }
 
   /** Ours by its name; of torch's log the one that says that it is of this role. */
-  private text(): string | null {
+  private name(): string | null {
     const texts = this.context.state.compilation.stages[this.stage]!.code;
     const { role } = this.graph;
-    return texts.get(`inductor ${role}`) ?? [...texts.values()].find((text) => new RegExp(`AOT ID: \\['[^']*${role}`).test(text.slice(0, 200))) ?? null;
+    if (texts.has(`inductor ${role}`)) return `inductor ${role}`;
+    return [...texts].find(([, text]) => new RegExp(`AOT ID: \\['[^']*${role}`).test(text.slice(0, 200)))?.[0] ?? null;
   }
 }

@@ -19,18 +19,16 @@ const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind o
 
 function columns(state: State, largest: number): Column<Row>[] {
   return [
-    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => row.name },
-    { title: "Kind", kind: "flags", order: (row) => row.fate, cell: (row) => chip(...FATES[row.fate]) },
-    { title: "Tensor", kind: "code", cell: (row) => (row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind) },
+    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => [codeText(row.name), h("small", {}, row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind)] },
+    {
+      title: "Kind", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
+      cell: (row) => [chip(...FATES[row.fate]), row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)]],
+    },
     { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
     { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
     { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
     { title: "Read by", kind: "code", hint: "nodes of the backward, in their order", order: (row) => row.until, cell: (row) => readers(state, row.consumers) },
-    {
-      title: "Memory", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => (row.donated ? 0 : 1),
-      cell: (row) => row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)],
-    },
   ];
 }
 

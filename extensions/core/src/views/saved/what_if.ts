@@ -1,7 +1,7 @@
 // What if the graph were cut in another way? A live kernel answers with another compilation, and it stands beside this
 // one. A recording that was opened from a file has nobody to ask.
 
-import { type Child, h, notice, replace } from "../../dom";
+import { type Child, h, keepInView, notice, replace } from "../../dom";
 import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
@@ -21,6 +21,11 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
   share.addEventListener("input", () => (says.textContent = `${share.value} %`));
   let turn = 0;
 
+  const say = (...children: Child[]): void => {
+    replace(answer, ...children);
+    const scroller = answer.closest(".view");
+    if (scroller) keepInView(scroller, answer);
+  };
   const run = (): void => {
     const mineTurn = ++turn;
     const wish = { partition_fn: partitioner.value, memory_budget: Number(share.value) / 100 };
@@ -33,13 +38,13 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     const started = performance.now();
     const clock = h("span", { class: "muted" });
     const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s `), 1000);
-    replace(answer, h("p", { role: "status" }, stage, clock, button("Cancel", () => {
+    say(h("p", { role: "status" }, stage, clock, button("Cancel", () => {
       abort.abort();
-      replace(answer, h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage … ", clock));
+      say(h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage … ", clock));
     })));
     const end = (...children: Child[]): void => {
       clearInterval(timer);
-      if (mineTurn === turn) replace(answer, ...children);
+      if (mineTurn === turn) say(...children);
     };
     coming.then(
       (data) => {

@@ -4,10 +4,11 @@
 // next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
-import { append, h, replace } from "../../dom";
+import { append, h, keepInView, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording, timed } from "../../model";
 import { type Related, related } from "../../related";
+import { type Replay, replays } from "../../replays";
 import type { State } from "../../state";
 import type { CompilationData, StageRecord } from "../../wire";
 import { chip } from "../table";
@@ -42,8 +43,10 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
     rows.forEach((element, i) => element.addEventListener("click", () => state.openStage(i)));
     const late = compilation.stages.findIndex((stage) => stage.late);
     replace(list);
-    append(list, rows.map((element, i) => [i === late && divider("when the backward was first needed"), element]));
-    append(list, [unfinished(compilation)]);
+    const found = replays(compilation, recording.cacheLookups(compilation), (number) => recording.text(number));
+    const replayed = (after: number): HTMLElement[] => found.filter((one) => one.after === after).map(replay);
+    append(list, rows.map((element, i) => [replayed(i), i === late && divider("when the backward was first needed"), element]));
+    append(list, [replayed(rows.length), unfinished(compilation)]);
     linkRelated();
   };
   const linkRelated = (): void => {
@@ -115,13 +118,6 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   return { update, step, play, destroy: () => clearInterval(timer) };
 }
 
-/** Scrolls the rail only: scrollIntoView would move the notebook as well. */
-function keepInView(rail: HTMLElement, row: HTMLElement): void {
-  const [outer, inner] = [rail.getBoundingClientRect(), row.getBoundingClientRect()];
-  if (inner.top < outer.top) rail.scrollTop -= outer.top - inner.top;
-  else if (inner.bottom > outer.bottom) rail.scrollTop += inner.bottom - outer.bottom;
-}
-
 function row(recording: Recording, compilation: CompilationData, stage: StageRecord, index: number, longest: number): HTMLElement {
   const failed = compilation.error?.stage === stage.name;
   const bar = h("i");
@@ -138,6 +134,11 @@ function row(recording: Recording, compilation: CompilationData, stage: StageRec
 
 function divider(text: string): HTMLElement {
   return h("li", { class: "rail-divider", role: "presentation" }, text);
+}
+
+function replay({ cache, what, saved_ns }: Replay): HTMLElement {
+  return h("li", { class: "rail-replay", role: "presentation" }, h("span", { class: "name" }, `Found in ${cache}`), h("span", { class: "what" }, what),
+    saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`));
 }
 
 /** A stage that raised returned nothing to record; it is named at the end all the same. */
