@@ -231,6 +231,9 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
         "list[str]": st.lists(texts, max_size=2),
         "list[int | str]": st.lists(st.integers(0, 99) | texts, max_size=3),
         "dict[str, str]": st.dictionaries(texts, texts, max_size=2),
+        "dict[str, dict[str, list[str]]]": st.dictionaries(
+            texts, st.dictionaries(texts, st.lists(texts, max_size=2), max_size=2), max_size=1
+        ),
     }
     fields = {
         name: given[name] if name in given else by_type[kind.__annotations__[name]] for name in kind.__struct_fields__
