@@ -487,14 +487,6 @@ def failed() -> events.CompilationData:
     )  # fmt: skip
 
 
-def lookup(strings: Strings, cache: str, outcome: str) -> events.CacheLookup:
-    """What `inference` asked of a cache of torch's while it was traced."""
-    origin = events.Origin(0, 7, 1, 0, 1_790_000_001_000_950_000)
-    component = [strings(f"inputs: {MARKUP}")]
-    fields = {"time_saved_ns": strings("41000000")}
-    return events.CacheLookup(origin, cache, outcome, "f3k", component, component, strings("why"), fields)
-
-
 def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
     strings = Strings()
     compilations = [training(strings, inner), inference(strings), failed()]
@@ -502,7 +494,6 @@ def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
         format=events.FORMAT, version=events.VERSION,
         producer={"aotviz": "0.1.0", "torch": "2.13.0", "python": "3.12.3"}, strings=strings.all,
         compilations=compilations, dropped=0,
-        cache_lookups=[lookup(strings, "fx", "hit"), lookup(strings, "aotautograd", "miss")],
     )  # fmt: skip
     return FixtureRecording(data)
 

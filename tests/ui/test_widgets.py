@@ -19,6 +19,7 @@ from aotviz.recorder.events import RecordingData
 from aotviz.widgets import parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
+from tests import corpus
 from tests.ui.fixture import MARKUP, PARTS, ROOT, TARGET, packed_parts, recording
 
 
@@ -241,3 +242,13 @@ def test_a_recording_from_a_file_can_not_be_cut_again(monkeypatch: pytest.Monkey
     widget = Workbench(recording())
     widget._answer(widget, {"ask": ["what if", "0", "", 0.5], "question": "q"}, [])
     assert "needs the live compiled function" in sent.messages[-1][0]["error"]
+
+
+def test_a_compilation_of_torchs_brings_what_it_found_in_caches_with_the_texts_for_it() -> None:
+    logged = aotviz.read_trace(corpus.folder("cache_second"))
+    part = parts.compilation(logged, logged[0].id)
+    hit = part.cache_lookups[0]
+    assert [(one.cache, one.outcome) for one in part.cache_lookups] == [("fx", "hit"), ("aotautograd", "hit")]
+    texts = dict(zip(part.text_table.numbers, part.text_table.texts, strict=True))
+    assert int(texts[hit.fields["time_saved_ns"]]) > 1_000_000_000
+    assert hit.components == []  # they may be long, and nobody looks at them there

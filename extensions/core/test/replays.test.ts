@@ -7,7 +7,12 @@ import { Recording } from "../src/model";
 import { replays } from "../src/replays";
 import type { CacheLookup, CompilationData } from "../src/wire";
 
-const recording = Recording.whole(await decodeRecording(new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)))));
+const whole = await decodeRecording(new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url))));
+const asked = (cache: string, outcome: string): CacheLookup => ({
+  origin: { log: 0, line: 7, compilation: 1, attempt: 0, unix_ns: whole.compilations[1]!.started_unix_ns + 950_000 }, cache, outcome, key: "f3k",
+  components: [], component_hashes: [], reason: -1, fields: new Map([["time_saved_ns", whole.strings.length]]),
+});
+const recording = Recording.whole({ ...whole, strings: [...whole.strings, "41000000"], cache_lookups: [asked("fx", "hit"), asked("aotautograd", "miss")] });
 await recording.load([0, 1].map((compilation) => ({ what: "compilation", compilation }) as const));
 const [training, inference] = [recording.compilation(0), recording.compilation(1)];
 const found = (lookups: readonly CacheLookup[], compilation: CompilationData = inference): ReturnType<typeof replays> => replays(compilation, lookups, (number) => recording.text(number));
