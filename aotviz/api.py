@@ -30,8 +30,13 @@ versions.check()
 compiling = threading.RLock()  # a trace changes modes of the process and swaps a module's tensors: one at a time
 
 
-def compile_program(request: Request, watching: Session) -> Program:
+def compile_program(
+    request: Request, watching: Session, widened: Callable[[Request, list[Any]], Request | None] | None = None
+) -> Program:
     """Send a request down the pipeline, its late work under the same observer.
+
+    `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if it can't be;
+    what was recorded until then is withdrawn.
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
@@ -44,6 +49,11 @@ def compile_program(request: Request, watching: Session) -> Program:
             with captured.attributes_kept(request.root, request.name), outside:
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
+            met = strays.met_in(error)
+            wider = widened(request, met) if widened is not None and met else None
+            if wider is not None:
+                observer.withdraw()
+                return compile_program(wider, watching, widened)
             named = strays.explained(error, request.fn, {} if request.is_graph else request.arguments())
             if named is None and asks_for_values(error) and not request.is_graph:
                 named = strays.value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph

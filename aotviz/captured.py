@@ -1,8 +1,8 @@
 """Modules and tensors that a function refers to without taking them as arguments.
 
 A module's parameters and buffers become inputs of the program, whether the module is what is compiled, or is named
-in the function's closure or globals, or is the object that a method is bound to. A bare tensor cannot be lifted
-that way, so it is refused by its name.
+in the function's closure or globals, or is the object that a method is bound to. Bare tensors, and modules that lie
+in containers and objects, are found when a trace meets them (`reached.py`).
 """
 
 from __future__ import annotations
@@ -44,17 +44,6 @@ def root_of(fn: Any) -> torch.nn.Module | None:
         if isinstance(value, torch.nn.Module) and name not in modules:
             modules[name] = value
     return Captured(modules) if modules else None
-
-
-def refuse_tensors(fn: Any) -> None:
-    """Raise for a tensor that `fn` closes over."""
-    for name, value in references(fn):
-        if isinstance(value, torch.Tensor):
-            raise NotImplementedError(
-                f"{getattr(fn, '__name__', fn)} uses the tensor {name!r} without taking it as an argument, so aotviz "
-                f"can't follow what happens to it. Pass {name!r} as an argument, or make it a buffer of a module; "
-                'torch.compile(fn, backend="aotviz") lifts such tensors itself.'
-            )
 
 
 def refuse_modules(root: torch.nn.Module) -> None:

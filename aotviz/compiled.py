@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ import torch
 from aotviz import captured
 from aotviz.api import compile_program, compiling
 from aotviz.guards import Call, DynamicGuard, StaticGuard
-from aotviz.ir.forms import Reason
+from aotviz.ir.forms import Reason, Request
 from aotviz.lowerings import Lowering, lowering_named
+from aotviz.reached import Reached
 from aotviz.requests import request_for
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import CompiledCallable, Session
@@ -48,8 +49,9 @@ def compile(
 
     The result is called like the original and gives what eager gives: outputs, gradients, mutations, aliasing. It
     has `.recording` (shows itself in a notebook), `.program` and `.source`, the generated Python that runs. Tensors
-    that the function uses must be arguments, or parameters and buffers of a module that it is or refers to; other
-    values that it closes over are taken as they are at the first call.
+    that it reaches in another way than by its arguments become inputs too: parameters and buffers of modules, and what
+    lies in its closure, in globals, and in objects and containers there. They are read there at each call. Where a
+    plain value that its code reads there by name has changed, it is compiled anew.
 
     Args:
         fn: takes and returns any pytrees of tensors. Without it, a decorator is returned.
@@ -172,6 +174,8 @@ class _Programs:
         self.__wrapped__ = fn
         self.root = captured.root_of(fn)
         self.state = None if self.root is None else attributes.State(self.root)
+        self.reached = Reached(fn)
+        self.settings: tuple[Any, ...] = self.reached.settings()
         self.known: list[_Known] = []  # the newest first
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -200,8 +204,21 @@ class _Programs:
         return function(*args, **kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        settings = self.reached.settings()
+        if settings != self.settings:  # a module that the function refers to may be another one
+            self.root, self.settings = captured.root_of(self.fn), settings
+            self.state = None if self.root is None else attributes.State(self.root)
         lifted, held = ((), ()) if self.state is None else self.state.read()
-        return Call.of(lifted, args, kwargs, held)
+        return Call.of(lifted, args, kwargs, held, self.reached.tensors(), settings)
+
+    def _widened(self, request: Request, met: list[Any]) -> Request | None:
+        """The request with the tensors that the trace met as further inputs."""
+        if not self.reached.lift(met):
+            return None
+        again = request_for(
+            self.fn, request.args, request.kwargs, request.options, root=self.root, reached=self.reached.places
+        )
+        return replace(again, evidence=request.evidence)
 
     def _find(self, call: Call) -> Callable[..., Any] | None:
         for known in self.known:
@@ -214,7 +231,6 @@ class _Programs:
     ) -> Callable[..., Any]:
         """`difference` is what a program found for which the guards hold."""
         dynamic = self._is_dynamic(call, bool(difference))
-        captured.refuse_tensors(self.fn)
         options = self.lowering.options(**self.overrides, dynamic=dynamic)
         reasons = tuple(
             Reason(
@@ -223,10 +239,14 @@ class _Programs:
             )
             for known in self.known
         )
-        request = request_for(self.fn, args, kwargs, options, root=self.root, evidence=reasons)
-        signature, kind = call.signature(), call.kind()
+        request = request_for(
+            self.fn, args, kwargs, options, root=self.root, reached=self.reached.places, evidence=reasons
+        )
         with self.lowering.around():
-            program = compile_program(request, self.watching)
+            program = compile_program(request, self.watching, self._widened)
+        if len(call.flat) < len(program.lowered.descriptors):  # tensors were lifted meanwhile
+            call = self._call(args, kwargs)
+        signature, kind = call.signature(), call.kind()
         guard: StaticGuard | DynamicGuard = StaticGuard(signature)
         if dynamic:
             lowered = program.lowered

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from aotviz import reached
 from aotviz.torch_private import (
     attributes,
     context,
@@ -35,12 +36,16 @@ SHAPE_FACTS = ("shape", "stride", "storage_offset")  # what `_shape` does
 
 @dataclass(frozen=True)
 class Call:
-    """One call, flat. `lifted` counts the parameters and buffers in front, `modules` says what else these hold."""
+    """One call, flat. `lifted` counts the parameters and buffers in front, `modules` says what else these hold.
+
+    Which inputs are one tensor or share memory is compared behind the first `lifted` ones.
+    """
 
     flat: Sequence[Any]
     lifted: int
     spec: Any
     modules: tuple[Any, ...] = ()
+    settings: tuple[Any, ...] = ()  # plain values that the function reads from outside
 
     @classmethod
     def of(
@@ -49,9 +54,12 @@ class Call:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         modules: tuple[Any, ...] = (),
+        reached: Sequence[Any] = (),
+        settings: tuple[Any, ...] = (),
     ) -> Call:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        return cls([*lifted, *leaves], len(lifted), spec, modules)
+        own = 0 if reached else len(lifted)  # what is reached may be a parameter too
+        return cls([*lifted, *reached, *leaves], own, spec, modules, settings)
 
     def signature(self) -> Signature:
         """Everything that a program with static shapes depends on."""
@@ -60,7 +68,7 @@ class Call:
     def kind(self) -> Signature:
         """Everything but sizes, strides and the values of ints."""
         facts = tuple(map(_kind, self.flat))
-        return (self.spec, facts, _sharing(self.flat[self.lifted :]), self.modules, _modes())
+        return (self.spec, facts, _sharing(self.flat[self.lifted :]), self.modules, _modes(), self.settings)
 
     def shapes(self) -> Signature:
         return tuple(map(_shape, self.flat))
@@ -205,6 +213,8 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
         return "other arguments are the same tensor or share memory"
     if before[3] != now[3]:
         return attributes.difference(before[3], now[3])
+    if before[5] != now[5]:
+        return reached.difference(before[5], now[5])
     return "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
 
 

@@ -97,6 +97,9 @@ class Observer(Protocol):
         """What the caller is told in place of the error of `failed`."""
         ...
 
+    def withdraw(self) -> None:
+        """What failed is tried again in another way: forget it."""
+
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
         ...
@@ -119,6 +122,9 @@ class Silent:
         """Nothing to do."""
 
     def explained(self, error: BaseException) -> None:
+        """Nothing to do."""
+
+    def withdraw(self) -> None:
         """Nothing to do."""
 
     def late(self) -> Silent:
@@ -149,6 +155,10 @@ class Several:
     def explained(self, error: BaseException) -> None:
         for observer in self.observers:
             observer.explained(error)
+
+    def withdraw(self) -> None:
+        for observer in self.observers:
+            observer.withdraw()
 
     def late(self) -> Several:
         return Several(observer.late() for observer in self.observers)

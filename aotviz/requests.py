@@ -18,6 +18,7 @@ from aotviz import captured
 from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
+from aotviz.tracing.places import Place
 
 
 def request_for(
@@ -27,6 +28,7 @@ def request_for(
     options: Options,
     *,
     root: torch.nn.Module | None = None,
+    reached: tuple[Place, ...] = (),
     boxed: bool = False,
     is_graph: bool = False,
     input_names: tuple[str, ...] | None = None,
@@ -34,6 +36,8 @@ def request_for(
     evidence: tuple[Reason, ...] = (),
 ) -> Request:
     """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs.
+
+    `reached` are the places of further tensors to lift.
 
     `evidence` says why programs that exist already do not do, one reason a program.
 
@@ -48,6 +52,8 @@ def request_for(
         named += [("buffer", name, b) for name, b in root.named_buffers()]
         named += [("object", name, value) for name, value in script_objects.attributes(root)]
         parameters = reader(root, [name for _, name, _ in named])
+    if reached:
+        parameters = _with_places(parameters, reached)
     spec = None if boxed else pytree.tree_flatten((args, dict(kwargs)))[1]
     return Request(
         options=options,
@@ -55,6 +61,7 @@ def request_for(
         args=args,
         kwargs=kwargs,
         named=tuple(named),
+        reached=reached,
         root=root,
         convention=Convention("boxed" if boxed else "python", spec, parameters),
         name=str(getattr(fn, "__name__", type(fn).__name__)),
@@ -72,6 +79,13 @@ def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any
 
     def read() -> list[Any]:
         return [place[leaf] for place, leaf in places]
+
+    return read
+
+
+def _with_places(parameters: Callable[[], list[Any]] | None, places: tuple[Place, ...]) -> Callable[[], list[Any]]:
+    def read() -> list[Any]:
+        return [*(parameters() if parameters else ()), *[place.value() for place in places]]
 
     return read
 

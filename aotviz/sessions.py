@@ -66,6 +66,9 @@ class Progress:
     def explained(self, error: BaseException) -> None:
         """As above."""
 
+    def withdraw(self) -> None:
+        """The stages begin again."""
+
     def late(self) -> Progress:
         return self
 

@@ -1,4 +1,4 @@
-"""What a compiled function reaches without taking it, what its module holds besides tensors, and copies of it."""
+"""What a compiled function's module and arguments hold besides tensors, one compiled function in another, copies."""
 
 from __future__ import annotations
 
@@ -16,57 +16,7 @@ import aotviz
 from aotviz import Refused
 from aotviz.lowerings import run_graph
 
-WEIGHTS = {"first": [torch.ones(2)]}
-LAYERS = [nn.Linear(2, 2)]
 SCALE = aotviz.compile(lambda x: x.sin(), backend="eager")
-
-
-def by_default(x: torch.Tensor, w: torch.Tensor = WEIGHTS["first"][0]) -> torch.Tensor:
-    return x * w
-
-
-def through_a_helper(x: torch.Tensor) -> torch.Tensor:
-    return by_default(x)
-
-
-class Holder:
-    def __init__(self) -> None:
-        self.weight = torch.ones(2)
-        self.layer = nn.Linear(2, 2)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight
-
-    def through_the_layer(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)
-
-
-class PlainAttribute(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Module()
-        self.inner.weight = torch.ones(2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.inner.weight
-
-
-REACHED: dict[str, tuple[Any, str, str]] = {
-    "a container": (lambda x: x * WEIGHTS["first"][0], r"\"WEIGHTS\['first'\]\[0\]\"", "pass it as an argument"),
-    "a default argument": (by_default, "'w'", "pass it as an argument"),
-    "a function that it calls": (through_a_helper, "'by_default.w'", "pass it as an argument"),
-    "an object that is called": (Holder(), "'self.weight'", "pass it as an argument"),
-    "a bound object's module": (Holder().through_the_layer, "'self.layer.weight'", "has the module holding it as a"),
-    "a list of modules": (lambda x: LAYERS[0](x), r"'LAYERS\[0\].weight'", "has the module holding it as a"),
-    "an attribute that is no buffer": (PlainAttribute(), "'self.inner.weight'", "register_buffer"),
-}
-
-
-@pytest.mark.parametrize("how", sorted(REACHED))
-def test_a_tensor_that_is_no_input_is_named(how: str) -> None:
-    fn, name, advice = REACHED[how]
-    with pytest.raises(NotImplementedError, match=f"uses the tensor {name}.*{advice}"):
-        aotviz.compile(fn, backend="eager")(torch.ones(2))
 
 
 def test_a_choice_by_value_says_where_and_what_to_do() -> None:

@@ -117,6 +117,12 @@ class Recorder:
     def explained(self, error: BaseException) -> None:
         self._explained(error)
 
+    def withdraw(self) -> None:
+        """Take the compilation off the shelves again."""
+        if self.log is not None:
+            for store in self.stores:
+                store.remove(self.log)
+
     def close(self) -> None:
         """End the compilation: nothing of torch is kept alive from here on. A finished program does this itself."""
         self._close()
@@ -298,6 +304,9 @@ class Observed:
 
     def explained(self, error: BaseException) -> None:
         self._recorder.explained(error)
+
+    def withdraw(self) -> None:
+        """A late stage has nothing to try again."""
 
     def late(self) -> Observed:
         return self

@@ -254,6 +254,14 @@ class Store:
             self._added += 1
         self.trim()
 
+    def remove(self, log: CompilationLog) -> None:
+        """Take a compilation off the shelf, as if it had never been there."""
+        with self._lock:
+            kept = [(number, other) for number, other in self._logs if other is not log]
+            if len(kept) < len(self._logs) and self._logs[-1][1] is log:
+                self._added -= 1
+            self._logs = kept
+
     def trim(self) -> None:
         """Drop the oldest compilations until the rest fits. Called when a log has grown."""
         with self._lock:

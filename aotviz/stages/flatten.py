@@ -6,6 +6,7 @@ that the user would call it by: `wte.weight`, `x`, `batch['ids']`.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +17,14 @@ from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes, functional, graphs, pytree
 from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import arguments
+from aotviz.tracing import arguments, places
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
 
 def run(request: Request) -> FlatCall:
     leaves, in_spec = pytree.tree_flatten((request.args, dict(request.kwargs)))
-    lifted = [tensor for _, _, tensor in request.named]
+    lifted = [*(tensor for _, _, tensor in request.named), *(place.value() for place in request.reached)]
     flat = [*lifted, *leaves]
     descriptors = _descriptors(request, leaves)
     _refuse_unsupported(flat, descriptors)
@@ -37,6 +38,11 @@ def run(request: Request) -> FlatCall:
         for i, first in enumerate(duplicate_of)
         if first is not None
     )
+    evidence += tuple(
+        Reason(place.path, "the function refers to it; it is read there at each call") for place in request.reached
+    )
+    # what the function reaches need not lie at the same place in memory at each call
+    places_kept = (*range(len(request.named)), *range(len(lifted), static))
     return FlatCall(
         options=request.options,
         evidence=evidence,
@@ -50,7 +56,7 @@ def run(request: Request) -> FlatCall:
         root=request.root,
         is_graph=request.is_graph,
         convention=request.convention,
-        static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
+        static_inputs=places_kept if request.static_inputs is None else request.static_inputs,
     )
 
 
@@ -66,11 +72,15 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
         with arguments.unchanged(replace(request, args=args, kwargs=kwargs)):
             return fn(*args, **kwargs)
 
-    if not names:
+    if not lifted:
         return plain
+    own = len(names)
 
     def functional_call(*flat: Any) -> Any:
-        with graphs.swapped(root, dict(zip(names, flat[:lifted], strict=True))):
+        with contextlib.ExitStack() as stack:
+            if names:
+                stack.enter_context(graphs.swapped(root, dict(zip(names, flat[:own], strict=True))))
+            stack.enter_context(places.swapped(request.reached, flat[own:lifted]))
             return plain(*flat[lifted:])
 
     return functional_call
@@ -80,6 +90,8 @@ def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
     made: list[PlainInput] = []
     for kind, name, _ in request.named:
         made.append(_LIFTED[kind](len(made), name))
+    for place in request.reached:
+        made.append(PlainInput(len(made), place.path))
     names = request.input_names or _argument_names(request)
     if len(names) != len(leaves):
         raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")

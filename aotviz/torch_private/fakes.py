@@ -206,8 +206,28 @@ class SymbolGuards:
         return found
 
 
+class StrayIsWritten(AssertionError):
+    """A trace is about to write a real tensor. Fake tensors' own check comes when it is written."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__("a trace would write a tensor that is no input of it")
+        self.tensor = tensor
+
+
+def refuse_strays_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise for an operator, in a trace, that would write a tensor that is no stand-in."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written = args[position] if position < len(args) else kwargs.get(argument.name)
+            for value in written if isinstance(written, (list, tuple)) else (written,):
+                if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
+                    raise StrayIsWritten(value)
+
+
 def strays(error: BaseException) -> list[torch.Tensor]:
     """The real tensors that an operator met among stand-ins, where that is what `error` is about."""
+    if isinstance(error, StrayIsWritten):
+        return [error.tensor]
     if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
         return []
     found: dict[int, torch.Tensor] = {}

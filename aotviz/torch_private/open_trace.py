@@ -39,7 +39,16 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.torch_private import corrections, effects, functional, operators, saved_hooks, script_objects, versions
+from aotviz.torch_private import (
+    corrections,
+    effects,
+    fakes,
+    functional,
+    operators,
+    saved_hooks,
+    script_objects,
+    versions,
+)
 from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.torch_private.subclasses import SubclassLog, is_subclass, leaves
 
@@ -273,6 +282,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
+        if func._schema.is_mutable:
+            fakes.refuse_strays_written(func, args, kwargs or {})
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None

@@ -1,0 +1,337 @@
+"""What a compiled function reaches without taking it: tensors become inputs, plain values are compared at each call."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import namedtuple
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.lowerings import run_graph
+
+Pair = namedtuple("Pair", "w b")
+
+
+def leaf(*shape: int, k: float = 1.0) -> torch.Tensor:
+    return (torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape) * k / 7).requires_grad_()
+
+
+W = leaf(2, 2)
+WEIGHTS = {"first": [leaf(2, 2)]}
+LAYERS = [nn.Linear(2, 2), nn.Linear(2, 2)]
+PAIR = Pair(leaf(2, 2), leaf(2))
+CONFIG = SimpleNamespace(weight=leaf(2, 2), scale=2.0)
+LR = 0.5
+CALLS = 0
+
+
+def by_default(x: torch.Tensor, w: torch.Tensor = WEIGHTS["first"][0], *, b: torch.Tensor = PAIR.b) -> torch.Tensor:
+    return x @ w + b
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.weight = leaf(2, 2)
+        self.layer = nn.Linear(2, 2)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+    def through_the_layer(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.weight
+
+
+class PlainAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.weight = torch.ones(2)
+        self.rest = [torch.full((2,), 3.0)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.inner.weight + self.rest[0]
+
+
+def of_a_closure() -> Any:
+    w, unbound = leaf(2, 2), None
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return (x @ w).sin() if unbound is None else x
+
+    return inner
+
+
+HOLDER = Holder()
+REACHED: dict[str, tuple[Any, list[str]]] = {
+    "a global": (lambda x: x @ W, ["W"]),
+    "a closure": (of_a_closure(), ["w"]),
+    "a container": (lambda x: x @ WEIGHTS["first"][0], ["WEIGHTS['first'][0]"]),
+    "a default argument": (by_default, ["w", "b"]),
+    "a function that it calls": (lambda x: by_default(x), ["by_default.w", "by_default.b"]),
+    "a named tuple": (lambda x: x @ PAIR.w + PAIR.b, ["PAIR[0]", "PAIR[1]"]),
+    "an attribute": (lambda x: x @ CONFIG.weight, ["CONFIG.weight"]),
+    "an object that is called": (HOLDER, ["self.weight"]),
+    "a bound object's module": (HOLDER.through_the_layer, ["self.weight", "self.layer.weight", "self.layer.bias"]),
+    "a list of modules": (lambda x: LAYERS[1](LAYERS[0](x)), ["LAYERS[0].weight", "LAYERS[1].bias"]),
+    "an attribute that is no buffer": (PlainAttribute(), ["self.inner.weight", "self.rest[0]"]),
+    "a comprehension": (lambda x: sum(x @ w for w in WEIGHTS["first"]), ["WEIGHTS['first'][0]"]),
+    "a partial": (functools.partial(by_default, w=W), ["w"]),
+}
+
+
+def gradients(fn: Any, leaves: list[torch.Tensor]) -> list[Any]:
+    for one in leaves:
+        one.grad = None
+    x = leaf(2, 2, k=0.3)
+    y = fn(x)
+    y.sum().backward()
+    return [y.detach(), x.grad, *(None if one.grad is None else one.grad.clone() for one in leaves)]
+
+
+@pytest.mark.parametrize("how", sorted(REACHED))
+def test_a_tensor_that_is_reached_is_an_input(how: str) -> None:
+    fn, names = REACHED[how]
+    leaves = [W, *WEIGHTS["first"], *PAIR, CONFIG.weight, HOLDER.weight, *HOLDER.layer.parameters()]
+    leaves += [parameter for layer in LAYERS for parameter in layer.parameters()]
+    before = [id(PAIR), id(PAIR.w), id(LAYERS[0].weight), id(WEIGHTS["first"][0])]
+    compiled = aotviz.compile(fn, backend="eager", debug=True)
+    expected = gradients(fn, leaves)
+    for _ in range(2):
+        torch.testing.assert_close(gradients(compiled, leaves), expected, rtol=0, atol=0)
+    assert before == [id(PAIR), id(PAIR.w), id(LAYERS[0].weight), id(WEIGHTS["first"][0])]
+    (compilation,) = compiled.recording
+    assert set(names) <= set(compilation.inputs["name"])
+    reasons = compilation.evidence
+    assert set(names) <= set(reasons[reasons["reason"].str.contains("read there at each call")]["subject"])
+
+
+def test_torchs_own_door_names_it() -> None:
+    with pytest.raises(NotImplementedError, match=r"uses the tensor \"WEIGHTS\['first'\]\[0\]\" without taking it"):
+        aotviz.aot_function(lambda x: x @ WEIGHTS["first"][0], run_graph)(torch.ones(2, 2))
+
+
+def test_a_tensor_in_a_set_is_named() -> None:
+    held = frozenset([torch.ones(2)])
+    with pytest.raises(NotImplementedError, match=r"uses the tensor 'held\[0\]' without taking it as an argument"):
+        aotviz.compile(lambda x: x + next(iter(held)), backend="eager")(torch.ones(2))
+
+
+def test_what_is_written_outside_is_written() -> None:
+    def make() -> tuple[Any, dict[str, torch.Tensor]]:
+        state = {"count": torch.zeros(()), "mean": torch.zeros(2)}
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            state["count"].add_(1)
+            state["mean"].lerp_(x.detach(), 1 / state["count"])
+            return x - state["mean"]
+
+        return step, state
+
+    (plain, expected), (fn, found) = make(), make()
+    compiled = aotviz.compile(fn, backend="eager")
+    for k in range(3):
+        x = torch.tensor([1.0, k])
+        assert torch.equal(compiled(x), plain(x))
+    assert [(t.tolist(), t._version) for t in found.values()] == [(t.tolist(), t._version) for t in expected.values()]
+    assert len(compiled.recording) == 1
+
+
+def test_an_argument_may_be_what_is_reached() -> None:
+    state = torch.zeros(4)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return state * 2
+
+    compiled = aotviz.compile(fn, backend="eager")
+    for x in (state[:2], state, torch.zeros(2), state[1:]):
+        before = state.clone()
+        expected = fn(x)
+        state.copy_(before)
+        assert torch.equal(compiled(x), expected)
+
+
+def test_what_is_reached_may_be_a_parameter_of_a_module_in_sight() -> None:
+    model = nn.Linear(2, 2)
+    weights = list(model.parameters())
+
+    def decayed(x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum() + sum(w.square().sum() for w in weights)
+
+    compiled = aotviz.compile(decayed, backend="eager")
+    x = torch.ones(1, 2)
+    assert torch.equal(compiled(x), decayed(x))
+    weights[0] = nn.Parameter(torch.zeros(2, 2))
+    assert torch.equal(compiled(x), decayed(x))
+    compiled(x).backward()
+    assert weights[0].grad is not None
+
+
+def test_what_was_put_in_its_place_is_used() -> None:
+    held = {"w": leaf(2, 2)}
+    compiled = aotviz.compile(lambda x: x @ held["w"], backend="eager")
+    x = torch.ones(1, 2)
+    compiled(x)
+    held["w"] = leaf(2, 2, k=5)
+    assert torch.equal(compiled(x), x @ held["w"])
+    assert len(compiled.recording) == 1
+    held["w"] = leaf(2, 3)
+    assert torch.equal(compiled(x), x @ held["w"])
+    assert len(compiled.recording) == 2
+    del held["w"]
+    with pytest.raises(KeyError):
+        compiled(x)
+
+
+def test_a_tensor_put_there_by_the_function_is_refused_and_taken_back() -> None:
+    held = {"w": leaf(2)}
+    first = held["w"]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        held["w"] = held["w"] * 2
+        return x + held["w"]
+
+    with pytest.raises(NotImplementedError, match=r"puts another tensor into \"held\['w'\]\""):
+        aotviz.compile(fn, backend="eager")(torch.ones(2))
+    assert held["w"] is first
+
+
+def test_a_failure_in_the_middle_puts_everything_back() -> None:
+    pair = (leaf(2), leaf(2))
+    held = [pair]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x + held[0][0] + held[0][1]
+        raise ZeroDivisionError(str(y.shape))
+
+    with pytest.raises(ZeroDivisionError):
+        aotviz.compile(fn, backend="eager")(torch.ones(2))
+    assert held[0] is pair
+
+
+def test_transforms_and_symbolic_sizes() -> None:
+    fn = REACHED["a global"][0]
+    compiled = aotviz.compile(fn, backend="eager", dynamic=True)
+    for rows in (3, 4, 5):
+        x = torch.ones(rows, 2)
+        assert torch.equal(compiled(x), fn(x))
+    assert len(compiled.recording) == 1
+    x = torch.ones(4, 3, 2)
+    assert torch.equal(torch.vmap(compiled)(x), torch.vmap(fn)(x))
+
+
+def test_verify_copies_what_is_reached() -> None:
+    state = torch.zeros(2)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        state.add_(1)
+        return x * state
+
+    assert aotviz.verify(fn, torch.ones(2)).equal
+    assert state.tolist() == [0, 0]
+
+
+# --- plain values ---------------------------------------------------------------------------------------------------
+
+
+def helper(x: torch.Tensor) -> torch.Tensor:
+    return x * CONFIG.scale
+
+
+def test_a_global_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = aotviz.compile(lambda x: x * LR, backend="eager")
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [0.5, 0.5]
+    monkeypatch.setitem(globals(), "LR", 0.25)
+    assert compiled(x).tolist() == [0.25, 0.25]
+    assert len(compiled.recording) == 2
+    (row,) = compiled.recording.recompiles().to_dict("records")
+    assert (row["subject"], row["before"], row["after"]) == ("LR", "0.5", "0.25"), row
+    monkeypatch.setitem(globals(), "LR", 0.5)
+    assert compiled(x).tolist() == [0.5, 0.5]
+    assert len(compiled.recording) == 2
+
+
+def test_an_attribute_that_a_called_function_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = aotviz.compile(lambda x: helper(x) + 1, backend="eager")
+    assert compiled(torch.ones(2)).tolist() == [3, 3]
+    monkeypatch.setattr(CONFIG, "scale", 4.0)
+    assert compiled(torch.ones(2)).tolist() == [5, 5]
+    monkeypatch.setitem(globals(), "helper", lambda x: x * 10)
+    assert compiled(torch.ones(2)).tolist() == [11, 11]
+
+
+def test_types_count() -> None:
+    held = {"k": 1}
+    compiled = aotviz.compile(lambda x: x * held["k"], backend="eager")
+    kinds = []
+    for k in (1, 1.0, True):
+        held["k"] = k
+        kinds.append(compiled(torch.ones(2, dtype=torch.bool)).dtype)
+    assert kinds == [torch.int64, torch.float32, torch.bool]
+
+
+def test_a_list_of_numbers() -> None:
+    sizes = [2, 3]
+    compiled = aotviz.compile(lambda x: x.expand(*sizes) + len(sizes), backend="eager")
+    assert compiled(torch.ones(1)).shape == (2, 3)
+    sizes.insert(0, 4)
+    assert compiled(torch.ones(1)).shape == (4, 2, 3)
+    assert compiled(torch.ones(1))[0, 0, 0] == 4
+
+
+def test_a_module_in_a_list_that_changed_between_train_and_eval() -> None:
+    layers = [nn.Dropout(0.999)]
+    compiled = aotviz.compile(lambda x: layers[0](x), backend="eager")
+    torch.manual_seed(0)
+    assert compiled(torch.ones(100)).sum() != 100
+    layers[0].eval()
+    assert compiled(torch.ones(100)).sum() == 100
+
+
+def test_another_module_under_the_same_name() -> None:
+    model = nn.Linear(2, 2)
+    compiled = aotviz.compile(lambda x: model(x), backend="eager")
+    x = torch.ones(1, 2)
+    first = compiled(x)
+    old, model = model, nn.Linear(2, 2)
+    assert torch.equal(compiled(x), model(x))
+    assert not torch.equal(compiled(x), first)
+    model = old
+    assert torch.equal(compiled(x), first)
+    model = copy.deepcopy(old).double()
+    assert compiled(x.double()).dtype == torch.float64
+
+
+def test_a_counter_of_its_own_is_no_reason() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        global CALLS
+        CALLS += 1
+        return x * 2
+
+    compiled = aotviz.compile(fn, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert len(compiled.recording) == 1
+
+
+def test_a_class_attribute_and_a_method() -> None:
+    class Settings:
+        rate = 2.0
+
+        def scaled(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.rate
+
+    settings = Settings()
+    compiled = aotviz.compile(lambda x: settings.scaled(x) + Settings.rate, backend="eager")
+    assert compiled(torch.ones(1)).item() == 4
+    Settings.rate = 3.0
+    assert compiled(torch.ones(1)).item() == 6
+    settings.rate = 5.0
+    assert compiled(torch.ones(1)).item() == 8
