@@ -191,15 +191,22 @@ def test_what_was_put_in_its_place_is_used() -> None:
 
 def test_a_tensor_put_there_by_the_function_is_refused_and_taken_back() -> None:
     held = {"w": leaf(2)}
-    first = held["w"]
+    deep = [[SimpleNamespace(holder=Holder())]]
+    first, second = held["w"], deep[0][0].holder.weight
 
-    def fn(x: torch.Tensor) -> torch.Tensor:
+    def shallow(x: torch.Tensor) -> torch.Tensor:
         held["w"] = held["w"] * 2
         return x + held["w"]
 
-    with pytest.raises(NotImplementedError, match=r"puts another tensor into \"held\['w'\]\""):
-        aotviz.compile(fn, backend="eager")(torch.ones(2))
+    def deeply(x: torch.Tensor) -> torch.Tensor:
+        deep[0][0].holder.weight = deep[0][0].holder.weight * 2
+        return x
+
+    for fn in (shallow, deeply):
+        with pytest.raises(NotImplementedError, match=r"changes what 'held' holds|puts another tensor into 'deep"):
+            aotviz.compile(fn, backend="eager")(torch.ones(2))
     assert held["w"] is first
+    assert deep[0][0].holder.weight is second
 
 
 def test_a_failure_in_the_middle_puts_everything_back() -> None:
