@@ -182,16 +182,6 @@ def test_a_bound_method_lifts_its_module():
     assert net.fc.bias.grad.tolist() == [1, 1]
 
 
-def test_a_tensor_that_a_function_closes_over_is_refused_by_name():
-    weight = torch.ones(2)
-
-    def f(x):
-        return x * weight
-
-    with pytest.raises(NotImplementedError, match="f uses the tensor 'weight' without taking it as an argument"):
-        compiled(f)(torch.ones(2))
-
-
 CHANGES = {
     "a dtype": ((torch.ones(2),), (torch.ones(2, dtype=torch.float64),)),
     "requires_grad": ((torch.ones(2),), (leaf(2),)),
