@@ -419,8 +419,10 @@ def test_what_a_partial_binds_is_lifted_or_refused_by_name():
     net = nn.Linear(2, 1)
     compiled(functools.partial(lambda module, x: module(x), net))(torch.ones(1, 2)).sum().backward()
     assert net.weight.grad.tolist() == [[1, 1]]
-    with pytest.raises(NotImplementedError, match="uses the tensor 'by' without taking it as an argument"):
-        compiled(functools.partial(lambda x, by: x * by, by=torch.ones(2)))(torch.ones(2))
+    scaled = functools.partial(lambda by, x: x * by, by=torch.ones(2))
+    assert compiled(scaled)(x=torch.ones(2)).tolist() == [1, 1]
+    with pytest.raises(NotImplementedError, match=r"uses the tensor 'args\[0\]' without taking it as an argument"):
+        compiled(functools.partial(lambda by, x: x * by, torch.ones(2)))(torch.ones(2))
 
 
 def test_a_shape_is_returned_as_a_size() -> None:
