@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private.attributes import State
+from aotviz.torch_private.attributes import State, tensors_of
 from aotviz.torch_private.open_trace import is_library
 from aotviz.tracing.places import Place
 
@@ -190,7 +190,7 @@ def _parts(place: Place, value: Any) -> Iterator[Place]:
 def _of_module(path: str, root: torch.nn.Module) -> Iterator[Place]:
     for name, module in root.named_modules():
         prefix = f"{path}.{name}" if name else path
-        for holder in (module._parameters, module._buffers):
+        for holder in tensors_of(module):
             held = [key for key, tensor in holder.items() if tensor is not None]
             yield from (_item(f"{prefix}.{key}", holder, key, "held") for key in held)
         own = vars(module)

@@ -149,6 +149,11 @@ def difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     return "a plain attribute, a hook or a submodule of a module changed"
 
 
+def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dicts that hold a module's parameters and its buffers, or None, by name."""
+    return module._parameters, module._buffers
+
+
 def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
     """What a module runs at each call and its backward, as dicts by the hooks' numbers."""
     return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
