@@ -25,9 +25,17 @@ export function board(state: State): HTMLElement {
   const writes = storages.reduce((sum, storage) => sum + storage.writes.length, 0);
   return h("section", { class: "board", "aria-label": "Storages" },
     h("p", { class: "lead" }, `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "write") : "no write"} in place.`),
+    cards.length > 0 && legend(cards.flatMap(({ storage }) => storage.tensors), writes > 0),
     h("div", { class: "cards" }, cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i))),
     cards.length > MOST_CARDS && h("p", { class: "muted" }, `and ${plural(cards.length - MOST_CARDS, "more storage", "more storages")}, in compilation.storages`),
     quiet.length > 0 && alone(quiet));
+}
+
+/** What the colours of the strips mean, of those that there are; the words stand beside each strip, too. */
+function legend(tensors: readonly AliasTensor[], written: boolean): HTMLElement {
+  const roles = Object.keys(ROLES).filter((role) => tensors.some((tensor) => tensor.role === role));
+  const key = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
+  return h("p", { class: "strip-keys muted" }, "A row is a tensor, a strip the memory that it lies in:", roles.map((role) => key(role, ROLES[role]!)), written && key("written", "written in place"));
 }
 
 /** As much of a storage as is shown. */
@@ -105,9 +113,9 @@ function writeLine(state: State, storage: StorageRecord, write: StorageWrite, nu
   const tensor = storage.tensors[write.tensor]!;
   const seen = storage.tensors.filter((other) => other !== tensor && other.role === "input" && write.kind === "data" && overlap(other, tensor) === true).flatMap((other) => other.names.slice(0, 1));
   const go = nodeLink(state, write.node);
-  return h("li", {}, h("span", { class: "number" }, number), h("code", {}, write.operator), write.kind === "metadata" ? " moves " : " writes ",
+  return h("li", {}, h("span", { class: "number" }, number), h("span", {}, h("code", {}, write.operator), write.kind === "metadata" ? " moves " : " writes ",
     h("code", {}, tensor.names[0] ?? (tensor.node || "an intermediate")),
-    seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"],
+    seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"]),
     !write.grad_mode && chip("no_grad", "", "grad mode was off"),
     write.source && h("small", { title: write.source }, place(write.source)),
     go && h("button", { type: "button", class: "link", on: { click: go } }, write.node));

@@ -19,7 +19,7 @@ export function bars(rows: readonly Row[], by: Grouping, chosen: string, choose:
     two.style.width = `${(100 * again) / most}%`;
     return h("li", {}, h("button", {
       type: "button", "aria-pressed": String(name === chosen), title: "show these values alone", on: { click: () => choose(name === chosen ? "" : name) },
-    }, h("code", {}, name), h("span", { class: "bar-track", "aria-hidden": "true" }, one, two), h("span", { class: "number" }, bytes(saved), again > 0 && h("small", {}, ` + ${bytes(again)} again`))));
+    }, h("code", { title: name }, h("bdi", {}, name)), h("span", { class: "bar-track", "aria-hidden": "true" }, one, two), h("span", { class: "number" }, bytes(saved), again > 0 && h("small", {}, ` + ${bytes(again)} again`))));
   }), groups.length > shown.length && h("li", { class: "muted" }, `and ${groups.length - shown.length} smaller`));
 }
 
