@@ -67,6 +67,11 @@ def compiling() -> bool:
     return TracingContext.try_get() is not None
 
 
+def at_work() -> bool:
+    """Whether Dynamo is compiling: a function, or in a trace of ours the branch of a `torch.cond`."""
+    return CompileContext.current_compile_id() is not None
+
+
 def source(node: Any) -> Any:
     """Dynamo's source object of a graph input, or None."""
     found = getattr(node, "_dynamo_source", None)

@@ -33,7 +33,7 @@ from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.metadata import InputAliasInfo, Ref
 from aotviz.ir.refusals import Refused, translated
-from aotviz.torch_private import functional, pytree
+from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, module_stack, telling_of_compilation
@@ -302,9 +302,12 @@ class ForwardTrace:
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
     def _refuse_gradient(self, tensor: Any) -> None:
-        """Raise for `.grad` of an argument: a trace is not given it, and would take it for None."""
+        """Raise for `.grad` of an argument: a trace is not given it, and would take it for None.
+
+        Dynamo, which traces the branches of a `torch.cond`, looks at it by the way.
+        """
         position = self._position(tensor)
-        if self.ledger.open and position is not None:
+        if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self._name(position))
 
     def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
