@@ -49,17 +49,21 @@ def beside(mine: Graphs, theirs: Graphs) -> Row:
     causes: list[str] = []
     examples: dict[str, list[str]] = {}  # of joint graphs
     for number, (one, other) in enumerate(pairs):
+        of_joint: list[str] = []
         for role in ROLES:
             found = difference(one[role], other[role])
             if found is None:
                 same[role] += 1
                 continue
-            why = cause(one[role], other[role], found.kind)
-            shown = diff(one[role], other[role])
-            if role == "joint" and (why not in examples or len(shown) < len(examples[why])):
-                examples[why] = shown
-            if why not in causes:
-                causes.append(why)
+            whys = causes_of(one[role], other[role], found.kind)
+            if role == "joint":
+                of_joint = whys
+                shown = diff(one[role], other[role])
+                for why in whys:
+                    examples[why] = min(examples.get(why, shown), shown, key=len)
+            elif of_joint and "other" not in (*whys, *of_joint):
+                whys = of_joint  # a half differs as the whole does that it was cut from
+            causes += [why for why in whys if why not in causes]
             text = text or f"{role} graph {number}: {found.kind}: {found}"
     if len(mine) != len(theirs):
         parts, left = _parts_of_larger(mine, theirs, pairs)
@@ -81,7 +85,7 @@ def aligned(mine: Graphs, theirs: Graphs) -> list[tuple[dict[str, Any], dict[str
     for other in theirs:
         for k, one in enumerate(rest):
             found = difference(one["joint"], other["joint"])
-            if found is None or cause(one["joint"], other["joint"], found.kind) != "other":
+            if found is None or causes_of(one["joint"], other["joint"], found.kind) != ["other"]:
                 pairs.append((one, other))
                 rest = rest[k + 1 :]
                 break
@@ -99,13 +103,15 @@ def _parts_of_larger(
     return within, len(alone) - within
 
 
-def cause(one: fx.GraphModule, other: fx.GraphModule, kind: str) -> str:
+def causes_of(one: fx.GraphModule, other: fx.GraphModule, kind: str) -> list[str]:
     """Why two graphs are not the same; `kind` is that of their `GraphDifference`."""
     if kind == "order":
-        return "order"
+        return ["order"]
     if _work(one) != _work(other):
-        return "other"
-    return "copies" if kind == "extra" else "views"
+        return ["other"]
+    copies = [sum(map(is_copy, module.graph.nodes)) for module in (one, other)]
+    found = ["copies"] if copies[0] != copies[1] else []
+    return found if found and kind == "extra" else [*found, "views"]
 
 
 def _work(module: fx.GraphModule) -> Counter[str]:
