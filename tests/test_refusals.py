@@ -240,3 +240,27 @@ def test_what_random_programs_are_refused_for_is_on_the_list():
         except aotviz.Refused as error:
             refused.add(error.reason)
     assert refused <= set(REFUSALS)
+
+
+@pytest.mark.parametrize("written", ["x", "y", "y first"])
+def test_an_input_with_the_storage_of_another_that_is_written_is_refused(written):
+    def f(x, y):
+        if written == "y first":
+            y.mul_(3)
+        x.set_(y)
+        if written != "y first":
+            (x if written == "x" else y).mul_(3)
+        return x.sum()
+
+    x, y = torch.ones(3), torch.ones(4)
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(f, backend="eager")(x, y)
+    assert caught.value.reason == "alias is given another storage"
+    assert (x._version, y._version, x.shape) == (0, 0, (3,))
+
+
+def test_an_input_may_get_the_storage_of_another_that_is_not_written():
+    x, y = torch.ones(3), torch.ones(4)
+    aotviz.compile(lambda x, y: x.set_(y[1:]) + 1, backend="eager")(x, y)
+    y.mul_(2)
+    assert x.tolist() == [2, 2, 2]

@@ -17,7 +17,7 @@ eager's, or have a shape that fits nothing. A move that autograd does not see is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,6 +154,7 @@ class Ledger:
                     raise Refused("old storage is written", "an input")
         for position, tensor, reason in self.parted:
             if id(tensor) in given:
+                self._refuse_shared(position, tensor, written, given)
                 continue
             ends = [*leaving, *(one for k, one in written if k > position and self.origin(tensor) is not None)]
             for end in ends:
@@ -163,6 +164,16 @@ class Ledger:
                     whose = "a view" if self.origin(tensor) is not None else "an intermediate"
                     whole = f"{whose} and an alias of it" if reason.startswith("alias") else whose
                     raise Refused(reason, whole)
+
+    def _refuse_shared(self, position: int, tensor: Any, written: Sequence[tuple[int, Any]], given: Set[int]) -> None:
+        """Raise where an input was given the storage of another one, and the call writes that: both are to see it."""
+        event = self.events[position] if position < len(self.events) else None
+        source = event.args[0] if isinstance(event, Moved) and event.args else None
+        if not functional.is_functional(source) or id(self.root(source)) not in given:
+            return
+        whose = self.root(source)
+        if any(self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written):
+            raise Refused("alias is given another storage", "an input, after set_, and another one")
 
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
