@@ -144,7 +144,7 @@ class _Writer:
             fact = "where no gradient comes to these, hooks on them are not called"
             ref = source.bind("ref", weakref.ref)
             source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
-        written = [i for i in partly if call.meta.input_info[i].mutated]
+        written = [i for i in partly if self.outer.meta.input_info[i].mutated]
         if written:
             fact = "hooks from before the call go with the history that these had before it"
             hooks = source.bind("hooks_of", runtime.hooks_of)
