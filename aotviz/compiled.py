@@ -175,7 +175,7 @@ class _Programs:
         self.root = captured.root_of(fn)
         self.state = None if self.root is None else attributes.State(self.root)
         self.reached = Reached(fn)
-        self.settings: tuple[Any, ...] = self.reached.settings()
+        self.settings: tuple[Any, ...] | None = None  # none before the first call
         self.known: list[_Known] = []  # the newest first
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -209,7 +209,8 @@ class _Programs:
             self.root, self.settings = captured.root_of(self.fn), settings
             self.state = None if self.root is None else attributes.State(self.root)
         lifted, held = ((), ()) if self.state is None else self.state.read()
-        return Call.of(lifted, args, kwargs, held, self.reached.tensors(), settings)
+        names = self.reached.read_of_arguments
+        return Call.of(lifted, args, kwargs, held, self.reached.tensors(), settings, names)
 
     def _widened(self, request: Request, met: list[Any]) -> Request | None:
         """The request with the tensors that the trace met as further inputs."""
@@ -230,6 +231,9 @@ class _Programs:
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], difference: str = ""
     ) -> Callable[..., Any]:
         """`difference` is what a program found for which the guards hold."""
+        if self.known:  # what was true when it was first called may have changed
+            self.reached.look()
+            call = self._call(args, kwargs)
         dynamic = self._is_dynamic(call, bool(difference))
         options = self.lowering.options(**self.overrides, dynamic=dynamic)
         reasons = tuple(

@@ -9,13 +9,14 @@ the guards that its symbols gathered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from aotviz import reached
+from aotviz.reached import contents, difference
 from aotviz.torch_private import (
     attributes,
     context,
@@ -30,6 +31,7 @@ from aotviz.torch_private.fakes import SymbolGuards
 
 Signature = tuple[Any, ...]
 
+_COMMON = {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)}
 KIND_FACTS = ("type", "dtype", "device", "requires_grad", "is_leaf", "layout", "ndim")  # what `_kind` gives of a tensor
 SHAPE_FACTS = ("shape", "stride", "storage_offset")  # what `_shape` does
 
@@ -45,7 +47,7 @@ class Call:
     lifted: int
     spec: Any
     modules: tuple[Any, ...] = ()
-    settings: tuple[Any, ...] = ()  # plain values that the function reads from outside
+    settings: tuple[Any, ...] = ()  # plain values that the function reads from outside, or of objects it takes
 
     @classmethod
     def of(
@@ -56,8 +58,12 @@ class Call:
         modules: tuple[Any, ...] = (),
         reached: Sequence[Any] = (),
         settings: tuple[Any, ...] = (),
+        attributes_read: frozenset[Any] = frozenset(),
     ) -> Call:
         leaves, spec = pytree.tree_flatten((args, kwargs))
+        if not _COMMON.issuperset(map(type, leaves)):
+            objects = [leaf for leaf in leaves if type(leaf) not in _COMMON and not isinstance(leaf, torch.Tensor)]
+            settings += tuple(("an argument", contents(leaf, attributes_read)) for leaf in objects)
         own = 0 if reached else len(lifted)  # what is reached may be a parameter too
         return cls([*lifted, *reached, *leaves], own, spec, modules, settings)
 
@@ -90,8 +96,27 @@ def _kind(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        return (type(value), id(value))
+        return (type(value), _Same(value))
     return (type(value), value)
+
+
+class _Same:
+    """Equal to what holds the very same object, and to nothing once that is gone."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, value: Any) -> None:
+        self._held: Callable[[], Any]
+        try:
+            self._held = weakref.ref(value)
+        except TypeError:  # a set, say
+            self._held = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._held()
+        return isinstance(other, _Same) and mine is not None and mine is other._held()
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _shape(value: Any) -> Any:
@@ -214,7 +239,7 @@ def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) ->
     if before[3] != now[3]:
         return attributes.difference(before[3], now[3])
     if before[5] != now[5]:
-        return reached.difference(before[5], now[5])
+        return difference(before[5], now[5])
     return "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
 
 

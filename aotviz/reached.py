@@ -35,17 +35,23 @@ class Reached:
         self.places: tuple[Place, ...] = ()
         self._settings: tuple[Place, ...] | None = None  # looked for at the first call
         self._modules: list[State] = []
+        self.read_of_arguments: frozenset[Any] = frozenset()  # names of attributes
 
     def tensors(self) -> list[Any]:
         return [place.value() for place in self.places]
 
+    def look(self) -> None:
+        """Look for the plain values again: a name may have got its value, or a function another one, since."""
+        reads = _Reads()
+        reads.of_value(self._fn, "", CALLS)
+        self._settings = reads.places()
+        self._modules = [State(module) for module in dict.fromkeys(reads.modules)]
+        self.read_of_arguments = frozenset(reads.attributes - reads.assigned)
+
     def settings(self) -> tuple[Any, ...]:
         """The plain values as they are now."""
         if self._settings is None:
-            reads = _Reads()
-            reads.of_value(self._fn, "", CALLS)
-            self._settings = reads.places()
-            self._modules = [State(module) for module in dict.fromkeys(reads.modules)]
+            self.look()
         if not self._settings:
             return ()
         values = [(place.path, _frozen(place.value())) for place in self._settings]
@@ -220,8 +226,9 @@ class _Reads:
     def __init__(self) -> None:
         self.found: dict[str, tuple[Place, Any]] = {}  # with the last name of the chain
         self.assigned: set[Any] = set()  # names, attributes and keys that the code assigns
+        self.attributes: set[Any] = set()  # that the code reads, of whatever
         self.modules: list[torch.nn.Module] = []  # that lie in containers and objects
-        self._seen: set[int] = set()
+        self._seen: set[tuple[int, int]] = set()
 
     def places(self) -> tuple[Place, ...]:
         """All but what the code assigns itself: a counter would never be what it was."""
@@ -230,8 +237,8 @@ class _Reads:
     def of_value(self, value: Any, path: str, depth: int) -> None:
         """Read the code that a call of `value` runs, where it is the user's."""
         if isinstance(value, torch.nn.Module):
-            for kind in dict.fromkeys(type(module) for module in value.modules()):
-                self._of_function(kind.forward, f"{path}{kind.__name__}.", None, depth)
+            for name, module in value.named_modules():
+                self._of_function(type(module).forward, f"{path}{name}." if name else path, module, depth)
         elif isinstance(value, functools.partial):
             self.of_value(value.func, path, depth)
         elif inspect.ismethod(value):
@@ -244,15 +251,17 @@ class _Reads:
     def _of_function(self, fn: Any, path: str, bound: Any, depth: int) -> None:
         fn = inspect.unwrap(fn)
         code = getattr(fn, "__code__", None)
-        if code is None or not depth or id(fn) in self._seen or _is_librarys(code.co_filename):
+        if code is None or not depth or (id(fn), id(bound)) in self._seen or _is_librarys(code.co_filename):
             return
-        self._seen.add(id(fn))
+        self._seen.add((id(fn), id(bound)))
         names = {place.path: place for place in _of_function(fn, "")}
-        own = code.co_varnames[:1] if bound is not None and not isinstance(bound, torch.nn.Module) else ()
+        own = code.co_varnames[:1] if bound is not None else ()
         names.update((name, _fixed("self", bound)) for name in own)
         instructions = list(steps(code))
         for i, step in enumerate(instructions):
             name = step.argval[-1] if isinstance(step.argval, tuple) and step.argval else step.argval
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                self.attributes.add(name)
             if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
                 self.assigned.add(name)
             elif step.opname == "STORE_SUBSCR" and i and instructions[i - 1].opname in _CONSTANTS:
@@ -264,10 +273,11 @@ class _Reads:
         position = 0
         while True:
             value = place.value()
-            at = f"{path}{place.path}"
+            at = f"{path}{place.path}".replace(".self.", ".")
             key, length = _step(rest[position : position + 2])
             inner = None
-            if length and _frozen(value) is None and not isinstance(value, torch.nn.Module):
+            is_own = position == 0 and place.write is None and place.path == "self"
+            if length and (_frozen(value) is None or is_own):
                 inner = _inner(place, value, key, length == 1)
             if isinstance(inner, Place):
                 place, last, position = inner, key, position + length
@@ -277,7 +287,8 @@ class _Reads:
                 return self._of_end(Place(at, place.read, None, place.holder), value, last, position > 0, depth)
 
     def _of_end(self, place: Place, value: Any, last: Any, is_inside: bool, depth: int) -> None:
-        if _frozen(value) is not None:
+        in_sight = isinstance(place.holder, torch.nn.Module) and isinstance(value, _PLAIN)  # State reads those
+        if _frozen(value) is not None and (is_inside or not _is_librarys_routine(value)) and not in_sight:
             self.found.setdefault(place.path, (place, last))
         if isinstance(value, torch.nn.Module) and is_inside:  # others are submodules of the program's root
             self.modules.append(value)
@@ -330,6 +341,25 @@ def _is_librarys(filename: str) -> bool:
     return is_library(filename) or any(part in filename for part in _LIBRARIES)
 
 
+def _is_librarys_routine(value: Any) -> bool:
+    if not inspect.isroutine(value):
+        return False
+    code = getattr(value, "__code__", None)
+    return code is None or _is_librarys(code.co_filename)
+
+
+def contents(value: Any, names: frozenset[Any], depth: int = 3) -> Any:
+    """What a trace may have read of an argument that is an object: its plain attributes of these names, and a set's
+    items. Attributes that are objects are looked into."""
+    plain = _frozen(value)
+    if plain is not None or not depth:
+        return plain
+    own = getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or isinstance(value, torch.Tensor):
+        return None
+    return tuple((name, contents(item, names, depth - 1)) for name, item in own.items() if name in names)
+
+
 class _Same:
     """Marks what is compared by identity: modules and functions are equal to themselves alone."""
 
@@ -341,13 +371,12 @@ def _frozen(value: Any) -> Any:
     """
     if isinstance(value, _PLAIN):
         return type(value), value
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, torch.nn.Module) or inspect.isroutine(value):
         return _Same, value
-    if inspect.isfunction(value):
-        return None if _is_librarys(value.__code__.co_filename) else (_Same, value)
     if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= MOST_ITEMS:
         if all(isinstance(item, _PLAIN) for item in value):
-            return type(value), tuple((type(item), item) for item in value)
+            items = ((type(item), item) for item in value)
+            return type(value), frozenset(items) if isinstance(value, (set, frozenset)) else tuple(items)
     elif isinstance(value, dict) and len(value) <= MOST_ITEMS and all(isinstance(v, _PLAIN) for v in value.values()):
         return dict, tuple((key, type(item), item) for key, item in value.items())
     return None

@@ -43,6 +43,14 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
     advice = "make it a buffer (register_buffer) or a parameter of the module, or pass it as an argument"
     if "held" in found.values():
         advice = "compile an nn.Module that has the module holding it as a submodule, or pass the tensor as an argument"
+    holder = next((argument for argument in arguments if any(path.startswith(f"{argument}.") for path in found)), None)
+    if holder is not None:
+        kind = type(arguments[holder]).__name__
+        return NotImplementedError(
+            f"{name} uses the tensor {names}, which lies in an object that aotviz can't look into: pass the tensor "
+            f"itself, or make {kind} a pytree (torch.export.register_dataclass({kind}) if it is a dataclass). "
+            'torch.compile(fn, backend="aotviz") takes such objects.'
+        )
     return NotImplementedError(
         f"{name} uses the tensor {names} without taking it as an argument, so aotviz can't follow what happens to it: "
         f'{advice}. torch.compile(fn, backend="aotviz") lifts such tensors itself.'

@@ -342,3 +342,86 @@ def test_a_class_attribute_and_a_method() -> None:
     assert compiled(torch.ones(1)).item() == 6
     settings.rate = 5.0
     assert compiled(torch.ones(1)).item() == 8
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = [2]
+        self.shape = (2, 1)
+        self.act = torch.relu
+        self.kind = torch.float32
+        self.config = SimpleNamespace(inner=SimpleNamespace(scale=2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.act(x.to(self.kind)).expand(*self.sizes, *x.shape).reshape(self.shape)
+        return self.scaled(y)
+
+    def scaled(self, y: torch.Tensor) -> torch.Tensor:
+        return y * self.config.inner.scale
+
+
+def _set(name: str, value: Any) -> Any:
+    return lambda block: setattr(block, name, value)
+
+
+CHANGES = {
+    "a list": lambda block: block.sizes.__setitem__(slice(None), [1, 2]),
+    "a tuple": _set("shape", (1, 2)),
+    "a function": _set("act", torch.neg),
+    "a dtype": _set("kind", torch.float64),
+    "an object's object": lambda block: setattr(block.config.inner, "scale", 3.0),
+    "another object": _set("config", SimpleNamespace(inner=SimpleNamespace(scale=5.0))),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_module_holds_besides_tensors(how: str, nested: bool) -> None:
+    block = Block()
+    model = nn.Sequential(nn.Identity(), block) if nested else block
+    compiled = aotviz.compile(model, backend="eager")
+    x = torch.ones(1)
+    for _ in range(2):
+        assert torch.equal(compiled(x), model(x))
+    assert len(compiled.recording) == 1
+    CHANGES[how](block)
+    found, expected = compiled(x), model(x)
+    assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    assert len(compiled.recording) == 2
+
+
+def test_what_an_argument_holds_besides_tensors() -> None:
+    class Settings:
+        def __init__(self) -> None:
+            self.scale, self.calls, self.unread = 2.0, 0, 0
+            self.inner = SimpleNamespace(shift=1.0)
+
+    def fn(x: torch.Tensor, settings: Any, kinds: set[str]) -> torch.Tensor:
+        settings.calls += 1
+        return x * settings.scale + settings.inner.shift + ("twice" in kinds)
+
+    compiled = aotviz.compile(fn, backend="eager")
+    settings, kinds = Settings(), {"once"}
+    for _ in range(2):
+        assert compiled(torch.ones(1), settings, kinds).item() == 3
+        settings.unread += 1
+    assert len(compiled.recording) == 1
+    settings.scale = 3.0
+    assert compiled(torch.ones(1), settings, kinds).item() == 4
+    settings.inner.shift = 2.0
+    assert compiled(torch.ones(1), settings, kinds).item() == 5
+    kinds.add("twice")
+    assert compiled(torch.ones(1), settings, kinds).item() == 6
+
+
+def test_what_is_defined_later() -> None:
+    compiled = aotviz.compile(lambda x: later(x), backend="eager")
+
+    def later(x: torch.Tensor) -> torch.Tensor:
+        return x * offset
+
+    offset = 2.0
+    assert compiled(torch.ones(1)).item() == 2
+    offset = 3.0
+    assert compiled(torch.ones(1)).item() == 3

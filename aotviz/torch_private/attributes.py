@@ -22,7 +22,7 @@ from aotviz.torch_private import script_objects
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
 _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
 _ABSENT = object()  # an attribute that was not there: to give it a plain value once is no change
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class State:
                     elif id(tensor) not in seen:
                         seen.add(id(tensor))
                         found.append((holder, name))
-            names = [name for name, value in _own(module).items() if isinstance(value, _PLAIN)]
+            names = [name for name, value in _own(module).items() if _is_plain(value)]
             held = (module._modules, module._parameters, module._buffers)
             own = vars(module)
             self._rows.append((itemgetter("training", *names), own, held, hooks_of(module)))
@@ -168,6 +168,10 @@ def _global_hooks() -> tuple[Any, ...]:
         torchs._global_backward_hooks,
     )
     return tuple(map(tuple, hooks)) if any(hooks) else ()
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:
