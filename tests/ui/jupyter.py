@@ -1,4 +1,4 @@
-"""A real JupyterLab for a test: its own directories, a fixed token, nothing asked of the network.
+"""A real JupyterLab, or Notebook 7, for a test: its own directories, a fixed token, nothing asked of the network.
 
 What took time to find out: the toolbar says "idle" before the kernel is connected, and Shift+Enter is then lost, so
 `ready` asks the session itself; a news box covers the notebook unless it is off in two places; a busy port must fail
@@ -33,6 +33,7 @@ c.ServerApp.open_browser = False
 c.ServerApp.port_retries = 0
 c.IdentityProvider.token = "{TOKEN}"
 c.LabApp.expose_app_in_browser = True
+c.JupyterNotebookApp.expose_app_in_browser = True
 c.LabApp.news_url = None
 c.LabApp.extension_manager = "readonly"
 """
@@ -57,8 +58,8 @@ READY = """async () => {
 
 
 @contextmanager
-def lab(folder: Path) -> Iterator[str]:
-    """A JupyterLab serving `folder`; gives its URL, without the token."""
+def lab(folder: Path, app: str = "jupyterlab") -> Iterator[str]:
+    """A JupyterLab, or with app="notebook" a Notebook 7, serving `folder`; gives its URL, without the token."""
     for name in ("config", "data", "runtime", "settings", "work"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "config" / "jupyter_server_config.py").write_text(CONFIG)
@@ -78,8 +79,9 @@ def lab(folder: Path) -> Iterator[str]:
         "PYTHONPATH": str(ROOT),
     }
     log = folder / "lab.log"
-    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ServerApp.root_dir={folder / 'work'}"]
-    command.append(f"--LabApp.app_settings_dir={folder / 'settings'}")
+    command = [sys.executable, "-m", app, f"--port={port}", f"--ServerApp.root_dir={folder / 'work'}"]
+    if app == "jupyterlab":
+        command.append(f"--LabApp.app_settings_dir={folder / 'settings'}")
     with log.open("wb") as output:
         server = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=folder)
     url = f"http://127.0.0.1:{port}"
@@ -103,7 +105,7 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)  # between two questions to a server that is still starting
-    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-4000:]}")
+    raise RuntimeError(f"Jupyter did not start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -115,9 +117,9 @@ def write_notebook(path: Path, *cells: str) -> None:
     path.write_text(json.dumps({"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
 
 
-def open_notebook(page: Page, url: str, name: str, seconds: float = 60) -> None:
-    """Opens a notebook and returns when its kernel takes input."""
-    page.goto(f"{url}/lab/tree/{name}?token={TOKEN}&reset")
+def open_notebook(page: Page, url: str, name: str, seconds: float = 60, at: str = "lab/tree") -> None:
+    """Opens a notebook and returns when its kernel takes input. In Notebook 7 documents are `at` "notebooks"."""
+    page.goto(f"{url}/{at}/{name}?token={TOKEN}&reset")
     page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
     end = time.monotonic() + seconds
     while not page.evaluate(READY):

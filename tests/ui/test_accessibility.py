@@ -18,7 +18,7 @@ from tests.ui.fixture import ROOT
 
 AXE = ROOT / "extensions" / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = ("serious", "critical")
-RUN = "axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})"
+RUN = "axe.run(%s, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})"
 VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence")
 
 
@@ -42,12 +42,12 @@ def install() -> None:
     subprocess.run([sys.executable, ROOT / "hatch_build.py", "npm", "--version"], check=True, capture_output=True)
 
 
-def serious(page: Page) -> list[str]:
-    """What axe finds that keeps people out: rule, element, advice."""
+def serious(page: Page, within: str = "document") -> list[str]:
+    """What axe finds that keeps people out: rule, element, advice. `within` says where to look, in JavaScript."""
     if not page.evaluate("'axe' in window"):
         install()
         page.evaluate(AXE.read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = page.evaluate(RUN)["violations"]
+    found: list[dict[str, Any]] = page.evaluate(RUN % within)["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {node['target']}: {node['failureSummary']}"
         for rule in found
