@@ -434,3 +434,17 @@ def test_a_shape_is_returned_as_a_size() -> None:
         found = aotviz.compile(shaped, backend="eager", dynamic=dynamic)(x)[1]
         assert (type(found["shape"]), found["shape"]) == (torch.Size, x.shape)
         assert (type(found["first"]), found["first"]) == (torch.Size, x.shape[:1])
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_batch_norm_counts_the_writes_that_eager_counts(backend: str, grad: bool) -> None:
+    plain, other = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    fn = aotviz.compile(other, backend=backend)
+    for k in range(3):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(k), requires_grad=grad)
+        with torch.set_grad_enabled(grad):
+            torch.testing.assert_close(fn(x), plain(x))
+    for (name, expected), found in zip(plain.named_buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(found, expected)
+        assert found._version == expected._version, name

@@ -119,7 +119,7 @@ def of_input(
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,
-        version_bumps=max(operators.version(argument) - was.version, writes),
+        version_bumps=max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument),
         layout_after=lies if replaced or moved else None,
         written_parts=_written_parts(argument),
         turned_on=turned_on,

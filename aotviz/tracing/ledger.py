@@ -114,6 +114,7 @@ class Ledger:
         self._origin: dict[int, Viewed] = {}
         self._kinds: dict[Any, str] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
+        self._uncounted: Counter[int] = Counter()  # the same, of those that eager does not count
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
@@ -175,6 +176,10 @@ class Ledger:
         if any(self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
+    def uncounted_writes_of(self, tensor: Any) -> int:
+        """How many operators wrote it that eager's version counter knows nothing of."""
+        return self._uncounted[id(tensor)]
+
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
@@ -223,6 +228,7 @@ class Ledger:
                 if functional.is_functional(tensor):
                     self.events.append(Wrote(tensor, mode, operator, node, tuple(self.root(tensor).shape)))
                     self._writes[id(tensor)] += 1
+                    self._uncounted[id(tensor)] += not operators.counts_writes(operator)
                     looked = mode.grad and id(tensor) in self._after_move and tensor.requires_grad
                     if looked and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
