@@ -119,6 +119,19 @@ def test_any_number_in_the_facts_is_shown_or_refused(made: Callable[[], Any], nu
     stranger.assert_nothing_happened()
 
 
+def test_a_recording_too_large_for_a_page_is_told_by_its_counts(stranger: Stranger, screenshots: Path) -> None:
+    data = recording().data
+    graph = msgspec.to_builtins(data.compilations[0].graphs[0])
+    large = {**graph, "args": [[]] * (1 << 25)}  # what a graph of 1.2 million nodes has, in all its columns
+    tree = {**msgspec.to_builtins(data), "compilations": [{"graphs": [large]}]}
+    stranger.open(tree, data)
+    said = stranger.page.locator(".notice.error")
+    expect(said).to_contain_text(f"too large for a page: {len(graph['op'])} nodes in 1 graph of 1 compilation.")
+    expect(said).to_contain_text("aotviz.load(file)")
+    stranger.page.screenshot(path=screenshots / "hostile-too-large.png")
+    stranger.assert_nothing_happened()
+
+
 def first(data: RecordingData, **changes: Any) -> RecordingData:
     """The recording with another first compilation."""
     return replace(data, compilations=[replace(data.compilations[0], **changes), *data.compilations[1:]])

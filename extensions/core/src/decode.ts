@@ -3,7 +3,9 @@
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
 import { unzipped } from "./bytes";
+import { countsOf } from "./counting";
 import { addUp, withoutDeltas } from "./deltas";
+import { plural } from "./format";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
 import { RecordReader, Unexpected } from "./records";
 import {
@@ -13,12 +15,31 @@ import {
 const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
 const MAX_COMPILATIONS = 20_000; // a shelf holds 256; the logs of a large job, thousands
 const MAX_BYTES = 1 << 28; // of msgpack, unzipped
+const MAX_ITEMS = 1 << 25; // of all its lists and maps. A graph of a million nodes has 28 million
 
 export class RecordingError extends Error {}
 
 export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
   const bytes = await gunzip(file);
+  refuseTooLarge(bytes);
   return quick(bytes) ?? checked(withoutDeltas(tree(bytes)));
+}
+
+/** Raises RecordingError for a recording that is whole but too large for a page. */
+function refuseTooLarge(bytes: Uint8Array): void {
+  if (bytes.length <= MAX_ITEMS) return; // an item is a byte at least
+  let counts;
+  try {
+    counts = countsOf(bytes);
+  } catch (error) {
+    if (error instanceof MsgpackError) return; // damaged: the readers say how
+    throw error;
+  }
+  if (counts.items <= MAX_ITEMS) return;
+  const [nodes, graphs, compilations] = [plural(counts.nodes, "node"), plural(counts.graphs, "graph"), plural(counts.compilations, "compilation")];
+  throw new RecordingError(
+    `This recording is too large for a page: ${nodes} in ${graphs} of ${compilations}. ` +
+    "In a notebook, aotviz.load(file) shows it one graph at a time, and aotviz.load(file)[0].stages is a table.");
 }
 
 /** Null where anything in it is not as it should be. */
@@ -32,7 +53,7 @@ function quick(bytes: Uint8Array): RecordingData | null {
 }
 
 function records(bytes: Uint8Array, name: string): { record: unknown; others: ReadonlyMap<Wire, Wire> } | null {
-  const reader = new RecordReader(bytes);
+  const reader = new RecordReader(bytes, MAX_ITEMS);
   try {
     return { record: reader.wholeRecord(name), others: reader.others };
   } catch (error) {
@@ -85,7 +106,7 @@ export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
       const { done, value } = await reader.read();
       if (done) break;
       size += value.length;
-      if (size > MAX_BYTES) throw new RecordingError("This recording unzips to more than 256 MiB; it is not opened.");
+      if (size > MAX_BYTES) throw new RecordingError("This recording is too large for a page: it unzips to more than 256 MiB. Record fewer compilations at a time.");
       parts.push(value);
     }
   } catch (error) {

@@ -6,7 +6,7 @@
 import { Float, type Wire } from "./wire";
 
 const MAX_DEPTH = 100;
-const MAX_ITEMS = 1 << 24; // of all lists and maps: some 50 graphs of 20,000 nodes each have a tenth of that
+const MAX_ITEMS = 1 << 24; // of all lists and maps of a tree
 const SHORT = 40; // bytes of a text that is sooner read letter by letter than by a TextDecoder
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -18,7 +18,7 @@ export class Reader {
   private items = 0;
   private readonly view: DataView;
 
-  constructor(private readonly bytes: Uint8Array) {
+  constructor(private readonly bytes: Uint8Array, private readonly maxItems = MAX_ITEMS) {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
@@ -32,7 +32,7 @@ export class Reader {
     if (this.at !== this.bytes.length) throw new MsgpackError(`${this.bytes.length - this.at} bytes too many`);
   }
 
-  private take(size: number): number {
+  protected take(size: number): number {
     const start = this.at;
     if (start + size > this.bytes.length) throw new MsgpackError(`it ends in the middle, after ${this.bytes.length} bytes`);
     this.at = start + size;
@@ -104,7 +104,7 @@ export class Reader {
   protected enter(items: number): void {
     if (items > this.bytes.length - this.at) throw new MsgpackError(`a list at byte ${this.at} claims ${items} items`);
     this.items += items;
-    if (this.items > MAX_ITEMS) throw new MsgpackError(`it claims more than ${MAX_ITEMS.toLocaleString("en")} items`);
+    if (this.items > this.maxItems) throw new MsgpackError(`it claims more than ${this.maxItems.toLocaleString("en")} items`);
     if (++this.depth > MAX_DEPTH) throw new MsgpackError(`lists are nested more than ${MAX_DEPTH} deep`);
   }
 
@@ -131,7 +131,7 @@ export class Reader {
   }
 
   /** And of a text, in bytes. */
-  private textSize(): number {
+  protected textSize(): number {
     const tag = this.bytes[this.take(1)]!;
     if (tag >= 0xa0 && tag < 0xc0) return tag & 0x1f;
     if (tag === 0xd9) return this.view.getUint8(this.take(1));

@@ -3,6 +3,7 @@ import { gzipSync } from "node:zlib";
 
 import { describe, expect, test } from "vitest";
 
+import { countsOf } from "../src/counting";
 import { checked, decodeRecording, gunzip, RecordingError } from "../src/decode";
 import { withoutDeltas } from "../src/deltas";
 import { Recording } from "../src/model";
@@ -142,6 +143,36 @@ describe("a recording that lies", () => {
     const state = new State(Recording.whole(checked(spoiled)));
     expect(state.graph!.nodes.length).toBeGreaterThan(40);
     expect(state.graph!.nodes.every(({ inputs }) => inputs.length === 0)).toBe(true);
+  });
+});
+
+describe("a large recording", () => {
+  const HEAD = [0x83, ...text("format"), ...text("aotviz"), ...text("version"), VERSION, ...text("compilations"), 0x91, 0x81, ...text("graphs"), 0x91, 0x82, ...text("op"), ...text("pffo"), ...text("args")];
+  /** One whose only graph has so many arguments, each of them an empty list. */
+  const large = (args: number): Uint8Array => {
+    const packed = new Uint8Array(HEAD.length + 5 + args).fill(0x90);
+    packed.set([...HEAD, 0xdd, ...[24, 16, 8, 0].map((bits) => (args >>> bits) & 0xff)]);
+    return packed;
+  };
+  function text(letters: string): number[] {
+    return [0xa0 + letters.length, ...new TextEncoder().encode(letters)];
+  }
+  test("is told by its counts to be too large, and not called damaged", async () => {
+    const opening = decodeRecording(gzipSync(large((1 << 25) + 1), { level: 1 }));
+    await expect(opening).rejects.toThrow("too large for a page: 4 nodes in 1 graph of 1 compilation. In a notebook");
+  });
+  test("is read where a page can hold it", () => {
+    const items = (1 << 24) + 9; // more than a tree may have
+    expect(countsOf(large(items))).toEqual({ items: items + 8, compilations: 1, graphs: 1, nodes: 4 });
+  });
+  test("that is damaged is called so", async () => {
+    const packed = large((1 << 25) + 1);
+    await expect(decodeRecording(gzipSync(packed.subarray(0, packed.length - 1), { level: 1 }))).rejects.toThrow("damaged");
+  });
+  test("has the counts that its reader finds", async () => {
+    const data = await decodeRecording(file);
+    const graphs = data.compilations.flatMap((compilation) => compilation.graphs);
+    expect(countsOf(await gunzip(file))).toMatchObject({ compilations: data.compilations.length, graphs: graphs.length, nodes: graphs.reduce((sum, { op }) => sum + op.length, 0) });
   });
 });
 
