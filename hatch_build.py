@@ -30,7 +30,7 @@ LEFT_OUT = {"node_modules", "test", "tests", "labextension"}  # folders that the
 SCRIPTS = ("build", "build:jupyterlab")
 STATIC = Path("aotviz", "widgets", "static")
 LABEXTENSION = Path("extensions", "jupyterlab", "labextension")
-REQUIRED = (STATIC / "widget.js", STATIC / "page.html", LABEXTENSION / "package.json")
+REQUIRED = (STATIC / "widget.js", STATIC / "page.html", STATIC / "served.html", LABEXTENSION / "package.json")
 
 
 class FrontEndError(RuntimeError):

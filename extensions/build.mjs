@@ -1,7 +1,7 @@
 // Builds what the Python package serves, into aotviz/widgets/static/:
 //   core.js.gz editor.js.gz graphviz.js.gz   bundles that the kernel sends to a widget on demand
 //   widget.js                                the anywidget entry, which knows the bundles by their hash
-//   page.html                                the static page, which an export fills in
+//   page.html served.html                    the static page, which an export fills in; the one that a server sends
 // `npm ci && npm run build` is all there is to do.
 
 import { createHash } from "node:crypto";
@@ -13,7 +13,7 @@ import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
 import { zippedGraphviz } from "./graphviz.mjs";
-import { page } from "./page/build.mjs";
+import { page, servedPage } from "./page/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = join(here, "..", "aotviz", "widgets", "static");
@@ -57,6 +57,8 @@ for (const [name, entry, options] of [
   await write(`${name}.gz`, gzipSync(bytes, { level: 9 }));
 }
 await write("widget.js", await bundle("widget/src/index.ts", { define: { HASHES: JSON.stringify(hashes) } }));
-await write("page.html", Buffer.from(await page(await bundle("page/src/index.ts", { format: "iife" }), bundles["editor.js"], bundles["graphviz.js"])));
+const viewer = await bundle("page/src/index.ts", { format: "iife" });
+await write("page.html", Buffer.from(await page(viewer, bundles["editor.js"], bundles["graphviz.js"])));
+await write("served.html", Buffer.from(await servedPage(viewer)));
 
 for (const [name, size] of sizes) console.log(`${name.padEnd(26)} ${(size / 1000).toFixed(1).padStart(8)} kB`);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import re
 import threading
 from urllib.parse import urlsplit
 
@@ -13,7 +15,7 @@ import torch
 import aotviz
 from aotviz.__main__ import main
 from aotviz.recorder.recording import Recording
-from aotviz.widgets.server import Viewer
+from aotviz.widgets.server import SCRIPTS, Viewer
 from tests.ui import fixture
 
 
@@ -44,6 +46,34 @@ def test_the_address_opens_the_page(viewer):
     assert b'id="workbench"' in body
     assert answer.headers["Referrer-Policy"] == "no-referrer", "the token must not leak to a linked site"
     assert answer.headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_beside_the_page_are_the_scripts_that_it_may_need_later_and_nothing_else(viewer, name):
+    path = urlsplit(viewer.url).path
+    answer, body = ask(viewer, path + name)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/javascript")
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(body)
+    for wrong in (
+        f"/{name}",
+        f"/wrong-token/{name}",
+        f"{path}{name}?a=1",
+        f"{path}../{name}",
+        f"{path}core.js",
+        f"{path}{name}.gz",
+    ):
+        assert ask(viewer, wrong)[0].status == 404
+    assert ask(viewer, path + name, Host="evil.example:80")[0].status == 403
+
+
+def test_the_page_may_talk_to_its_server_only(viewer):
+    page = ask(viewer)[1].decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'self'; " in policy
+    assert len(page) < 400_000, "what the first picture does not need comes later"
 
 
 @pytest.mark.parametrize("path", ["/", "/index.html", "/../../etc/passwd", "/wrong-token/", "//"])

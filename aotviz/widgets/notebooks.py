@@ -18,8 +18,7 @@ from nbconvert.exporters.html import HTMLExporter
 from aotviz.widgets import static_files
 from aotviz.widgets.workbench import KEPT
 
-HELD = r'<script type="text/plain" id="aotviz-(?:viewer|editor|graphviz)">.*?</script>'
-PIECE = re.compile(rf"{HELD}|<script>.*?</script>", re.S)
+PIECE = re.compile(r'<script [^>]*\bid="aotviz-(?:viewer|editor|graphviz)">.*?</script>', re.S)
 
 
 class WorkbenchHTML(HTMLExporter):

@@ -1,7 +1,8 @@
 """The viewer in a browser of this machine: `python -m aotviz open FILE`.
 
-One page is served, on the loopback interface, under a path that holds a random token; everything else is refused. The
-page is the one that `to_html` writes, so it asks nothing of the server once it is there. A request must also name this
+One page is served, on the loopback interface, under a path that holds a random token, and beside it the two scripts
+that it may need later (the editor, graphviz); everything else is refused. The page is the one that `to_html` writes but
+for these two, which it fetches once it has shown something: then it asks nothing more. A request must also name this
 machine as its host: a site that points a name of its own at 127.0.0.1 gets nothing.
 """
 
@@ -12,10 +13,12 @@ import secrets
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from aotviz.widgets.html import to_html
+from aotviz.widgets import static_files
+from aotviz.widgets.html import to_served_html
 from aotviz.widgets.workbench import HasRecording
 
 LOOPBACK = "127.0.0.1"
+SCRIPTS = ("editor.js", "graphviz.js")
 
 
 class Viewer:
@@ -25,12 +28,13 @@ class Viewer:
     """
 
     def __init__(self, recording: HasRecording, port: int = 0) -> None:
-        page = to_html(recording.data).encode()
         token = secrets.token_urlsafe(24)
+        scripts = {f"/{token}/{name}": static_files.read(f"{name}.gz") for name in SCRIPTS}
+        page = to_served_html(recording.data).encode()
 
         class Answer(_Answer):
             def do_GET(self) -> None:
-                self.answer(page, f"/{token}/")
+                self.answer(f"/{token}/", page, scripts)
 
         self._server = ThreadingHTTPServer((LOOPBACK, port), Answer)
         self._server.daemon_threads = True
@@ -49,24 +53,30 @@ class _Answer(BaseHTTPRequestHandler):
     server_version = "aotviz"
     sys_version = ""
 
-    def answer(self, page: bytes, path: str) -> None:
+    def answer(self, path: str, page: bytes, scripts: dict[str, bytes]) -> None:
+        """The page at `path`, or one of the scripts, zipped, by their paths."""
         host = self.headers.get("Host", "")
         port = self.server.server_port
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             self.send_error(HTTPStatus.FORBIDDEN, "this server answers to its own machine only")
             return
-        if not hmac.compare_digest(self.path.encode(), path.encode()):
+        asked = self.path.encode()
+        script = next((zipped for other, zipped in scripts.items() if hmac.compare_digest(asked, other.encode())), None)
+        if script is None and not hmac.compare_digest(asked, path.encode()):
             self.send_error(HTTPStatus.NOT_FOUND, "nothing here: open the address that `aotviz open` printed")
             return
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
+        body = page if script is None else script
+        self.send_header("Content-Type", f"text/{'html' if script is None else 'javascript'}; charset=utf-8")
+        if script is not None:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.end_headers()
-        self.wfile.write(page)
+        self.wfile.write(body)
 
     def log_message(self, *_args: object) -> None:
         """The terminal is for the address."""

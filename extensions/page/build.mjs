@@ -1,40 +1,36 @@
-// The self-contained page, complete but for the recording: page.html with the viewer, the editor and graphviz in it.
-// What the first picture needs stands before the script, and what can wait, behind it. Whoever exports a recording
-// (aotviz/widgets/html.py, the JupyterLab extension) fills in {{title}}, {{preamble}}, {{summary}} and {{recording}}.
+// The pages that show one recording, complete but for it: page.html with the viewer in it. `page` is a file that needs
+// nothing else: the editor and graphviz stand behind the viewer, since they can wait. `servedPage` is what a server
+// that has these two sends: a fifth of the size. The viewer stands there as it is, since unzipping it would delay the
+// first picture. Whoever exports a recording (aotviz/widgets/html.py, the JupyterLab extension) fills in {{title}},
+// {{preamble}}, {{summary}} and {{recording}}.
 
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
 
-/** What the page runs: it unzips the viewer, which is a third of its size that way, and starts it. */
-const START = `
-const text = document.getElementById("aotviz-viewer").textContent;
-const zipped = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-const unzipping = new DecompressionStream("gzip"), writer = unzipping.writable.getWriter();
-writer.write(zipped);
-writer.close();
-new Response(unzipping.readable).text().then((viewer) => {
-  const script = document.createElement("script");
-  script.textContent = viewer;
-  document.body.append(script);
-});`;
-
 /** Three bundles: the page's own, CodeMirror's, the worker's. */
-export async function page(viewer, editor, graphviz) {
-  const start = START.trim();
-  const zipped = (bytes) => gzipSync(bytes, { level: 9 }).toString("base64");
-  const hashed = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+export function page(viewer, editor, graphviz) {
+  const held = (id, bytes) => `<script type="text/plain" id="aotviz-${id}">${gzipSync(bytes, { level: 9 }).toString("base64")}</script>\n`;
+  return filled(viewer, held("editor", editor) + held("graphviz", graphviz), "'none'");
+}
+
+export function servedPage(viewer) {
+  return filled(viewer, "", "'self'");
+}
+
+/** `connections`: with whom the page may talk. */
+async function filled(viewer, behind, connections) {
+  const text = Buffer.from(viewer).toString().trim();
+  if (/<\/script|<!--/i.test(text)) throw new Error("the viewer can't stand in HTML as it is: it would end the script");
   const parts = {
-    script: start,
-    viewer: zipped(viewer),
-    editor: zipped(editor),
-    graphviz: zipped(graphviz),
-    // These two scripts, what they make of the file itself, WebAssembly; no connections, no frames.
+    viewer: text,
+    behind,
+    // This script, what it makes of the bundles (the editor, a worker), WebAssembly; no frames.
     policy: [
-      "default-src 'none'", `script-src ${hashed(start)} ${hashed(viewer)} blob: 'wasm-unsafe-eval'`, "worker-src blob:",
-      "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'",
+      "default-src 'none'", `script-src 'sha256-${createHash("sha256").update(text).digest("base64")}' blob: 'wasm-unsafe-eval'`,
+      "worker-src blob:", `connect-src ${connections}`, "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'",
     ].join("; "),
   };
   const template = await readFile(new URL("page.html", import.meta.url), "utf8");
-  return template.replace(/\{\{(policy|editor|graphviz|viewer|script)\}\}/g, (_, name) => parts[name]);
+  return template.replace(/\{\{(policy|viewer|behind)\}\}/g, (_, name) => parts[name]);
 }

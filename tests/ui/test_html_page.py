@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
+from aotviz.recorder.recording import Recording
 from aotviz.widgets.html import to_html, write_html
+from aotviz.widgets.server import Viewer
 from tests import corpus
 from tests.ui.fixture import MARKUP, recording
 
@@ -197,4 +200,31 @@ def test_a_log_of_torch_is_shown_like_our_own_recordings(browser: Browser, tmp_p
     for tab in page.locator("[role=tab]").all():
         tab.click()
     assert watch.problems == []
+    page.close()
+
+
+def test_a_served_page_fetches_the_editor_and_graphviz_once_and_needs_its_server_no_more(browser: Browser) -> None:
+    viewer = Viewer(Recording(recording().data))
+    thread = threading.Thread(target=viewer.serve)
+    thread.start()
+    page = browser.new_page()
+    watch = Watch(page)
+    with page.expect_response("**/editor.js") as editor, page.expect_response("**/graphviz.js") as graphviz:
+        page.goto(f"{viewer.url}#view=stage")
+    for answer in (editor.value, graphviz.value):
+        answer.finished()
+    page.wait_for_function("performance.getEntriesByType('resource').length === 2")
+    viewer.close()
+    thread.join()
+    view(page, "code")
+    expect(page.locator(".cm-content").first).to_be_visible()
+    view(page, "graph")
+    expect(page.locator(".graph-foot .status")).to_contain_text("boxes")
+    expect(page.locator(".graph-foot .status")).not_to_contain_text("plain layout")
+    assert [url.removeprefix(viewer.url).partition("#")[0] for url in watch.requests if url.startswith("http")] == [
+        "",
+        "editor.js",
+        "graphviz.js",
+    ]
+    assert not watch.problems
     page.close()

@@ -64,8 +64,8 @@ function records(bytes: Uint8Array, name: string): { record: unknown; others: Re
 
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
-  const unzipped = await gunzip(bytes);
-  return records(unzipped, record)?.record ?? converted(tree(unzipped), ["record", record], record);
+  const part = await gunzip(bytes);
+  return records(part, record)?.record ?? converted(tree(part), ["record", record], record);
 }
 
 function tree(bytes: Uint8Array): Wire {
@@ -213,8 +213,8 @@ function checkIndices(data: RecordingData): void {
     if (compilation.stages.length > MAX_STAGES) {
       throw new RecordingError(`This recording is damaged: ${where} claims ${compilation.stages.length} stages.`);
     }
-    for (const [j, value] of compilation.values.entries()) {
-      const { dtype, device, text, parts } = value;
+    for (let j = 0; j < values; j++) {
+      const { dtype, device, text, parts } = compilation.values[j]!;
       if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings)) within([dtype, device, text], strings, `${where}.values[${j}]`);
       if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
     }

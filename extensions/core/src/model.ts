@@ -36,8 +36,10 @@ export interface Node {
   readonly backward: boolean;
   readonly descriptor: string;
   readonly inputs: readonly number[]; // nodes it reads, each once
-  readonly users: number[]; // nodes that read it, in order
+  readonly users: readonly number[]; // nodes that read it, in order
 }
+
+const NOBODY: readonly number[] = [];
 
 export interface Graph {
   readonly snapshot: GraphSnapshot;
@@ -187,7 +189,8 @@ export class Recording {
   private read(compilation: CompilationData, snapshot: GraphSnapshot, role: string): Graph {
     const modules = new Map<number, ModuleStep[]>();
     const sources = new Map<number, SourceLine | null>();
-    const nodes: Node[] = [];
+    const nodes: (Node & { users: readonly number[] })[] = [];
+    const read: number[] = []; // by a node
     const readBy = new Int32Array(snapshot.op.length).fill(-1);
     for (let index = 0; index < snapshot.op.length; index++) {
       const stack = snapshot.stack[index]!;
@@ -198,9 +201,9 @@ export class Recording {
       const kwargs = snapshot.kwargs.get(index);
       const list = Array.isArray(args) ? args : [args];
       const map = kwargs instanceof Map ? (kwargs as ReadonlyMap<Wire, Wire>) : null;
-      const inputs: number[] = [];
-      for (const arg of list) collect(arg, index, inputs, readBy);
-      if (map) for (const arg of map.values()) collect(arg, index, inputs, readBy);
+      read.length = 0;
+      for (const arg of list) collect(arg, index, read, readBy);
+      if (map) for (const arg of map.values()) collect(arg, index, read, readBy);
       const valueIndex = snapshot.value[index]!;
       nodes.push({
         index, op: snapshot.op[index]!, name: this.text(snapshot.name[index]!),
@@ -208,10 +211,16 @@ export class Recording {
         value: compilation.values[valueIndex] ?? null, valueIndex,
         source: sources.get(stack)!, stack: this.text(stack), modules: modules.get(module)!,
         sequence: snapshot.sequence[index]!, backward: snapshot.backward[index] === "1" || role === "backward",
-        descriptor: this.text(snapshot.descriptor.get(index) ?? -1), inputs, users: [],
+        descriptor: this.text(snapshot.descriptor.get(index) ?? -1), inputs: read.slice(), users: NOBODY,
       });
     }
-    for (const node of nodes) for (const input of node.inputs) nodes[input]!.users.push(node.index);
+    for (const { index, inputs } of nodes) {
+      for (let i = 0; i < inputs.length; i++) {
+        const node = nodes[inputs[i]!]!;
+        if (node.users === NOBODY) node.users = [index];
+        else (node.users as number[]).push(index);
+      }
+    }
     return { snapshot, role, nodes, outputDescriptors: snapshot.output_descriptors.map((i) => this.text(i)) };
   }
 }

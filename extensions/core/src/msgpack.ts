@@ -169,8 +169,8 @@ export class Reader {
 
   private array(size: number): Wire[] {
     this.enter(size);
-    const items: Wire[] = [];
-    for (let i = 0; i < size; i++) items.push(this.value());
+    const items = size === 1 ? [this.value()] : size === 2 ? [this.value(), this.value()] : []; // a list that grows has room for 17
+    while (items.length < size) items.push(this.value());
     this.leave();
     return items;
   }

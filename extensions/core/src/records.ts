@@ -10,17 +10,16 @@ const MANY = 64; // texts of a list that are decoded together
 /** What was read is not what the schema says, or only in a way that the reader of trees knows. */
 export class Unexpected extends Error {}
 
-/** Where the last value of a field stood: the same bytes again are the same value again. */
+/** The last record of a name, and where the last value of each field stood: the same bytes again are the same value again. */
 interface Last {
-  start: number;
-  end: number;
-  value: unknown;
+  record: Record<string, unknown>;
+  readonly fields: readonly { start: number; end: number; value: unknown }[];
 }
 
 export class RecordReader extends Reader {
   /** Fields of the outermost record that the schema does not know. */
   readonly others = new Map<Wire, Wire>();
-  private readonly last = new Map<string, Last[]>(); // per field of a record that is written by position
+  private readonly last = new Map<string, Last>(); // of records that are written by position
 
   /** The whole of the bytes as a record. Raises Unexpected, MsgpackError. */
   wholeRecord(name: string): unknown {
@@ -67,7 +66,8 @@ export class RecordReader extends Reader {
   private list(item: Schema): unknown[] {
     const size = this.listSize();
     this.enter(size);
-    const out: unknown[] = [];
+    const out: unknown[] = size === 1 ? [this.read(item)] : size === 2 ? [this.read(item), this.read(item)] : []; // a list that grows has room for 17
+    if (out.length === size) return this.leave(), out;
     if (item === "str" && size > MANY) this.texts(size, out as string[]);
     else if (item === "int") for (let i = 0; i < size; i++) out.push(this.int());
     else for (let i = 0; i < size; i++) out.push(this.read(item));
@@ -112,10 +112,10 @@ export class RecordReader extends Reader {
     if (size !== fields.length) throw new Unexpected(name);
     this.enter(size);
     let last = this.last.get(name);
-    if (!last) this.last.set(name, (last = fields.map(() => ({ start: 0, end: 0, value: undefined }))));
-    const out: Record<string, unknown> = {};
+    if (!last) this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
+    const out = { ...last.record }; // a copy is sooner made than a record field by field
     for (let i = 0; i < size; i++) {
-      const before = last[i]!;
+      const before = last.fields[i]!;
       const [field, schema] = fields[i]!;
       if (!this.again(before.start, before.end)) {
         before.start = this.at;
@@ -124,6 +124,7 @@ export class RecordReader extends Reader {
       }
       out[field] = before.value;
     }
+    last.record = out;
     this.leave();
     return out;
   }

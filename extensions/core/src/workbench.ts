@@ -80,7 +80,6 @@ export function mountWorkbench(element: HTMLElement, data: RecordingData, host: 
 async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
   const place = frame(element);
   const layouter = new Layouter(() => host.graphvizWorker());
-  if (options.bookmark?.view === "graph") layouter.warm(); // it starts while the recording is read
   let shown: Shown | null = null;
   const open = async (): Promise<void> => {
     replace(place.body, notice("loading", "Opening the recording …"));

@@ -11,7 +11,7 @@ export function node(index: number, change: Partial<Node> = {}): Node {
 
 /** A graph of nodes; who uses what is filled in. */
 export function graphOf(nodes: Node[]): Graph {
-  for (const { index, inputs } of nodes) for (const input of inputs) nodes[input]!.users.push(index);
+  for (const { index, inputs } of nodes) for (const input of inputs) (nodes[input]!.users as number[]).push(index);
   return { snapshot: {} as Graph["snapshot"], role: "joint", nodes, outputDescriptors: [] };
 }
 

@@ -66,8 +66,7 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   };
   // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
   // none either (a sum of gradients) to the innermost module that has all of what it reads.
-  const modulesOf = new Map<number, readonly ModuleStep[]>();
-  for (const node of graph.nodes) if (node.sequence >= 0 && node.modules.length) modulesOf.set(node.sequence, node.modules);
+  let modulesOf: ReadonlyMap<number, readonly ModuleStep[]> | null = null; // by sequence number
   const home: { [lane in Lane]?: Group }[] = [];
   for (const node of graph.nodes) {
     if (isGiven(node)) continue;
@@ -77,7 +76,7 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
       for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
       if (!node.inputs.length) lanes[lane] = roots[lane];
     } else {
-      const steps = node.modules.length ? node.modules : modulesOf.get(node.sequence);
+      const steps = node.modules.length ? node.modules : (modulesOf ??= modulesBySequence(graph)).get(node.sequence);
       home[node.index] = only(lane, steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane]);
     }
   }
@@ -97,6 +96,12 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   }
   for (const group of [...groups.values()]) cut(group, graph, groups, home);
   return { roots, groups, home };
+}
+
+function modulesBySequence(graph: Graph): ReadonlyMap<number, readonly ModuleStep[]> {
+  const found = new Map<number, readonly ModuleStep[]>();
+  for (const node of graph.nodes) if (node.sequence >= 0 && node.modules.length) found.set(node.sequence, node.modules);
+  return found;
 }
 
 function only(lane: Lane, group: Group): { [lane in Lane]?: Group } {

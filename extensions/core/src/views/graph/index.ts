@@ -81,7 +81,6 @@ class GraphView implements Mounted {
     if (!kept.has(this.state)) kept.set(this.state, { open: new Map(), wishes: null, node: null });
     this.kept = kept.get(this.state)!;
     this.wishes = this.kept.wishes ??= { by: "direction", aliases: true, chain: false, flat: false, outline: parent.clientWidth >= NARROW };
-    context.layouter.warm();
     this.box = h("div", { class: "graph-view" });
     replace(parent, this.box);
     this.palette = readPalette(this.box);
