@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from aotviz.torch_private import versions
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
@@ -102,9 +102,9 @@ class _StandIn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        if is_subclass(tensor):
+        if has_ragged_sizes(tensor):
             return torch.zeros((), dtype=tensor.dtype, device=tensor.device)
-        return tensor.new_zeros(()).expand(tensor.shape)
+        return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
