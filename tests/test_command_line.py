@@ -127,3 +127,32 @@ def test_verify_says_which_arguments_are_missing(program: Path, capsys: pytest.C
     assert main(["verify", f"{program}:step", "--inputs", "step"]) == 2
     assert main(["verify", "no_such_module_anywhere:step"]) == 2
     assert "can't be imported" in capsys.readouterr().err
+
+
+BAD_PROGRAMS = {
+    "def step(:\n    pass\n": "{path} can't be imported: bad.py:1: SyntaxError: ",
+    "import torch\n\nlayers = nothing\n": "{path} can't be imported: bad.py:3: NameError: name 'nothing' is",
+    "import no_such_module_anywhere\n": "{path} can't be imported: bad.py:1: ModuleNotFoundError: No module",
+    "import sys\nsys.exit(0)\n": "{path} can't be imported: bad.py:2: SystemExit: 0",
+    "def step(x):\n    return x\n\ndef step_inputs():\n    raise OSError('no\\ndata')\n": (
+        "step_inputs fails: bad.py:5: OSError: no data"
+    ),
+    "def step(x):\n    return x\n\ndef step_inputs():\n    return len()\n": "step_inputs fails: bad.py:5: TypeError: ",
+}
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["file", "module"])
+@pytest.mark.parametrize("text", BAD_PROGRAMS)
+def test_verify_says_in_one_line_where_the_users_own_code_fails(
+    text: str, by_name: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "bad", raising=False)
+    assert main(["verify", "bad:step" if by_name else f"{path}:step"]) == 2
+    said = capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "bad", raising=False)
+    assert said.startswith("aotviz verify: " + BAD_PROGRAMS[text].format(path="module 'bad'" if by_name else path))
+    assert said.count("\n") == 1

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from aotviz.comparing.verifying import verify
+
+# In the paths of code that is not the user's.
+NOT_THEIRS = (__file__, sysconfig.get_paths()["stdlib"], "<frozen", "site-packages", "dist-packages")
 
 
 class NoProgram(Exception):
@@ -35,22 +43,40 @@ def run(program: str, inputs: str | None, backend: str) -> int:
 
 def _module(place: str) -> ModuleType:
     path = Path(place)
-    if path.suffix == ".py":
-        if not path.exists():
-            raise NoProgram(f"there is no file {place}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        sys.path.insert(0, str(path.resolve().parent))
+    if path.suffix != ".py":
+        sys.path.insert(0, os.getcwd())
+        with _told_in_one_line(f"module {place!r} can't be imported"):
+            return importlib.import_module(place)
+    if not path.exists():
+        raise NoProgram(f"there is no file {place}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    with _told_in_one_line(f"{place} can't be imported"):
         spec.loader.exec_module(module)
-        return module
-    sys.path.insert(0, os.getcwd())
+    return module
+
+
+@contextmanager
+def _told_in_one_line(what: str) -> Iterator[None]:
+    """Raises NoProgram for whatever the user's own code raises, with the last of its lines."""
     try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        raise NoProgram(f"module {place!r} can't be imported: {error}") from error
+        yield
+    except (Exception, SystemExit) as error:
+        said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+        parts = (what, _line_of(error), type(error).__name__, said)
+        raise NoProgram(": ".join(part for part in parts if part)) from error
+
+
+def _line_of(error: BaseException) -> str:
+    """`train.py:12`, where the user's code failed; "" where it was none of it."""
+    if isinstance(error, SyntaxError):
+        return f"{os.path.basename(error.filename)}:{error.lineno}" if error.filename else ""
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in NOT_THEIRS)]
+    return f"{os.path.basename(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""
 
 
 def _attribute(module: ModuleType, name: str) -> Any:
@@ -69,10 +95,15 @@ def _arguments(module: ModuleType, name: str, inputs: str | None) -> tuple[tuple
     wanted = inputs or f"{name}_inputs"
     if inputs is None and not hasattr(module, wanted):
         return (), {}
+    make = _attribute(module, wanted)
     try:
-        made = _attribute(module, wanted)()
+        inspect.signature(make).bind()
     except TypeError as error:
         raise NoProgram(f"{wanted} must be callable without arguments: {error}") from error
+    except ValueError:
+        pass  # a builtin, which has no signature
+    with _told_in_one_line(f"{wanted} fails"):
+        made = make()
     if isinstance(made, dict):
         return (), made
     if isinstance(made, (tuple, list)):

@@ -134,3 +134,41 @@ def test_a_table_is_sorted_and_its_row_opened_with_keys(page: Page) -> None:
     page.locator(".table tbody tr").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".facts h3")).to_have_text(names[-1])
+
+
+STOP = """() => {
+    let element = document.activeElement;
+    while (element?.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+    if (!element || element === document.body) return null;
+    const style = getComputedStyle(element.closest('.cm-editor') ?? element);
+    const around = element.getBoundingClientRect();
+    if (!window.stops.includes(element)) window.stops.push(element);
+    return {
+        number: window.stops.indexOf(element),
+        what: `${element.tagName} ${element.className} ${element.textContent.slice(0, 30)}`,
+        seen: around.bottom > 0 && around.top < innerHeight && around.right > 0 && around.left < innerWidth,
+        marked: (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== 'none',
+    };
+}"""
+
+
+def test_tab_goes_through_every_view_and_out_again_and_shows_where_it_is(page: Page) -> None:
+    for view in (*VIEWS, "compilations"):
+        page.locator(f'[role=tab][data-view="{view}"]').click()
+        expect(page.locator(".notice.loading")).to_have_count(0)
+        page.evaluate("window.stops = []")
+        page.locator(f'[role=tab][data-view="{view}"]').focus()
+        stops = []
+        for _ in range(150):
+            page.keyboard.press("Tab")
+            stop = page.evaluate(STOP)
+            if stop is None or (stops and stop["number"] == 0):
+                break
+            stops.append(stop)
+        else:
+            raise AssertionError(f"Tab never leaves the view {view}; it ends among {stops[-3:]}")
+        assert stops, f"nothing in the view {view} can be reached"
+        assert [stop["what"] for stop in stops if not stop["seen"]] == [], view
+        assert [stop["what"] for stop in stops if not stop["marked"]] == [], view
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate(STOP) is not None  # and back in

@@ -18,7 +18,7 @@ const highlight = HighlightStyle.define([
 
 const base = EditorView.theme({
   "&": { height: "100%", backgroundColor: "var(--aot-code-background)", color: "var(--aot-text)", fontSize: "12.5px" },
-  "&.cm-focused": { outline: "none" },
+  "&.cm-focused, &:focus-within": { outline: "1px solid var(--aot-accent)", outlineOffset: "-1px" },
   ".cm-scroller": { fontFamily: "var(--aot-mono)", lineHeight: "1.55", overflow: "auto" },
   ".cm-content": { padding: "10px 0", caretColor: "var(--aot-accent)" },
   ".cm-line": { padding: "0 16px 0 10px" },
