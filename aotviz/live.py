@@ -4,8 +4,9 @@
 the panel is open it asks kernels for that list, finds the comm, and sends it {"ask": "watch", "who": id}: from then on
 it is sent a row for each compilation that moves (aotviz's own, and torch's while a watch is on), until
 {"ask": "stop", "who": id}, or until it has not renewed its wish for LEASE_S seconds, as when its window is gone.
-{"ask": "recording", "key": ...} is answered with that compilation's recording. Where nobody watches, nothing is sent,
-and a compilation costs nothing more.
+{"ask": "recording", "key": ...} is answered with that compilation's recording, {"ask": "part", "key": ..., "want": ...}
+with a part of it (widgets/parts.py), for a tab that goes on as the compilation does. Where nobody watches, nothing is
+sent, and a compilation costs nothing more.
 
 A kernel runs a person's program. So nothing here raises into it, nothing is printed, and a message is not run as a
 cell would be (no IPython events). A process forked from a kernel stays silent.
@@ -16,11 +17,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from aotviz.recorder import progress
 from aotviz.recorder.progress import Compilation
 from aotviz.widgets import subshells
+from aotviz.widgets.answers import Answers, OnStage
+
+if TYPE_CHECKING:
+    from aotviz.recorder.recording import Recording
 
 TARGET = "aotviz.live"
 LEASE_S = 600
@@ -33,34 +39,42 @@ class Live:
         self._comm = comm
         self._process = os.getpid()
         self._watchers: dict[str, float] = {}  # panel -> when its wish ends, on the monotonic clock
+        self._answers = Answers(self._send)
+        self._opened: tuple[str, Recording] | None = None  # the key of what a tab asked of last, until nobody watches
 
     def hear(self, message: Any) -> None:
         """A message from a panel."""
         data = message["content"]["data"]
-        who = str(data.get("who", ""))
-        if data.get("ask") == "watch":
-            self._watchers[who] = time.monotonic() + LEASE_S
+        ask, question, key = data.get("ask"), str(data.get("question", "")), str(data.get("key", ""))
+        if ask == "watch":
+            self._watchers[str(data.get("who", ""))] = time.monotonic() + LEASE_S
             progress.listen(self._tell)
             self._send({"rows": [row(one) for one in progress.compilations()], "whole": True})
-        elif data.get("ask") == "stop":
-            self._watchers.pop(who, None)
+        elif ask == "stop":
+            self._watchers.pop(str(data.get("who", "")), None)
             if not self._watchers:
+                self._opened = None
                 progress.unlisten(self._tell)
-        elif data.get("ask") == "recording":
-            self._answer(str(data.get("question", "")), str(data.get("key", "")))
+        elif ask == "recording":
+            self._answers.answer(question, lambda _: recording(key).to_bytes())
+        elif ask == "part":
+            self._answers.answer(question, partial(self._part, key, data.get("want")))
+        elif ask == "cancel":
+            self._answers.cancel(question)
 
-    def _answer(self, question: str, key: str) -> None:
-        try:
-            packed = recording(key)
-        except Exception as error:  # the panel shows it
-            self._send({"answer": question, "error": str(error)})
-        else:
-            self._send({"answer": question}, buffers=[packed])
+    def _part(self, key: str, want: object, on_stage: OnStage) -> bytes:
+        from aotviz.widgets import parts  # what an import of aotviz should not cost
+
+        if self._opened is None or self._opened[0] != key or want == ["index"]:
+            self._opened = (key, recording(key))  # of torch's own: as it is when the index is asked for
+        return parts.packed(self._opened[1], want, on_stage)
 
     def _tell(self, compilation: Compilation) -> None:
         now = time.monotonic()
         if any(end < now for end in self._watchers.values()):
             self._watchers = {who: end for who, end in self._watchers.items() if end >= now}
+            if not self._watchers:
+                self._opened = None
         if self._watchers and os.getpid() == self._process:
             self._send({"rows": [row(compilation)], "whole": False})
 
@@ -87,8 +101,8 @@ def row(compilation: Compilation) -> dict[str, Any]:
     }
 
 
-def recording(key: str) -> bytes:
-    """The recording of one compilation, as in a file. Raises LookupError where it is no longer kept."""
+def recording(key: str) -> Recording:
+    """The recording of one compilation. Raises LookupError where it is no longer kept."""
     from aotviz.recorder.recording import Recording  # what an import of aotviz should not cost
     from aotviz.recorder.store import CompilationLog, Store
     from aotviz.recorder.watched import read_lines
@@ -99,11 +113,11 @@ def recording(key: str) -> bytes:
         if str(one.progress().number) != key:
             continue
         if isinstance(one, WatchedCompilation):
-            return Recording(read_lines(one.lines())).to_bytes()
+            return Recording(read_lines(one.lines()))
         if isinstance(one, CompilationLog):
             store = Store(max_compilations=1)
             store.add(one)
-            return live(store).to_bytes()
+            return live(store)
     raise LookupError("The kernel no longer keeps this compilation: its function is gone, or its recording was full.")
 
 
@@ -117,7 +131,7 @@ def announce() -> None:
 
         made: Any = comm.create_comm(target_name=TARGET, primary=False)  # the other side never has to open it
         made.handle_msg = Live(made).hear
-        subshells.answer_where_asked(made)
+        subshells.answer_where_asked(made, lambda data: subshells.is_what_if(data, "want"))
         comm.get_comm_manager().register_comm(made)
     except Exception:
         return

@@ -91,6 +91,37 @@ def test_a_compilation_is_opened_by_its_key(panel: tuple[live.Live, Comm]) -> No
     assert "no longer keeps" in comm.sent[-1][0]["error"]
 
 
+def test_a_tab_asks_for_parts_and_sees_a_backward_that_is_compiled_later(panel: tuple[live.Live, Comm]) -> None:
+    kernel, comm = panel
+
+    def part(want: list[object]) -> Any:
+        kernel.hear(says(ask="part", question="q", key=key, want=want))
+        answer, buffers = comm.sent[-1]
+        assert (answer, buffers and len(buffers)) == ({"answer": "q"}, 1), answer
+        assert buffers is not None
+        return msgspec.msgpack.decode(gzip.decompress(buffers[0]))
+
+    late = aotviz.compile(lambda x: (x * x).sum(), backend="eager")
+    loss = late(torch.ones(3, requires_grad=True))
+    key = comm.sent[-1][0]["rows"][0]["key"]
+    (before,) = part(["index"])["compilations"]
+    loss.backward()
+    (after,) = part(["index"])["compilations"]
+    assert (after["id"], after["stages"]) == (before["id"], before["stages"] + 1)
+    assert after["revision"] != before["revision"]
+    stages = part(["compilation", after["id"]])["compilation"]["stages"]
+    assert stages[-1]["name"] == "lower backward"
+    assert part(["graph", after["id"], stages[-1]["graphs"]["backward"]])["graph"]["op"]
+
+    kernel.hear(says(ask="part", question="r", key=key, want=["moon"]))
+    assert "neither a part" in comm.sent[-1][0]["error"]
+    kernel.hear(says(ask="part", question="r", key="no such", want=["index"]))
+    assert "no longer keeps" in comm.sent[-1][0]["error"]
+    assert kernel._opened is not None
+    kernel.hear(says(ask="stop", who="tests"))
+    assert kernel._opened is None  # nothing is kept alive for a panel that is gone
+
+
 def test_a_recording_that_nobody_keeps_is_not_listed() -> None:
     def gone(x: torch.Tensor) -> torch.Tensor:
         return x + 3

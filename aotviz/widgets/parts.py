@@ -223,6 +223,26 @@ def code(recording: HasCompilations, compilation_id: str, stage: int) -> CodePar
     return CodePart(stages[stage].code)
 
 
+def packed(recording: HasCompilations, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
+    """The part that a page asks for, as it goes there. Raises ValueError for what is none, and what the part raises.
+
+    `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], or another cut of a
+    compilation's joint graph: ["what if", id, partitioner's name or "", memory budget].
+    """
+    match what:
+        case ["index"]:
+            return pack(index(recording))
+        case ["compilation", str(of)]:
+            return pack(compilation(recording, of))
+        case ["graph", str(of), int(number)]:
+            return pack(graph(recording, of, number))
+        case ["code", str(of), int(stage)]:
+            return pack(code(recording, of, stage))
+        case ["what if", str(of), str(partition_fn), float() | int() as budget]:
+            return pack(what_if(recording, of, partition_fn, budget, on_stage))
+    raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
+
+
 def pack(part: msgspec.Struct) -> bytes:
     """gzip(msgpack), as it goes to the page."""
     squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)

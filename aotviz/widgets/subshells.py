@@ -20,3 +20,12 @@ def answer_where_asked(comm: Any, is_for_main: Callable[[Any], bool] = lambda da
     """
     if comm is not None:
         setattr(comm, ROUTE, lambda data, asked: None if is_for_main(data) else asked)
+
+
+def is_what_if(message: Any, part: str) -> bool:
+    """Whether a page's message asks, in this part of it, for another cut of a graph.
+
+    That changes torch's settings for a moment, so no cell may run beside it.
+    """
+    what = message.get(part) if isinstance(message, dict) else None
+    return isinstance(what, list) and what[:1] == ["what if"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import anywidget
@@ -20,6 +21,7 @@ import traitlets
 
 from aotviz.recorder.events import RecordingData
 from aotviz.widgets import packing, parts, static_files, subshells, summary
+from aotviz.widgets.answers import Answers, OnStage
 
 KEPT = "application/vnd.aotviz.recording+gzip"  # what nbconvert's page is made of (notebooks.py)
 AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
@@ -27,15 +29,8 @@ TOO_LARGE = "The recording is too large to be kept in a notebook: <code>recordin
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 
-class Cancelled(Exception):
-    """The page wants no answer any more."""
-
-
 def _is_what_if(data: Any) -> bool:
-    """Whether a comm message asks for another cut. That changes torch's settings for a moment, so no cell may run."""
-    content = data.get("content") if isinstance(data, dict) else None
-    ask = content.get("ask") if isinstance(content, dict) else None
-    return isinstance(ask, list) and ask[:1] == ["what if"]
+    return subshells.is_what_if(data.get("content") if isinstance(data, dict) else None, "ask")
 
 
 class HasRecording(Protocol):
@@ -71,62 +66,37 @@ class Workbench(anywidget.AnyWidget):
         self._recording = recording
         self._process = os.getpid()
         self._stop: Callable[[], None] | None = None  # ends the following of the recording
-        self._cancelled: set[str] = set()  # questions whose answers nobody wants any more
         self._told = False  # that there is more than in the index that the page has
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
         subshells.answer_where_asked(self.comm, _is_what_if)
+        self._answers = Answers(self.send)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
         """Sends the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
 
-        `what` is the name of a bundle, or a part of the recording: ["index"], ["compilation", id],
-        ["graph", id, number], ["code", id, stage number], or another cut of its joint graph: ["what if", id,
-        partitioner's name or "", memory budget]. While that is made {"progress": id, "stage": name} is sent before
-        each stage; {"cancel": id} ends it before the next.
+        `what` is the name of a bundle, or a part of the recording (`parts.packed`). While another cut is made
+        {"progress": id, "stage": name} is sent before each stage; {"cancel": id} ends it before the next.
         """
         if not isinstance(message, dict):
             return
         if "cancel" in message:
-            self._cancelled.add(str(message["cancel"]))
-        if "ask" not in message:
-            return
-        question = message.get("question")
-        reply = {"answer": question}
+            self._answers.cancel(message["cancel"])
+        if "ask" in message:
+            self._answers.answer(message.get("question"), partial(self._bytes_of, message["ask"]))
 
-        def on_stage(stage: str) -> None:
-            if question in self._cancelled:
-                raise Cancelled("It was cancelled.")
-            self.send({"progress": question, "stage": stage})
+    def _bytes_of(self, what: object, on_stage: OnStage | None = None) -> bytes:
+        if isinstance(what, str) and what in BUNDLES:
+            return static_files.read(f"{what}.gz")
+        if what == ["index"]:
+            self._follow()
+        return parts.packed(self._recording, what, on_stage)
 
-        try:
-            self.send(reply, buffers=[self._bytes_of(message["ask"], on_stage)])
-        except Exception as error:  # the page shows it; raised here it would end in a log that nobody reads
-            self.send({**reply, "error": str(error) or type(error).__name__})
-        self._cancelled.discard(str(question))
-
-    def _bytes_of(self, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
-        match what:
-            case str() if what in BUNDLES:
-                return static_files.read(f"{what}.gz")
-            case ["index"]:
-                return parts.pack(self._index())
-            case ["compilation", str(compilation)]:
-                return parts.pack(parts.compilation(self._recording, compilation))
-            case ["graph", str(compilation), int(number)]:
-                return parts.pack(parts.graph(self._recording, compilation, number))
-            case ["code", str(compilation), int(stage)]:
-                return parts.pack(parts.code(self._recording, compilation, stage))
-            case ["what if", str(compilation), str(partition_fn), float() | int() as budget]:
-                return parts.pack(parts.what_if(self._recording, compilation, partition_fn, budget, on_stage))
-        raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")
-
-    def _index(self) -> parts.RecordingIndex:
-        """From here on the page is told when this is no longer all."""
+    def _follow(self) -> None:
+        """From here on the page is told when what it has is no longer all."""
         if self._stop is None:
             self._stop = self._recording.follow(self._changed)
         self._told = False
-        return parts.index(self._recording)
 
     def _changed(self) -> None:
         """Says so once, until the page has asked for the index again. No page is worth an error in a compilation."""

@@ -73,6 +73,7 @@ def lab(folder: Path, app: str = "jupyterlab") -> Iterator[str]:
     environment = {
         **os.environ,
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_PREFER_ENV_PATH": "0",  # or what is installed goes before JUPYTER_DATA_DIR
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "IPYTHONDIR": str(folder / "ipython"),

@@ -45,6 +45,17 @@ except Exception:
 """
 
 
+LATE = """
+import aotviz, torch
+
+@aotviz.compile(backend="eager")
+def late(x, w):
+    return (x @ w).relu().sum()
+
+loss = late(torch.ones(4, 4), torch.ones(4, 4, requires_grad=True))
+"""
+
+
 class Lab:
     """A JupyterLab for this module's tests, and the folder that it serves."""
 
@@ -194,16 +205,50 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     page.screenshot(path=screenshots / "extension-dark-live-opened.png")
     jupyter.set_theme(page, "JupyterLab Light")
 
-    # A panel that is hidden leaves the kernel alone.
-    wait_until(page, lambda: connections(lab) == 2, "not the notebook and the panel, and nothing else, are connected")
+    # A panel that is hidden leaves the kernel alone, once no tab shows a compilation of it.
+    wait_until(page, lambda: connections(lab, "train.ipynb") == 2, "not the notebook and the panel are connected")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
-    wait_until(page, lambda: connections(lab) == 1, "the panel is still connected to the kernel")
+    wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
 
 
-def connections(lab: Lab) -> int:
-    """How many connections the one running kernel has."""
-    with urllib.request.urlopen(f"{lab.url}/api/kernels?token={jupyter.TOKEN}", timeout=10) as answer:
-        (kernel,) = json.load(answer)
+def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "late.ipynb", LATE)
+    jupyter.open_notebook(page, lab.url, "late.ipynb")
+    page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
+    jupyter.run_all(page)
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    row = page.get_by_role("region", name="Live compilations").locator(".aotviz-row", has_text="late")
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+    row.click()
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench.locator(".rail-divider")).to_have_count(0)
+    chosen = bench.locator(".stage[aria-selected=true]").get_attribute("data-stage")
+
+    # Hidden, the panel leaves the tab its kernel.
+    page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    page.evaluate("() => window.late.requestExecute({code: 'loss.backward()'}).done.then(() => {})")
+    expect(bench.locator(".rail-divider")).to_have_text("when the backward was first needed", timeout=20_000)
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", str(chosen))
+    bench.locator(".stages .stage").last.click()
+    expect(bench.locator(".cm-content")).to_contain_text("aten.threshold_backward", timeout=30_000)
+    page.screenshot(path=screenshots / "extension-light-live-followed.png")
+
+    # The keys of compilations begin anew with the kernel: what is asked then must not be answered by another.
+    page.evaluate("() => window.late.restart()")
+    page.evaluate("code => window.late.requestExecute({code}).done.then(() => {})", LATE)
+    bench.locator('.stage[data-stage="partition"]').click()  # which nobody has looked at
+    expect(bench.get_by_role("alert")).to_contain_text("was restarted, or has ended", timeout=30_000)
+    page.screenshot(path=screenshots / "extension-light-live-restarted.png")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
+    wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
+
+
+def connections(lab: Lab, notebook: str) -> int:
+    """How many connections a notebook's kernel has."""
+    with urllib.request.urlopen(f"{lab.url}/api/sessions?token={jupyter.TOKEN}", timeout=10) as answer:
+        (kernel,) = [session["kernel"] for session in json.load(answer) if session["path"] == notebook]
     return int(kernel["connections"])
 
 

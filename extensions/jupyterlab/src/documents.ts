@@ -25,9 +25,11 @@ export class RecordingFactory extends ABCWidgetFactory<RecordingDocument, Docume
   }
 
   protected override createNewWidget(context: DocumentRegistry.Context): RecordingDocument {
-    const content = new RecordingView(async () => {
-      await context.ready;
-      return fromBase64(context.model.toString());
+    const content = new RecordingView({
+      async load() {
+        await context.ready;
+        return fromBase64(context.model.toString());
+      },
     });
     const document = new DocumentWidget({ content, context });
     document.title.icon = icon;

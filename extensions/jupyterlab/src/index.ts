@@ -93,10 +93,10 @@ const live: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [ICommandPalette, ILauncher, ILayoutRestorer],
   activate(app: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null, restorer: ILayoutRestorer | null) {
-    const panel = new LivePanel(new Kernels(app.serviceManager), (name, load) => {
-      const widget = new MainAreaWidget({ content: new RecordingView(load) });
+    const panel = new LivePanel(new Kernels(app.serviceManager), (name, compilation) => {
+      const widget = new MainAreaWidget({ content: new RecordingView(compilation) });
       widget.title.label = name;
-      widget.title.caption = `${name}, as it was compiled when this was opened`;
+      widget.title.caption = `${name}, as its kernel compiles it`;
       widget.title.icon = icon;
       widget.title.closable = true;
       widget.toolbar.hide(); // the workbench has its own head

@@ -1,27 +1,39 @@
 // A workbench as a JupyterLab widget, wherever its bytes come from: a file or a kernel.
 
-import type { Workbench } from "@aotviz/core";
+import type { Ask, Workbench } from "@aotviz/core";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
 import { host } from "./host";
 
+/** A compilation in a running kernel. */
+export interface LiveCompilation {
+  /** Asks for a part of its recording. */
+  readonly ask: Ask;
+  /** Calls back when there is more in it, until the result is called. */
+  readonly follow: (changed: () => void) => () => void;
+  /** All of it, as it stands now. */
+  recording(): Promise<Uint8Array>;
+  /** The view is closed. */
+  release(): void;
+}
+
 export class RecordingView extends Widget {
   private workbench: Promise<Workbench> | null = null;
   private bytes: Promise<Uint8Array> | null = null;
 
-  /** `load` gives the recording's bytes; it is called when the view is shown, and again by `reload`. */
-  constructor(private readonly load: () => Promise<Uint8Array>) {
+  /** A file's `load` gives the recording's bytes; it is called when the view is shown, and again by `reload`. */
+  constructor(private readonly source: { load(): Promise<Uint8Array> } | LiveCompilation) {
     super();
     this.addClass("aotviz-RecordingView");
   }
 
   /** The recording as it is shown. */
   recording(): Promise<Uint8Array> {
-    return (this.bytes ??= this.load());
+    return "load" in this.source ? (this.bytes ??= this.source.load()) : this.source.recording();
   }
 
-  /** Shows what `load` gives now. */
+  /** Shows what there is now. */
   reload(): void {
     this.bytes = null;
     const before = this.workbench;
@@ -30,8 +42,9 @@ export class RecordingView extends Widget {
     this.node.replaceChildren(place);
     this.workbench = (async () => {
       (await before)?.destroy();
-      const { openRecording } = await import("@aotviz/core");
-      return openRecording(place, this.recording(), host);
+      const { openKernel, openRecording } = await import("@aotviz/core");
+      if ("load" in this.source) return openRecording(place, this.recording(), host);
+      return openKernel(place, this.source.ask, host, { follow: this.source.follow });
     })();
     this.workbench.catch((error: unknown) => place.replaceChildren(`The viewer could not be loaded: ${String(error)}`));
   }
@@ -44,6 +57,7 @@ export class RecordingView extends Widget {
   override dispose(): void {
     if (this.isDisposed) return;
     void this.workbench?.then((workbench) => workbench.destroy());
+    if (!("load" in this.source)) this.source.release();
     super.dispose();
   }
 }

@@ -1,4 +1,5 @@
-// The running Python kernels, watched from when the panel is shown until it is hidden.
+// The running Python kernels, watched from when the panel is shown until it is hidden; one of which a tab shows a
+// compilation, until that is closed.
 
 import type { ServiceManager, Session } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
@@ -33,8 +34,17 @@ export class Kernels {
   stop(): void {
     this.isOn = false;
     this.services.sessions.runningChanged.disconnect(this.follow, this);
-    for (const kernel of this.watched.values()) kernel.dispose();
-    this.watched.clear();
+    this.drop();
+  }
+
+  /** While the panel is hidden, only the kernels stay that a tab holds. */
+  private drop(): void {
+    if (this.isOn) return;
+    for (const [id, kernel] of this.watched) {
+      if (kernel.isHeld) continue;
+      kernel.dispose();
+      this.watched.delete(id);
+    }
   }
 
   private follow(): void {
@@ -52,6 +62,7 @@ export class Kernels {
       const connection = this.services.kernels.connectTo({ model: session.kernel!, handleComms: false });
       const kernel = new WatchedKernel(session, connection);
       kernel.changed.connect(() => this.changed.emit());
+      kernel.released.connect(() => this.drop());
       this.watched.set(id, kernel);
     }
     this.changed.emit();

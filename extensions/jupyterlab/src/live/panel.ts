@@ -5,11 +5,12 @@ import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
 import { icon } from "../icon";
+import type { LiveCompilation } from "../recording_view";
 import { Kernels } from "./kernels";
 import type { Row } from "./protocol";
 import type { WatchedKernel } from "./watched_kernel";
 
-export type Open = (name: string, load: () => Promise<Uint8Array>) => void;
+export type Open = (name: string, compilation: LiveCompilation) => void;
 
 const MARKS = { running: "●", paused: "‖", done: "✓", failed: "✗" };
 const WORDS = { running: "runs", paused: "stopped after", done: "done", failed: "failed in" };
@@ -82,7 +83,7 @@ export class LivePanel extends Widget {
       h("span", { class: "aotviz-status" }, status),
       h("span", { class: "aotviz-time" }, duration(row.elapsed_ms)),
       row.error && h("span", { class: "aotviz-error" }, row.error));
-    button.addEventListener("click", () => this.open(row.name, () => kernel.recording(row.key)));
+    button.addEventListener("click", () => this.open(row.name, kernel.open(row.key)));
     return button;
   }
 }

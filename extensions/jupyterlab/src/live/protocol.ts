@@ -1,5 +1,7 @@
 // What a kernel and the panel say to each other. The kernel's side is aotviz/live.py, which explains the rules.
 
+import type { Question as Part } from "@aotviz/core";
+
 export const TARGET = "aotviz.live";
 
 /** How far a compilation is. "paused": between two stages, e.g. while somebody steps through it. */
@@ -21,11 +23,14 @@ export interface Row {
 export type Question =
   | { readonly ask: "watch"; readonly who: string } // send all rows now, and from now on those that change
   | { readonly ask: "stop"; readonly who: string }
-  | { readonly ask: "recording"; readonly question: string; readonly key: string };
+  | { readonly ask: "recording"; readonly question: string; readonly key: string }
+  | { readonly ask: "part"; readonly question: string; readonly key: string; readonly want: Part }
+  | { readonly ask: "cancel"; readonly question: string };
 
 export type Message =
   | { readonly rows: readonly Row[]; readonly whole: boolean }
-  | { readonly answer: string; readonly error?: string };
+  | { readonly answer: string; readonly error?: string }
+  | { readonly progress: string; readonly stage: string };
 
 const STATES: readonly string[] = ["running", "paused", "done", "failed"];
 
@@ -35,6 +40,7 @@ export function message(data: unknown): Message | null {
   if (typeof data["answer"] === "string") {
     return { answer: data["answer"], ...(typeof data["error"] === "string" ? { error: data["error"] } : {}) };
   }
+  if (typeof data["progress"] === "string") return { progress: data["progress"], stage: String(data["stage"]) };
   const rows = data["rows"];
   if (!Array.isArray(rows)) return null;
   return { rows: rows.filter(isRow), whole: data["whole"] === true };

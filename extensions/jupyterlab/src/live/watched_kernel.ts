@@ -1,4 +1,4 @@
-// One running kernel, while the panel is open: whether aotviz is imported there, and its compilations as they happen.
+// One running kernel, while the panel or a tab of it is open: whether aotviz is imported there, and its compilations as they happen.
 //
 // The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
 // comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
@@ -7,25 +7,32 @@
 // that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that it
 // answers while a cell runs.
 
+import type { Wait } from "@aotviz/core";
 import { Kernel, KernelMessage, type Session } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
 
+import type { LiveCompilation } from "../recording_view";
 import { message, type Question, type Row, TARGET } from "./protocol";
 
 const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live.py)
 const PATIENCE_MS = 30_000;
+const GONE = "The kernel that compiled this was restarted, or has ended, and its compilations with it.";
 const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell
 
-type Waiting = { resolve(bytes: Uint8Array): void; reject(error: Error): void; timer: number };
+type Waiting = { resolve(bytes: Uint8Array): void; reject(error: Error): void; done(): void; onStage?: ((stage: string) => void) | undefined };
+type Asked = { readonly ask: "recording" | "part"; readonly question: string } & Question;
 
 export class WatchedKernel {
   readonly changed = new Signal<this, void>(this);
+  /** The last tab that held the kernel was closed. */
+  readonly released = new Signal<this, void>(this);
   readonly rows = new Map<string, Row>();
   private comm = "";
   private readonly waiting = new Map<string, Waiting>();
   private readonly timer: number;
   private later = 0;
   private questions = 0;
+  private readonly tabs = new Set<(key: string) => void>(); // each hears which compilation moved
   private asking = false;
   private isDisposed = false;
 
@@ -42,17 +49,62 @@ export class WatchedKernel {
     return this.comm !== "";
   }
 
-  /** The recording of one compilation. */
-  recording(key: string): Promise<Uint8Array> {
+  /** Whether a tab shows a compilation of this kernel. */
+  get isHeld(): boolean {
+    return this.tabs.size > 0;
+  }
+
+  /** One compilation, for a tab that holds the kernel until it is closed. Keys begin anew when a kernel does: it is bound to this one. */
+  open(key: string): LiveCompilation {
+    const comm = this.comm;
+    let changed = (): void => {};
+    const hear = (moved: string): void => {
+      if (moved === key && comm === this.comm) changed();
+    };
+    this.tabs.add(hear);
+    return {
+      recording: () => this.ask(comm, (question) => ({ ask: "recording", question, key })),
+      ask: (want, wait) => this.ask(comm, (question) => ({ ask: "part", question, key, want }), wait),
+      follow: (told) => {
+        changed = told;
+        return () => (changed = () => {});
+      },
+      release: () => {
+        if (this.tabs.delete(hear) && !this.isHeld) this.released.emit();
+      },
+    };
+  }
+
+  private ask(comm: string, asked: (question: string) => Asked, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
     const question = `${Date.now()}.${this.questions++}`;
     return new Promise((resolve, reject) => {
-      const timer = window.setTimeout(() => {
-        this.waiting.delete(question);
-        reject(new Error("The kernel does not answer. Is it busy? Open the compilation again when it is not."));
+      if (this.isDisposed || !comm || comm !== this.comm) return reject(new Error(GONE));
+      const cancel = (): void => this.send({ ask: "cancel", question });
+      const timer = patient ? undefined : window.setTimeout(() => {
+        this.forget(question);
+        reject(new Error("The kernel does not answer. Is it busy? Try again when it is not."));
       }, PATIENCE_MS);
-      this.waiting.set(question, { resolve, reject, timer });
-      this.send({ ask: "recording", question, key });
+      const done = (): void => {
+        window.clearTimeout(timer);
+        signal?.removeEventListener("abort", cancel);
+      };
+      signal?.addEventListener("abort", cancel);
+      this.waiting.set(question, { resolve, reject, done, onStage });
+      this.send(asked(question));
     });
+  }
+
+  /** Takes a question off the list of those that wait. */
+  private forget(question: string): Waiting | undefined {
+    const waiting = this.waiting.get(question);
+    this.waiting.delete(question);
+    waiting?.done();
+    return waiting;
+  }
+
+  /** Nothing that was asked will be answered. */
+  private lose(): void {
+    for (const question of [...this.waiting.keys()]) this.forget(question)?.reject(new Error(GONE));
   }
 
   dispose(): void {
@@ -60,11 +112,7 @@ export class WatchedKernel {
     this.isDisposed = true;
     window.clearInterval(this.timer);
     window.clearTimeout(this.later);
-    for (const { reject, timer } of this.waiting.values()) {
-      window.clearTimeout(timer);
-      reject(new Error("The kernel is gone, and its compilations with it."));
-    }
-    this.waiting.clear();
+    this.lose();
     if (!this.kernel.isDisposed) {
       if (this.comm) this.send({ ask: "stop", who: this.kernel.clientId });
       this.kernel.dispose();
@@ -112,6 +160,7 @@ export class WatchedKernel {
     if (status !== "restarting" && status !== "autorestarting" && status !== "dead") return;
     this.comm = "";
     this.kernel.subshellId = null;
+    this.lose();
     this.rows.clear();
     this.changed.emit();
   }
@@ -128,16 +177,18 @@ export class WatchedKernel {
     const said = message(heard.content.data);
     if (!said) return;
     if ("answer" in said) return this.take(said.answer, said.error, heard.buffers?.[0]);
+    if ("progress" in said) return this.waiting.get(said.progress)?.onStage?.(said.stage);
     if (said.whole) this.rows.clear();
-    for (const row of said.rows) this.rows.set(row.key, row);
+    for (const row of said.rows) {
+      this.rows.set(row.key, row);
+      for (const hear of this.tabs) hear(row.key);
+    }
     this.changed.emit();
   }
 
   private take(question: string, error: string | undefined, buffer: ArrayBuffer | ArrayBufferView | undefined): void {
-    const waiting = this.waiting.get(question);
+    const waiting = this.forget(question);
     if (!waiting) return;
-    this.waiting.delete(question);
-    window.clearTimeout(waiting.timer);
     if (error !== undefined || !buffer) return waiting.reject(new Error(error ?? "The kernel's answer was empty."));
     waiting.resolve(ArrayBuffer.isView(buffer) ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength) : new Uint8Array(buffer));
   }
