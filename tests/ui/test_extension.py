@@ -235,12 +235,6 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     expect(bench.locator(".cm-content")).to_contain_text("aten.threshold_backward", timeout=30_000)
     page.screenshot(path=screenshots / "extension-light-live-followed.png")
 
-    # The keys of compilations begin anew with the kernel: what is asked then must not be answered by another.
-    page.evaluate("() => window.late.restart()")
-    page.evaluate("code => window.late.requestExecute({code}).done.then(() => {})", LATE)
-    bench.locator('.stage[data-stage="partition"]').click()  # which nobody has looked at
-    expect(bench.get_by_role("alert")).to_contain_text("was restarted, or has ended", timeout=30_000)
-    page.screenshot(path=screenshots / "extension-light-live-restarted.png")
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
 
