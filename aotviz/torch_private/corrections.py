@@ -84,6 +84,7 @@ def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
+LEFT_WHOLE = (_BILINEAR.default, _BICUBIC.default)  # for bytes, though a decomposition exists
 _LOSSES = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,

@@ -24,13 +24,13 @@ from torch._dynamo import compiled_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
-from torch._inductor import compile_fx, config
+from torch._inductor import compile_fx, config, lowering
 from torch._inductor import debug as inductor_debug
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 
-from aotviz.torch_private import versions
+from aotviz.torch_private import corrections, versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_memory import memory_facts
 
@@ -53,6 +53,9 @@ class InductorCompilers:
         inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
         # The backward is compiled when nothing of `around` is active any more, so the patches go with the compiler.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
+        for operator in corrections.LEFT_WHOLE:  # or it asks, where the variable CI is set, for a decomposition
+            if operator not in lowering.lowerings:
+                lowering.make_fallback(operator, warn=False)
 
     def decompositions(self) -> Mapping[Any, Any]:
         """How Inductor wants operators to be traced. Depends on its config."""

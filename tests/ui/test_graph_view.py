@@ -243,14 +243,14 @@ def test_what_is_open_and_how_it_is_coloured_stays_through_the_stages(page: Page
     expect(page.get_by_label("Colour by")).to_have_value("fate")
 
 
-def flat_recording(nodes: int) -> Recording:
-    """One stage, one chain, no modules."""
+def flat_recording(nodes: int, reads: int = 1) -> Recording:
+    """One stage, no modules, each node reading so many before it: with one, a chain."""
     strings = Strings()
     values: list[events.ValueRecord] = []
     builder = Builder(strings, values)
     value = builder.tensor((4,))
     for i in range(nodes):
-        builder.node("f", f"n{i}", "aten.relu.default", [Ref(f"n{i - 1}")] if i else [], value)
+        builder.node("f", f"n{i}", "aten.relu.default", [Ref(f"n{i - k}") for k in range(1, 1 + min(i, reads))], value)
     builder.node("o", "output", "output", [[Ref(f"n{nodes - 1}")]])
     stage = events.StageRecord("trace", "InferenceGraph", "", True, False, 0, 1, {"inference": 0}, [], {})
     compilation = events.CompilationData(

@@ -85,7 +85,7 @@ def test_two_fingers_zoom_and_one_pans(page: Page, tmp_path: Path) -> None:
 
 def test_a_layout_that_takes_long_can_be_cancelled_and_modules_closed_instead(page: Page, tmp_path: Path) -> None:
     page.add_init_script(SILENT_WORKER)
-    html = write_html(flat_recording(4000), tmp_path / "long.html")
+    html = write_html(flat_recording(4000, reads=2), tmp_path / "long.html")
     open_graph(page, html)  # graphviz is silent, so the plain layout serves
     before = page.locator(".graph-foot .status").inner_text()
     page.locator("[data-toggle=flat]").click()
