@@ -31,12 +31,12 @@ compiling = threading.RLock()  # a trace changes modes of the process and swaps 
 
 
 def compile_program(
-    request: Request, watching: Session, widened: Callable[[Request, list[Any]], Request | None] | None = None
+    request: Request, watching: Session, widened: Callable[[list[Any]], Request | None] | None = None
 ) -> Program:
     """Send a request down the pipeline, its late work under the same observer.
 
-    `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if it can't be;
-    what was recorded until then is withdrawn.
+    `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if there is
+    none; what was recorded until then is withdrawn.
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
@@ -50,7 +50,7 @@ def compile_program(
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             met = strays.met_in(error)
-            wider = widened(request, met) if widened is not None and met else None
+            wider = widened(met) if widened is not None and met else None
             if wider is not None:
                 observer.withdraw()
                 return compile_program(wider, watching, widened)

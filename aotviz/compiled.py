@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -172,10 +172,10 @@ class _Programs:
         self.fn, self.lowering, self.overrides = fn, lowering, overrides
         self.dynamic, self.watching = dynamic, watching
         self.__wrapped__ = fn
-        self.root = captured.root_of(fn)
-        self.state = None if self.root is None else attributes.State(self.root)
         self.reached = Reached(fn)
-        self.settings: tuple[Any, ...] | None = None  # none before the first call
+        self.settings: tuple[Any, ...] | None = None  # none before the first call, which looks for the next two
+        self.root: torch.nn.Module | None = None
+        self.state: attributes.State | None = None
         self.known: list[_Known] = []  # the newest first
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -212,15 +212,6 @@ class _Programs:
         names = self.reached.read_of_arguments
         return Call.of(lifted, args, kwargs, held, self.reached.tensors(), settings, names)
 
-    def _widened(self, request: Request, met: list[Any]) -> Request | None:
-        """The request with the tensors that the trace met as further inputs."""
-        if not self.reached.lift(met):
-            return None
-        again = request_for(
-            self.fn, request.args, request.kwargs, request.options, root=self.root, reached=self.reached.places
-        )
-        return replace(again, evidence=request.evidence)
-
     def _find(self, call: Call) -> Callable[..., Any] | None:
         for known in self.known:
             if known.guard.holds(call):
@@ -243,11 +234,16 @@ class _Programs:
             )
             for known in self.known
         )
-        request = request_for(
-            self.fn, args, kwargs, options, root=self.root, reached=self.reached.places, evidence=reasons
-        )
+
+        def request() -> Request:
+            return request_for(
+                self.fn, args, kwargs, options, root=self.root, reached=self.reached.places, evidence=reasons
+            )
+
         with self.lowering.around():
-            program = compile_program(request, self.watching, self._widened)
+            program = compile_program(
+                request(), self.watching, lambda met: request() if self.reached.lift(met) else None
+            )
         if len(call.flat) < len(program.lowered.descriptors):  # tensors were lifted meanwhile
             call = self._call(args, kwargs)
         signature, kind = call.signature(), call.kind()

@@ -18,13 +18,12 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private.attributes import State, tensors_of
+from aotviz.torch_private.attributes import PLAIN, State, tensors_of
 from aotviz.torch_private.open_trace import is_library
 from aotviz.tracing.places import Place
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 MOST_ALIKE = 1000  # tensors of one container that are lifted together
-_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 class Reached:
@@ -165,7 +164,7 @@ def _walk(place: Place, seen: set[int], depth: int) -> Iterator[Place]:
     if isinstance(value, torch.Tensor):
         yield place
         return
-    if depth == 0 or id(value) in seen or inspect.ismodule(value) or isinstance(value, (*_PLAIN, bytes, type)):
+    if depth == 0 or id(value) in seen or inspect.ismodule(value) or isinstance(value, (*PLAIN, bytes, type)):
         return
     seen.add(id(value))
     for part in _parts(place, value):
@@ -287,7 +286,7 @@ class _Reads:
                 return self._of_end(Place(at, place.read, None, place.holder), value, last, position > 0, depth)
 
     def _of_end(self, place: Place, value: Any, last: Any, is_inside: bool, depth: int) -> None:
-        in_sight = isinstance(place.holder, torch.nn.Module) and isinstance(value, _PLAIN)  # State reads those
+        in_sight = isinstance(place.holder, torch.nn.Module) and isinstance(value, PLAIN)  # State reads those
         if _frozen(value) is not None and (is_inside or not _is_librarys_routine(value)) and not in_sight:
             self.found.setdefault(place.path, (place, last))
         if isinstance(value, torch.nn.Module) and is_inside:  # others are submodules of the program's root
@@ -316,7 +315,7 @@ def _step(coming: Sequence[dis.Instruction]) -> tuple[Any, int]:
 def _inner(place: Place, value: Any, key: Any, is_attribute: bool) -> Any:
     """The place of an attribute or item; a function of the object's class; None for what code would compute."""
     if not is_attribute:
-        if isinstance(value, (list, tuple, dict)) and not isinstance(value, _PLAIN):
+        if isinstance(value, (list, tuple, dict)) and not isinstance(value, PLAIN):
             return Place(f"{place.path}[{key!r}]", lambda: place.read()[key], None, value)
         return None
     path = f"{place.path}.{key}"
@@ -369,14 +368,14 @@ def _frozen(value: Any) -> Any:
 
     1, 1.0 and True are equal, and make different programs. A module or function is to be the same one.
     """
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return type(value), value
     if isinstance(value, torch.nn.Module) or inspect.isroutine(value):
         return _Same, value
     if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= MOST_ITEMS:
-        if all(isinstance(item, _PLAIN) for item in value):
+        if all(isinstance(item, PLAIN) for item in value):
             items = ((type(item), item) for item in value)
             return type(value), frozenset(items) if isinstance(value, (set, frozenset)) else tuple(items)
-    elif isinstance(value, dict) and len(value) <= MOST_ITEMS and all(isinstance(v, _PLAIN) for v in value.values()):
+    elif isinstance(value, dict) and len(value) <= MOST_ITEMS and all(isinstance(v, PLAIN) for v in value.values()):
         return dict, tuple((key, type(item), item) for key, item in value.items())
     return None

@@ -22,7 +22,7 @@ from aotviz.torch_private import script_objects
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
 _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
 _ABSENT = object()  # an attribute that was not there: to give it a plain value once is no change
-_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
+PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _global_hooks() -> tuple[Any, ...]:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(isinstance(item, PLAIN) for item in value))
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:
@@ -201,5 +201,5 @@ def _compare(path: str, before: Any, now: Any, found: list[Change]) -> None:
         past = before if isinstance(before, (list, tuple)) else ()
         for index, item in enumerate(now):
             _compare(f"{path}[{index}]", past[index] if index < len(past) else None, item, found)
-    elif isinstance(before, _PLAIN) and isinstance(now, _PLAIN) and before != now:
+    elif isinstance(before, PLAIN) and isinstance(now, PLAIN) and before != now:
         found.append(Change(path, False, before, now))

@@ -214,16 +214,6 @@ class StrayIsWritten(AssertionError):
         self.tensor = tensor
 
 
-def refuse_strays_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise for an operator, in a trace, that would write a tensor that is no stand-in."""
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            written = args[position] if position < len(args) else kwargs.get(argument.name)
-            for value in written if isinstance(written, (list, tuple)) else (written,):
-                if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
-                    raise StrayIsWritten(value)
-
-
 def strays(error: BaseException) -> list[torch.Tensor]:
     """The real tensors that an operator met among stand-ins, where that is what `error` is about."""
     if isinstance(error, StrayIsWritten):

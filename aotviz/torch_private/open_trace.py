@@ -283,7 +283,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
         if func._schema.is_mutable:
-            fakes.refuse_strays_written(func, args, kwargs or {})
+            for written in operators.written(func, args, kwargs or {}):
+                if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
+                    raise fakes.StrayIsWritten(written)
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None
