@@ -32,7 +32,7 @@ from aotviz.ir.subclasses import (
 from aotviz.runtime import refusals, tangents
 from aotviz.torch_private import functional, runtime
 from aotviz.torch_private.subclasses import parts
-from aotviz.tracing.subclasses import plan
+from aotviz.tracing.subclasses import flat_results, plan
 from aotviz.tracing.views import layout
 
 
@@ -396,8 +396,8 @@ class _Inward:
         output = graphs.output_node(module.graph)
         results = graphs.outputs(module.graph)
         count = len(self.outer.slots)
-        slots = _flat(results[:count])
-        flat = [*(slots[k] for k in kept), *_flat(results[count:])]
+        slots = flat_results(results[:count])
+        flat = [*(slots[k] for k in kept), *flat_results(results[count:])]
         output.args = (tuple(flat),)
         described: list[Descriptor | None] = [None] * len(flat)
         output.meta["desc"] = described
@@ -444,7 +444,3 @@ def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:
         version_bumps=0,
         layout_after=None,
     )
-
-
-def _flat(results: Sequence[Any]) -> list[Any]:
-    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]

@@ -34,7 +34,7 @@ from aotviz.ir.subclasses import PlainTensorMeta, Plan
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
-from aotviz.tracing.subclasses import laid_out, plan
+from aotviz.tracing.subclasses import flat_results, laid_out, plan
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -228,7 +228,7 @@ class Extraction:
             self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
         self._unpack(made)
         self._recognise(trace)
-        needed = self._needed([node for node in _flat(results) if isinstance(node, fx.Node)])
+        needed = self._needed([node for node in flat_results(results) if isinstance(node, fx.Node)])
         for node in trace.nodes:
             if node in needed:
                 self._copy(made, node)
@@ -324,10 +324,6 @@ class Extraction:
 def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
     """(node, fake) of each value of the graph that an argument is laid out in."""
     return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
-
-
-def _flat(results: Sequence[Any]) -> list[Any]:
-    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
 
 
 def _origins(call: Split, names: Sequence[str]) -> list[fx.Node | None]:

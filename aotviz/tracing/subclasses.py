@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,3 +51,8 @@ def laid_out(value: Any, how: Plan) -> Iterator[Any]:
 
 def _attribute(value: Any, place: Callable[[Any], Any], knows: Callable[[Any], bool]) -> Plan:
     return plan(value, place, knows) if isinstance(value, torch.Tensor) else OpaqueMeta(value)
+
+
+def flat_results(results: Sequence[Any]) -> list[Any]:
+    """What a graph returns, in one row: in place of a subclass, which is a tuple here, its parts."""
+    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
