@@ -1,4 +1,9 @@
-"""A recording in as few bytes as a page or a notebook can carry it: as in a file, its long columns as differences."""
+"""A recording in as few bytes as a page or a notebook can carry it, and quick to read.
+
+It is as in a file but for what is long: columns of graphs are differences; a node that only reads the one d places
+before has d for its arguments; a value that differs from the one before in nothing but its storage is that difference;
+and all texts are one, with a NUL between any two. extensions/core/src/deltas.ts undoes it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,15 @@ import base64
 import gzip
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recorder.events import CompilationData, RecordingData, StageRecord
+from aotviz.recorder.events import CompilationData, RecordingData, StageRecord, ValueRecord
 
 DIFFERENCES = ("name", "value", "sequence")  # columns of a graph that are written so; those of deltas.ts
+SEPARATOR = "\0"  # of texts
 MOST_KEPT = 150_000  # characters that one output may add to a notebook
 MOST_UNZIPPED = 6_000_000  # bytes; a recording of more is not tried, so that no cell waits for it
 LONG = 10_000  # characters of a text that is left out where all would be too much
@@ -43,17 +50,51 @@ def differences(column: Sequence[int]) -> list[int]:
     return [after - before for before, after in pairwise([0, *column])]
 
 
+def values(records: Sequence[ValueRecord]) -> list[ValueRecord | int]:
+    """Records, or the step to the storage of one that is otherwise like the one before."""
+    steps = [_step(before, after) for before, after in pairwise(records)]
+    return [*records[:1], *(record if step is None else step for record, step in zip(records[1:], steps, strict=True))]
+
+
+def _step(before: ValueRecord, after: ValueRecord) -> int | None:
+    return after.storage - before.storage if replace(after, storage=before.storage) == before else None
+
+
+def arguments(args: list[Any]) -> list[Any] | int:
+    """
+    >>> arguments([[3]]), arguments([[3], 1.0])
+    (3, [[3], 1.0])
+    """
+    match args:
+        case [[int(distance)]] if type(distance) is int:
+            return distance
+    return args
+
+
 def _encoded(data: RecordingData) -> bytes:
-    def smaller(compilation: CompilationData) -> CompilationData:
+    def smaller(compilation: CompilationData) -> dict[str, Any]:
         graphs = [
-            replace(graph, **{name: differences(getattr(graph, name)) for name in DIFFERENCES})
+            replace(
+                graph,
+                args=[arguments(args) for args in graph.args],
+                **{name: differences(getattr(graph, name)) for name in DIFFERENCES},
+            )
             for graph in compilation.graphs
         ]
-        return replace(compilation, graphs=graphs)
+        return {**_fields(compilation), "graphs": graphs, "values": values(compilation.values)}
 
-    fields = {name: getattr(data, name) for name in data.__struct_fields__}
-    tree = {**fields, "compilations": [smaller(one) for one in data.compilations], "deltas": True}
+    texts = SEPARATOR.join(data.strings)
+    tree = {
+        **_fields(data),
+        "strings": texts if texts.count(SEPARATOR) + 1 == len(data.strings) else data.strings,
+        "compilations": [smaller(one) for one in data.compilations],
+        "deltas": True,
+    }
     return msgspec.msgpack.encode(tree)
+
+
+def _fields(record: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
 def _without_long_texts(data: RecordingData) -> RecordingData:

@@ -1,8 +1,8 @@
 """A recording made by hand, for the tests of the front end: no torch, no pipeline, the same bytes each time.
 
 It has what the views must cope with: a training compilation with forward and backward, modules and saved tensors; an
-inference one with symbolic sizes and shared memory; a failed one; and names that contain markup. `python
-tests/ui/fixture.py` writes it for the TypeScript tests to `extensions/core/test/`, whole and in parts.
+inference one with symbolic sizes and shared memory; a failed one; and names that contain markup. `python -m
+tests.ui.fixture` writes it for the TypeScript tests to `extensions/core/test/`: as a file, as a page has it, in parts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import msgspec
 
 from aotviz.recorder import events
 from aotviz.recorder.compilation import Compilation
-from aotviz.widgets import parts
+from aotviz.widgets import packing, parts
 
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 MARKUP = "<img src=x onerror=alert(1)>"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
 PARTS = TARGET.with_name("fixture.parts.json")
+PAGE = TARGET.with_name("fixture.page")
 
 
 class FixtureRecording:
@@ -514,5 +515,6 @@ def packed_parts() -> dict[str, bytes]:
 
 if __name__ == "__main__":
     TARGET.write_bytes(recording().to_bytes())
+    PAGE.write_bytes(packing.pack(recording().data))
     PARTS.write_text(json.dumps({k: base64.b64encode(v).decode() for k, v in packed_parts().items()}, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}", file=sys.stderr)

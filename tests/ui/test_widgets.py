@@ -16,11 +16,11 @@ import torch
 
 import aotviz
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import parts, subshells, summary, workbench
+from aotviz.widgets import packing, parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests import corpus
-from tests.ui.fixture import MARKUP, PARTS, ROOT, TARGET, packed_parts, recording
+from tests.ui.fixture import MARKUP, PAGE, PARTS, ROOT, TARGET, packed_parts, recording
 
 
 def test_the_typescript_types_are_those_of_events_py() -> None:
@@ -32,6 +32,23 @@ def test_the_typescript_types_are_those_of_events_py() -> None:
 def test_the_fixture_of_the_typescript_tests_is_current() -> None:
     kept = msgspec.msgpack.decode(gzip.decompress(TARGET.read_bytes()), type=RecordingData)
     assert kept == recording().data, "run python -m tests.ui.fixture"
+
+
+def test_the_page_of_the_typescript_tests_is_current() -> None:
+    kept = gzip.decompress(PAGE.read_bytes())
+    assert kept == gzip.decompress(packing.pack(recording().data)), "run python -m tests.ui.fixture"
+    tree = msgspec.msgpack.decode(kept)  # what the TypeScript tests are to undo is in it
+    assert isinstance(tree["strings"], str)
+    assert any(isinstance(value, int) for one in tree["compilations"] for value in one["values"])
+    assert any(
+        isinstance(args, int) for one in tree["compilations"] for graph in one["graphs"] for args in graph["args"]
+    )
+
+
+def test_a_text_with_a_nul_leaves_the_texts_of_a_page_apart() -> None:
+    data = recording().data
+    odd = msgspec.structs.replace(data, strings=[*data.strings, "a\0b"])
+    assert msgspec.msgpack.decode(gzip.decompress(packing.pack(odd)))["strings"] == odd.strings
 
 
 def test_the_parts_of_the_typescript_tests_are_current() -> None:

@@ -22,7 +22,7 @@ export class RecordingError extends Error {}
 export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
   const bytes = await gunzip(file);
   refuseTooLarge(bytes);
-  return quick(bytes) ?? checked(withoutDeltas(tree(bytes)));
+  return quick(bytes) ?? checked(tree(bytes));
 }
 
 /** Raises RecordingError for a recording that is whole but too large for a page. */
@@ -48,14 +48,15 @@ function quick(bytes: Uint8Array): RecordingData | null {
   const data = read?.record as RecordingData | undefined;
   if (!read || !data || data.format !== FORMAT || data.version < 1 || data.version > VERSION || data.compilations.length > MAX_COMPILATIONS) return null;
   if (read.others.get("deltas") === true) addUp(data);
+  else if (read.packed) return null;
   checkIndices(data);
   return data;
 }
 
-function records(bytes: Uint8Array, name: string): { record: unknown; others: ReadonlyMap<Wire, Wire> } | null {
+function records(bytes: Uint8Array, name: string): { record: unknown; others: ReadonlyMap<Wire, Wire>; packed: boolean } | null {
   const reader = new RecordReader(bytes, MAX_ITEMS);
   try {
-    return { record: reader.wholeRecord(name), others: reader.others };
+    return { record: reader.wholeRecord(name), others: reader.others, packed: reader.packed };
   } catch (error) {
     if (error instanceof Unexpected || error instanceof MsgpackError) return null;
     throw error;
@@ -65,12 +66,13 @@ function records(bytes: Uint8Array, name: string): { record: unknown; others: Re
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
   const part = await gunzip(bytes);
-  return records(part, record)?.record ?? converted(tree(part), ["record", record], record);
+  const read = records(part, record);
+  return read && !read.packed ? read.record : converted(tree(part), ["record", record], record);
 }
 
 function tree(bytes: Uint8Array): Wire {
   try {
-    return decodeMsgpack(bytes);
+    return withoutDeltas(decodeMsgpack(bytes));
   } catch (error) {
     if (error instanceof MsgpackError) throw new RecordingError(`This recording is damaged: ${error.message}.`);
     throw error;
@@ -245,10 +247,8 @@ export function checkGraph(graph: GraphSnapshot, strings: number, values: number
 }
 
 function within(indices: readonly number[], size: number, where: string): void {
-  for (const index of indices) {
-    if (!isWithin(index, size)) {
-      throw new RecordingError(`This recording is damaged: ${where} points at ${index}, of ${size}.`);
-    }
+  for (let i = 0; i < indices.length; i++) {
+    if (!isWithin(indices[i]!, size)) throw new RecordingError(`This recording is damaged: ${where} points at ${indices[i]}, of ${size}.`);
   }
 }
 

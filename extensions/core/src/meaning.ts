@@ -2,8 +2,10 @@
 // some of their own, which print as Python expressions.
 
 /** An input of the backward that comes from outside; before the trace is done it has only its name to tell. */
-export function isTangent({ op, name, descriptor }: { op: string; name: string; descriptor: string }): boolean {
-  return op === "p" && (descriptor ? /^tangent of |TangentAOTInput/.test(descriptor) : /^tangents_\d+$/.test(name));
+export function isTangent(node: { readonly op: string; readonly name: string; readonly descriptor: string }): boolean {
+  if (node.op !== "p") return false;
+  const { descriptor } = node;
+  return descriptor ? /^tangent of |TangentAOTInput/.test(descriptor) : /^tangents_\d+$/.test(node.name);
 }
 
 export function isSaved(descriptor: string): boolean {

@@ -1,52 +1,13 @@
-// Reading a recording: graphs as lists of nodes with their strings, users and sources looked up. Computed once per
-// graph and kept; the views share it.
+// Reading a recording: its parts are brought when they are first asked for, and a graph is read once and kept; the
+// views share it.
 
+import { type Graph, readGraph } from "./graph";
 import { anew, type News } from "./news";
 import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
   type CacheLookup, type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
-  type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type ValueRecord, type Wire,
+  type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type Wire,
 } from "./wire";
-
-export interface SourceLine {
-  readonly file: string; // "" where unknown
-  readonly line: number; // 0 where unknown
-  readonly scope: string; // function name, or ""
-  readonly code: string;
-}
-
-export interface ModuleStep {
-  readonly path: string;
-  readonly type: string;
-}
-
-export interface Node {
-  readonly index: number;
-  readonly op: string; // one letter, see GraphSnapshot.op
-  readonly name: string;
-  readonly target: string;
-  readonly args: readonly Wire[];
-  readonly kwargs: ReadonlyMap<Wire, Wire> | null;
-  readonly value: ValueRecord | null;
-  readonly valueIndex: number;
-  readonly source: SourceLine | null;
-  readonly stack: string;
-  readonly modules: readonly ModuleStep[]; // outermost first
-  readonly sequence: number;
-  readonly backward: boolean;
-  readonly descriptor: string;
-  readonly inputs: readonly number[]; // nodes it reads, each once
-  readonly users: readonly number[]; // nodes that read it, in order
-}
-
-const NOBODY: readonly number[] = [];
-
-export interface Graph {
-  readonly snapshot: GraphSnapshot;
-  readonly role: string;
-  readonly nodes: readonly Node[];
-  readonly outputDescriptors: readonly string[];
-}
 
 /** A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph. */
 export type Need =
@@ -138,7 +99,7 @@ export class Recording {
     const snapshot = index === undefined ? undefined : compilation.graphs[index];
     if (!snapshot) return null;
     let graph = this.graphs.get(snapshot);
-    if (!graph) this.graphs.set(snapshot, (graph = this.read(compilation, snapshot, role)));
+    if (!graph) this.graphs.set(snapshot, (graph = readGraph(snapshot, role, compilation, (number) => this.text(number))));
     return graph;
   }
 
@@ -185,44 +146,6 @@ export class Recording {
     this.coming.set(key, done);
     return done;
   }
-
-  private read(compilation: CompilationData, snapshot: GraphSnapshot, role: string): Graph {
-    const modules = new Map<number, ModuleStep[]>();
-    const sources = new Map<number, SourceLine | null>();
-    const nodes: (Node & { users: readonly number[] })[] = [];
-    const read: number[] = []; // by a node
-    const readBy = new Int32Array(snapshot.op.length).fill(-1);
-    for (let index = 0; index < snapshot.op.length; index++) {
-      const stack = snapshot.stack[index]!;
-      const module = snapshot.module[index]!;
-      if (!sources.has(stack)) sources.set(stack, parseSource(this.text(stack)));
-      if (!modules.has(module)) modules.set(module, parseModules(this.text(module)));
-      const args = snapshot.args[index]!;
-      const kwargs = snapshot.kwargs.get(index);
-      const list = Array.isArray(args) ? args : [args];
-      const map = kwargs instanceof Map ? (kwargs as ReadonlyMap<Wire, Wire>) : null;
-      read.length = 0;
-      for (const arg of list) collect(arg, index, read, readBy);
-      if (map) for (const arg of map.values()) collect(arg, index, read, readBy);
-      const valueIndex = snapshot.value[index]!;
-      nodes.push({
-        index, op: snapshot.op[index]!, name: this.text(snapshot.name[index]!),
-        target: this.text(snapshot.target[index]!), args: list, kwargs: map,
-        value: compilation.values[valueIndex] ?? null, valueIndex,
-        source: sources.get(stack)!, stack: this.text(stack), modules: modules.get(module)!,
-        sequence: snapshot.sequence[index]!, backward: snapshot.backward[index] === "1" || role === "backward",
-        descriptor: this.text(snapshot.descriptor.get(index) ?? -1), inputs: read.slice(), users: NOBODY,
-      });
-    }
-    for (const { index, inputs } of nodes) {
-      for (let i = 0; i < inputs.length; i++) {
-        const node = nodes[inputs[i]!]!;
-        if (node.users === NOBODY) node.users = [index];
-        else (node.users as number[]).push(index);
-      }
-    }
-    return { snapshot, role, nodes, outputDescriptors: snapshot.output_descriptors.map((i) => this.text(i)) };
-  }
 }
 
 /** A compilation of which only the head is known. */
@@ -261,48 +184,6 @@ function takeGraph({ data }: Held, number: number, part: GraphPart): void {
 function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
   (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
   code.add(stage);
-}
-
-/** The node that `[distance]` in an argument of node `index` stands for, or -1. */
-export function referred(arg: Wire, index: number): number {
-  if (!Array.isArray(arg) || arg.length !== 1 || typeof arg[0] !== "number") return -1;
-  const target = index - arg[0];
-  return Number.isInteger(target) && target >= 0 && target < index ? target : -1;
-}
-
-/** Adds the nodes that an argument of node `index` refers to, each once. `readBy`: of each node, who was last found to read it. */
-function collect(arg: Wire, index: number, into: number[], readBy: Int32Array): void {
-  if (Array.isArray(arg)) {
-    const target = referred(arg, index);
-    if (target < 0) for (const part of arg) collect(part, index, into, readBy);
-    else if (readBy[target] !== index) {
-      readBy[target] = index;
-      into.push(target);
-    }
-  } else if (arg instanceof Map) {
-    for (const part of arg.values()) collect(part, index, into, readBy);
-  }
-}
-
-/** The innermost frame of a stack as Python prints it. */
-export function parseSource(stack: string): SourceLine | null {
-  const lines = stack.split("\n").map((line) => line.trim()).filter((line) => line !== "");
-  for (let i = lines.length - 1; i >= 0; i--) {
-    const frame = /^File "(.*)", line (\d+)(?:, in (.*))?$/.exec(lines[i]!) ?? /^(\S.*?):(\d+)(?: in ([^,:]*))?(?:[,:]\s*(.*))?$/.exec(lines[i]!);
-    if (frame) {
-      return { file: frame[1]!, line: Number(frame[2]), scope: frame[3] ?? "", code: frame[4] ?? lines.slice(i + 1).join(" ") };
-    }
-  }
-  return lines.length ? { file: "", line: 0, scope: "", code: lines[lines.length - 1]! } : null;
-}
-
-const DEEPEST = 64; // modules in modules
-
-export function parseModules(text: string): ModuleStep[] {
-  return text.split("\n").filter((line) => line !== "").slice(0, DEEPEST).map((line) => {
-    const bar = line.lastIndexOf("|");
-    return bar < 0 ? { path: line, type: "" } : { path: line.slice(0, bar), type: line.slice(bar + 1) };
-  });
 }
 
 /** The stage before `index` that has a graph to compare with `role`: the same role, else the joint graph. */

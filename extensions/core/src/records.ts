@@ -2,6 +2,7 @@
 // opens in half the time. At the first thing that is not as the schema says it gives up; decode.ts then reads the tree
 // and says what is wrong and where.
 
+import { parted } from "./deltas";
 import { Reader } from "./msgpack";
 import { Float, SCHEMA, type Schema, type Wire } from "./wire";
 
@@ -19,6 +20,8 @@ interface Last {
 export class RecordReader extends Reader {
   /** Fields of the outermost record that the schema does not know. */
   readonly others = new Map<Wire, Wire>();
+  /** Whether it holds texts or values as only a page may (deltas.ts). */
+  packed = false;
   private readonly last = new Map<string, Last>(); // of records that are written by position
 
   /** The whole of the bytes as a record. Raises Unexpected, MsgpackError. */
@@ -69,17 +72,29 @@ export class RecordReader extends Reader {
     const out: unknown[] = size === 1 ? [this.read(item)] : size === 2 ? [this.read(item), this.read(item)] : []; // a list that grows has room for 17
     if (out.length === size) return this.leave(), out;
     if (item === "str" && size > MANY) this.texts(size, out as string[]);
-    else if (item === "int") for (let i = 0; i < size; i++) out.push(this.int());
+    else if (item === "int") this.column(size, out as number[]);
+    else if (item === "any") this.anything(size, out);
     else for (let i = 0; i < size; i++) out.push(this.read(item));
     this.leave();
     return out;
   }
 
-  /** Of a column. */
-  private int(): number {
-    const value = this.value();
-    if (typeof value !== "number") throw new Unexpected("int");
-    return value;
+  private column(size: number, into: number[]): void {
+    if (!this.numbers(size, into)) throw new Unexpected("int");
+  }
+
+  /** The arguments of nodes. What is the same bytes as the one before is that one: most nodes read the node before. */
+  private anything(size: number, into: unknown[]): void {
+    let [start, end]: [number, number] = [0, 0];
+    let last: unknown;
+    for (let i = 0; i < size; i++) {
+      if (!this.again(start, end)) {
+        start = this.at;
+        last = this.value();
+        end = this.at;
+      }
+      into.push(last);
+    }
   }
 
   private entries(key: Schema, part: Schema): Map<unknown, unknown> {
@@ -108,10 +123,11 @@ export class RecordReader extends Reader {
   }
 
   private byPosition(name: string, fields: (typeof SCHEMA)[string]["fields"]): Record<string, unknown> {
+    let last = this.last.get(name);
+    if (last && name === "ValueRecord" && begins(this.peek(), "int")) return this.anotherStorage(last);
     const size = this.listSize();
     if (size !== fields.length) throw new Unexpected(name);
     this.enter(size);
-    let last = this.last.get(name);
     if (!last) this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
     const out = { ...last.record }; // a copy is sooner made than a record field by field
     for (let i = 0; i < size; i++) {
@@ -129,6 +145,21 @@ export class RecordReader extends Reader {
     return out;
   }
 
+  /** The value before, in another storage. */
+  private anotherStorage(last: Last): Record<string, unknown> {
+    const [step, { storage }] = [this.value(), last.record];
+    if (typeof step !== "number" || typeof storage !== "number") throw new Unexpected("ValueRecord");
+    this.packed = true;
+    return (last.record = { ...last.record, storage: storage + step });
+  }
+
+  /** The texts of a recording: a list, or in a page one text. */
+  private strings(schema: Schema): unknown {
+    if (!begins(this.peek(), "str")) return this.read(schema);
+    this.packed = true;
+    return parted(this.value() as string);
+  }
+
   private byName(fields: (typeof SCHEMA)[string]["fields"]): Record<string, unknown> {
     const size = this.mapSize();
     this.enter(size);
@@ -137,7 +168,7 @@ export class RecordReader extends Reader {
     for (let i = 0; i < size; i++) {
       const key = this.value();
       const field = fields[i]?.[0] === key ? fields[i] : fields.find(([name]) => name === key); // as a rule, in order
-      if (field) read.set(field[0], this.read(field[1]));
+      if (field) read.set(field[0], outermost && key === "strings" ? this.strings(field[1]) : this.read(field[1]));
       else {
         const other = this.value();
         if (outermost) this.others.set(key, other);

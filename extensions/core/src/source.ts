@@ -71,12 +71,23 @@ function head(data: CompilationData): CompilationHead {
   };
 }
 
+/** -1 where a size is symbolic. */
+function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
+  let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(dtype)?.[0] ?? 8) / 8));
+  for (const size of shape) {
+    if (typeof size !== "number") return NONE;
+    bytes *= size;
+  }
+  return bytes;
+}
+
 /** As graph_bytes in aotviz/recorder/sizes.py; a test holds the two together. */
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
   const largest = new Map<number, number>();
   const given = new Set<number>();
   const seen = new Uint8Array(values.length);
-  const itemBytes = new Map<number, number>(); // of a dtype
+  let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // as a rule, as of the value before
+  let bytes = 0; // of one of these
   const pending: number[] = [];
   for (let i = 0; i < graph.value.length; i++) {
     const number = graph.value[i]!;
@@ -90,11 +101,10 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
     const { kind, dtype, shape, storage, parts } = values[number]!;
     for (const part of parts) pending.push(part);
     if (kind !== "tensor" || (storage >= 0 && given.has(storage))) continue;
-    let bytes = itemBytes.get(dtype);
-    if (bytes === undefined) itemBytes.set(dtype, (bytes = Math.max(1, Math.floor(Number(/\d+/.exec(strings[dtype] ?? "")?.[0] ?? 8) / 8))));
-    for (const size of shape) {
-      if (typeof size !== "number") return NONE;
-      bytes *= size;
+    if (dtype !== same.dtype || shape !== same.shape) {
+      same = { dtype, shape };
+      bytes = tensorBytes(strings[dtype] ?? "", shape);
+      if (bytes === NONE) return NONE;
     }
     const key = storage >= 0 ? storage : ~number;
     if (bytes > (largest.get(key) ?? -1)) largest.set(key, bytes);

@@ -2,7 +2,8 @@
 // and change it here, never each other. What is selected may still be on its way from a kernel; the stage and node
 // that are meant are kept, and selected when it arrives.
 
-import { type Graph, type Need, type Node, previousGraph, type Recording } from "./model";
+import type { Graph, Node } from "./graph";
+import { type Need, previousGraph, type Recording } from "./model";
 import type { CompilationData, StageRecord } from "./wire";
 
 export interface Selection {

@@ -5,7 +5,8 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { counts, diffLines, spans } from "../src/code/diff";
 import { listing } from "../src/code/python";
 import { decodeRecording } from "../src/decode";
-import { parseModules, parseSource, Recording } from "../src/model";
+import { parseModules, parseSource } from "../src/graph";
+import { Recording } from "../src/model";
 import { State } from "../src/state";
 
 let state: State;

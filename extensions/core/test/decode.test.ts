@@ -13,6 +13,8 @@ import { Float, VERSION, type Wire } from "../src/wire";
 
 const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
 
+const page = new Uint8Array(readFileSync(new URL("fixture.page", import.meta.url))); // the same, as a page holds it
+
 /** The fixture as a tree that a test may spoil. */
 async function tree(): Promise<Map<Wire, Wire>> {
   return decodeMsgpack(await gunzip(file)) as Map<Wire, Wire>;
@@ -78,10 +80,10 @@ describe("a file that is no recording gives one clear sentence", () => {
       await opening(gzipSync(bytes, { level: 1 })).catch((error: unknown) => expect(error).toBeInstanceOf(RecordingError));
     }
   });
-  test("what is read without a tree is what the tree says, whichever byte is another", async () => {
-    const whole = await gunzip(file);
+  test.each([["file", file], ["page", page]])("what is read of a %s without a tree is what the tree says, whichever byte is another", async (_, zipped) => {
+    const whole = await gunzip(zipped);
     expect(await opening(gzipSync(whole))).toEqual(checked(await tree()));
-    for (let place = 0; place < whole.length; place += 83) {
+    for (let place = 0; place < whole.length; place += 97) {
       for (const other of [0x91, 0x01, 0x80]) {
         const bytes = whole.slice();
         bytes[place] = bytes[place]! ^ other;
@@ -177,22 +179,24 @@ describe("a large recording", () => {
 });
 
 describe("columns as differences, as in a page", () => {
-  test("read as they were", async () => {
-    const spoiled = await tree();
-    const graph = at(spoiled, "compilations", 0, "graphs", 1) as Map<Wire, Wire>;
-    const was = ["name", "value", "sequence"].map((name) => [...(graph.get(name) as number[])]);
-    for (const compilation of at(spoiled, "compilations") as Map<Wire, Wire>[]) {
-      for (const one of compilation.get("graphs") as Map<Wire, Wire>[]) {
-        for (const name of ["name", "value", "sequence"]) {
-          const column = one.get(name) as number[];
-          one.set(name, column.map((number, i) => number - (i ? column[i - 1]! : 0)));
-        }
-      }
-    }
-    spoiled.set("deltas", true);
-    withoutDeltas(spoiled);
-    expect(["name", "value", "sequence"].map((name) => graph.get(name))).toEqual(was);
-    expect(checked(spoiled).compilations).toHaveLength(3);
+  test("are undone, with or without a tree", async () => {
+    const bytes = await gunzip(page);
+    const asTree = decodeMsgpack(bytes) as Map<Wire, Wire>;
+    expect(asTree.get("deltas")).toBe(true);
+    expect(checked(withoutDeltas(asTree))).toEqual(checked(await tree()));
+    expect(await decodeRecording(page)).toEqual(await decodeRecording(file));
+  });
+  test("mean nothing where the recording does not say that it has them", async () => {
+    const bytes = await gunzip(page);
+    const says = new TextDecoder("latin1").decode(bytes).lastIndexOf("deltas");
+    bytes[says + "deltas".length] = 0xc2; // false
+    await expect(decodeRecording(gzipSync(bytes))).rejects.toThrow("recording.strings should be a list");
+  });
+  test("claim no more texts than a page can hold", async () => {
+    const [strings, deltas] = ["strings", "deltas"].map((name) => [0xa0 + name.length, ...new TextEncoder().encode(name)]);
+    const nuls = new Uint8Array((1 << 24) + 1); // 17 MB of NULs are 17 kB of gzip
+    const whole = Buffer.concat([Uint8Array.of(0x82, ...strings!, 0xdb, 1, 0, 0, 1), nuls, Uint8Array.of(...deltas!, 0xc3)]);
+    await expect(decodeRecording(gzipSync(whole))).rejects.toThrow("This recording is damaged: it has too many texts.");
   });
   test("of another shape are refused like any other", async () => {
     const spoiled = await tree();

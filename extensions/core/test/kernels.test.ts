@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 
 import { kernelsIn, kernelsOf, nodesOf } from "../src/code/kernels";
 import { userFiles } from "../src/code/sources";
-import type { Graph, Node } from "../src/model";
+import type { Graph, Node } from "../src/graph";
 
 function node(index: number, name: string, target: string, line = 0): Node {
   return {

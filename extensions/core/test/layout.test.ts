@@ -11,7 +11,8 @@ import { closeAll, firstOpen, type Hierarchy, hierarchy, members, openTo } from 
 import { layered } from "../src/layout/layered";
 import { picture } from "../src/layout/picture";
 import type { LaneInput, LaneLayout } from "../src/layout/placed";
-import { type Graph, Recording } from "../src/model";
+import { type Graph } from "../src/graph";
+import { Recording } from "../src/model";
 import { State } from "../src/state";
 import { join, lanesOf, type Scene, stretch } from "../src/views/graph/scene";
 import { made, network } from "./made";

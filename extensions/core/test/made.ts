@@ -1,6 +1,6 @@
 // Graphs of any size, without a recording around them.
 
-import { type Graph, type Node, parseModules } from "../src/model";
+import { type Graph, type Lists, type Node, parseModules } from "../src/graph";
 
 export function node(index: number, change: Partial<Node> = {}): Node {
   return {
@@ -9,10 +9,20 @@ export function node(index: number, change: Partial<Node> = {}): Node {
   };
 }
 
+export function listsOf(lists: readonly (readonly number[])[]): Lists {
+  const starts = new Int32Array(lists.length + 1);
+  lists.forEach((list, i) => (starts[i + 1] = starts[i]! + list.length));
+  return { starts, all: lists.flat() };
+}
+
 /** A graph of nodes; who uses what is filled in. */
 export function graphOf(nodes: Node[]): Graph {
   for (const { index, inputs } of nodes) for (const input of inputs) (nodes[input]!.users as number[]).push(index);
-  return { snapshot: {} as Graph["snapshot"], role: "joint", nodes, outputDescriptors: [] };
+  const modules = [...new Set(nodes.map((one) => one.modules))];
+  const snapshot = {
+    op: nodes.map(({ op }) => op).join(""), backward: nodes.map(({ backward }) => (backward ? "1" : "0")).join(""), module: nodes.map((one) => modules.indexOf(one.modules)),
+  } as unknown as Graph["snapshot"];
+  return { snapshot, role: "joint", nodes, inputs: listsOf(nodes.map(({ inputs }) => inputs)), outputDescriptors: [] };
 }
 
 /** A chain of `count` nodes, the last the output, with the modules that `module` says. */

@@ -4,7 +4,7 @@
 // a CPU it only names a kernel after the operators that it fuses (those of before decomposition), and the answer is by
 // operator.
 
-import type { Graph, Node } from "../model";
+import type { Graph, Node } from "../graph";
 
 export interface Kernel {
   readonly name: string; // e.g. "cpp_fused_mul_sin_0", "extern_kernels.mm"

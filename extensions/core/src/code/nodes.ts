@@ -3,8 +3,8 @@
 // operators, as a diff of lines finds it. Two nodes that match may still differ in what they read or make.
 
 import { dtype, shape } from "../format";
-import type { Graph, Node, Recording } from "../model";
-import { referred } from "../model";
+import type { Recording } from "../model";
+import { type Graph, type Node, referred } from "../graph";
 import { Float, type ValueRecord, type Wire } from "../wire";
 import { diffLines } from "./diff";
 

@@ -3,7 +3,8 @@
 // the code, the diff and the graph share one selection.
 
 import * as format from "../format";
-import { type Graph, type Node, type Recording, referred } from "../model";
+import { type Graph, type Node, referred } from "../graph";
+import type { Recording } from "../model";
 import { type CompilationData, Float, type Wire } from "../wire";
 
 export interface Listing {

@@ -1,6 +1,6 @@
 // The user's lines that a graph comes from, each with the nodes that came from it: the left-hand side of the code view.
 
-import type { Graph } from "../model";
+import type { Graph } from "../graph";
 
 export interface UserLine {
   readonly line: number;

@@ -4,7 +4,7 @@
 // whatever it claims, makes more groups than the page can hold.
 
 import { isTangent, userName } from "../meaning";
-import type { Graph, ModuleStep, Node } from "../model";
+import type { Graph, ModuleStep, Node } from "../graph";
 
 export type Lane = "forward" | "backward";
 
@@ -24,15 +24,19 @@ export interface Group {
 export interface Hierarchy {
   readonly roots: { readonly [lane in Lane]: Group };
   readonly groups: ReadonlyMap<string, Group>;
-  readonly home: readonly { readonly [lane in Lane]?: Group }[]; // per node; the output node may be at home in both lanes
+  readonly home: readonly Home[]; // per node; many share one
+  readonly lanes: Uint8Array; // per node: 1 in the backward, else 0
 }
+
+/** Where a node is at home; the output node may be in both lanes. */
+export type Home = { readonly [lane in Lane]: Group | null };
 
 const MOST_GROUPS = 50_000;
 const MOST_LETTERS = 20_000_000; // in the ids of groups
 const READABLE = 400; // members of a group; one with more is cut into runs
 const RUN = 100; // members of a run, at least
 
-type Homes = readonly ({ readonly [lane in Lane]?: Group } | undefined)[]; // per node
+type Homes = readonly (Home | undefined)[]; // per node
 
 /** `userInputs`: names of inputs that are neither parameter nor buffer; they stay outside of all modules. */
 export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
@@ -44,14 +48,20 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   };
   let letters = 0;
   const roots = { forward: root("forward"), backward: root("backward") };
-  const entered = { forward: new Map<readonly ModuleStep[], Group>(), backward: new Map<readonly ModuleStep[], Group>() };
-  const enter = (lane: Lane, steps: readonly ModuleStep[]): Group => {
+  const entered = { forward: new Map<readonly ModuleStep[], Home>(), backward: new Map<readonly ModuleStep[], Home>() };
+  const last: Group[] = []; // that were entered, by depth
+  const enter = (lane: Lane, steps: readonly ModuleStep[]): Home => {
     const known = entered[lane].get(steps); // nodes of a module share their steps
     if (known) return known;
     let group: Group = roots[lane];
-    for (const step of steps) {
+    for (const [depth, step] of steps.entries()) {
+      let next = last[depth]; // the next module is, as a rule, in most of what the last was in
+      if (next?.parent === group && next.path === step.path && next.type === step.type) {
+        group = next;
+        continue;
+      }
       const id = `${group.id}/${step.path}|${step.type}`;
-      let next = groups.get(id);
+      next = groups.get(id);
       if (!next) {
         if (groups.size >= MOST_GROUPS || letters > MOST_LETTERS) break;
         letters += id.length;
@@ -59,34 +69,21 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
         groups.set(id, next);
         group.groups.push(next);
       }
-      group = next;
+      last[depth] = group = next;
     }
-    entered[lane].set(steps, group);
-    return group;
+    const found = only(lane, group);
+    entered[lane].set(steps, found);
+    return found;
   };
-  // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
-  // none either (a sum of gradients) to the innermost module that has all of what it reads.
-  let modulesOf: ReadonlyMap<number, readonly ModuleStep[]> | null = null; // by sequence number
-  const home: { [lane in Lane]?: Group }[] = [];
-  for (const node of graph.nodes) {
-    if (isGiven(node)) continue;
-    const lane = laneOf(node);
-    if (node.op === "o") {
-      const lanes: { [lane in Lane]?: Group } = (home[node.index] = {});
-      for (const input of node.inputs) lanes[laneOf(graph.nodes[input]!)] = roots[laneOf(graph.nodes[input]!)];
-      if (!node.inputs.length) lanes[lane] = roots[lane];
-    } else {
-      const steps = node.modules.length ? node.modules : (modulesOf ??= modulesBySequence(graph)).get(node.sequence);
-      home[node.index] = only(lane, steps ? enter(lane, steps) : shared(node.inputs, lane, graph, home) ?? roots[lane]);
-    }
-  }
-  for (const node of graph.nodes) {
-    if (isGiven(node)) home[node.index] = only(laneOf(node), inputHome(node, laneOf(node), graph, home, roots, userInputs));
-  }
-  home.forEach(({ forward, backward }, i) => {
+  const lanes = lanesIn(graph);
+  const laneAt = (index: number): Lane => (lanes[index] ? "backward" : "forward");
+  const home = homes(graph, laneAt, roots, enter);
+  settle(graph, laneAt, roots, home, userInputs);
+  for (let i = 0; i < home.length; i++) {
+    const { forward, backward } = home[i]!;
     forward?.nodes.push(i);
     backward?.nodes.push(i);
-  });
+  }
   for (const group of groups.values()) {
     const first = group.nodes[0] ?? Infinity;
     for (let at: Group | null = group; at; at = at.parent) {
@@ -95,7 +92,43 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     }
   }
   for (const group of [...groups.values()]) cut(group, graph, groups, home);
-  return { roots, groups, home };
+  return { roots, groups, home, lanes };
+}
+
+/** The homes of what computes. What is given has none yet. */
+function homes(
+  graph: Graph, laneAt: (index: number) => Lane, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home,
+): Home[] {
+  const { op, module } = graph.snapshot;
+  // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
+  // none either (a sum of gradients) to the innermost module that has all of what it reads.
+  let modulesOf: ReadonlyMap<number, readonly ModuleStep[]> | null = null; // by sequence number
+  const home: Home[] = new Array<Home>(graph.nodes.length);
+  let before = -1; // the last node that knew its module: the next is, as a rule, in the same
+  for (let i = 0; i < home.length; i++) {
+    const letter = op[i];
+    if (isGiven(letter)) continue;
+    const lane = laneAt(i);
+    if (before >= 0 && letter !== "o" && module[i] === module[before] && laneAt(before) === lane) {
+      home[i] = home[before]!;
+      continue;
+    }
+    const node = graph.nodes[i]!;
+    if (letter === "o") {
+      const read = new Set(node.inputs.map(laneAt));
+      home[i] = {
+        forward: read.has("forward") || (!read.size && lane === "forward") ? roots.forward : null,
+        backward: read.has("backward") || (!read.size && lane === "backward") ? roots.backward : null,
+      };
+    } else if (node.modules.length) {
+      home[i] = enter(lane, node.modules);
+      before = i;
+    } else {
+      const steps = (modulesOf ??= modulesBySequence(graph)).get(node.sequence);
+      home[i] = steps ? enter(lane, steps) : only(lane, shared(node.inputs, lane, graph, home) ?? roots[lane]);
+    }
+  }
+  return home;
 }
 
 function modulesBySequence(graph: Graph): ReadonlyMap<number, readonly ModuleStep[]> {
@@ -104,18 +137,18 @@ function modulesBySequence(graph: Graph): ReadonlyMap<number, readonly ModuleSte
   return found;
 }
 
-function only(lane: Lane, group: Group): { [lane in Lane]?: Group } {
-  return lane === "forward" ? { forward: group } : { backward: group };
+function only(lane: Lane, group: Group): Home {
+  return lane === "forward" ? { forward: group, backward: null } : { forward: null, backward: group };
 }
 
 /** Puts the members of a group that has too many into runs; a run that is still too long is cut again. */
-function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: { [lane in Lane]?: Group }[]): void {
+function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[]): void {
   const run = (index: number, nodes: number[], inner: Group[], label: string): Group => {
     const made: Group = {
       id: `${group.id}/#${index}`, label, type: "", path: group.path, lane: group.lane, parent: group, groups: inner, nodes,
       size: nodes.length + inner.reduce((sum, child) => sum + child.size, 0), first: nodes[0] ?? inner[0]?.first ?? Infinity,
     };
-    for (const node of nodes) home[node]![group.lane] = made;
+    for (const node of nodes) home[node] = { ...home[node]!, [group.lane]: made };
     for (const child of inner) child.parent = made;
     groups.set(made.id, made);
     return made;
@@ -153,17 +186,39 @@ export function laneOf(node: Node): Lane {
   return node.backward || isTangent(node) ? "backward" : "forward";
 }
 
+/** Per node: 1 in the backward, else 0. */
+function lanesIn(graph: Graph): Uint8Array {
+  const { op, backward } = graph.snapshot;
+  const lanes = new Uint8Array(graph.nodes.length).fill(graph.role === "backward" ? 1 : 0);
+  for (let i = 0; i < lanes.length; i++) if (backward[i] === "1" || (op[i] === "p" && isTangent(graph.nodes[i]!))) lanes[i] = 1;
+  return lanes;
+}
+
 /** Whether a node takes a value rather than computes one: it has no module of its own, only users. */
-function isGiven(node: Node): boolean {
-  return node.op === "p" || node.op === "a";
+function isGiven(letter: string | undefined): boolean {
+  return letter === "p" || letter === "a";
 }
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
-function inputHome(
-  node: Node, lane: Lane, graph: Graph, home: Homes, roots: { [lane in Lane]: Group }, users: ReadonlySet<string>,
-): Group {
-  if (isTangent(node) || users.has(userName(node.descriptor))) return roots[lane];
-  return shared(node.users, lane, graph, home) ?? roots[lane];
+function settle(graph: Graph, laneAt: (index: number) => Lane, roots: Hierarchy["roots"], home: Home[], users: ReadonlySet<string>): void {
+  const { nodes, snapshot: { op }, inputs: { starts, all } } = graph;
+  const given: number[] = [];
+  const common = new Map<number, Group>();
+  for (let i = 0; i < nodes.length; i++) {
+    const letter = op[i];
+    if (isGiven(letter)) given.push(i);
+    else if (letter === "o") continue;
+    for (let k = starts[i]!; k < starts[i + 1]!; k++) {
+      const input = all[k]!;
+      const at = isGiven(op[input]) ? home[i]?.[laneAt(input)] : null;
+      if (at) common.set(input, lowestCommon(common.get(input) ?? at, at));
+    }
+  }
+  for (const index of given) {
+    const [node, lane] = [nodes[index]!, laneAt(index)];
+    const outside = isTangent(node) || users.has(userName(node.descriptor));
+    home[index] = only(lane, (!outside && common.get(index)) || roots[lane]);
+  }
 }
 
 /** The innermost module that has all these nodes, as far as they have a home in the lane. */
@@ -178,6 +233,7 @@ function shared(nodes: readonly number[], lane: Lane, graph: Graph, home: Homes)
 }
 
 function lowestCommon(a: Group, b: Group): Group {
+  if (a === b) return a;
   const above = new Set<Group>();
   for (let at: Group | null = a; at; at = at.parent) above.add(at);
   let at = b;
@@ -210,7 +266,7 @@ export function firstOpen(tree: Hierarchy): Set<string> {
 export function openTo(tree: Hierarchy, node: number, open: Set<string>): boolean {
   const before = open.size;
   for (const group of Object.values(tree.home[node] ?? {})) {
-    for (let at: Group | null = group; at?.parent; at = at.parent) open.add(at.id);
+    for (let at = group; at?.parent; at = at.parent) open.add(at.id);
   }
   return open.size > before;
 }

@@ -3,8 +3,8 @@
 // of a large graph has tens of thousands of boxes. Pure data in, pure data out; nothing here draws.
 
 import { isSaved } from "../meaning";
-import { type Graph, referred } from "../model";
-import { type Group, type Hierarchy, type Lane, laneOf } from "./hierarchy";
+import { type Graph, referred } from "../graph";
+import type { Group, Hierarchy, Lane } from "./hierarchy";
 
 export interface Box {
   readonly id: string; // the same on the way through the stages, as far as names stay
@@ -59,7 +59,12 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
     const here = lane ? at[lane][node] ?? -1 : -1;
     return here >= 0 ? here : Math.max(at.forward[node] ?? -1, at.backward[node] ?? -1);
   };
-  return { boxes, open: opened, boxOf, edges: [...dataEdges(graph, boxes, boxOf), ...aliasEdges(graph, boxes.length, boxOf)] };
+  const own = new Int32Array(graph.nodes.length); // per node, the box in its lane
+  for (let i = 0; i < own.length; i++) {
+    const here = (tree.lanes[i] ? at.backward : at.forward)[i]!;
+    own[i] = here >= 0 ? here : boxOf(i);
+  }
+  return { boxes, open: opened, boxOf, edges: [...dataEdges(graph, tree.lanes, boxes, own, boxOf), ...aliasEdges(graph, boxes.length, own)] };
 }
 
 /** All nodes of a closed group stand in its box. */
@@ -71,19 +76,24 @@ function fill(group: Group, at: Int32Array, box: number): void {
   }
 }
 
-function dataEdges(graph: Graph, boxes: readonly Box[], boxOf: Picture["boxOf"]): Edge[] {
+function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: Int32Array, boxOf: Picture["boxOf"]): Edge[] {
   const saved = savedValues(graph);
-  for (const node of saved) mark(boxes, boxOf(node, laneOf(graph.nodes[node]!)), "saved");
+  for (const node of saved) mark(boxes, own[node]!, "saved");
   const output = graph.nodes[graph.nodes.length - 1];
-  const returned = output?.op === "o" ? output.inputs.filter((node) => laneOf(graph.nodes[node]!) === "backward") : [];
-  for (const node of returned) mark(boxes, boxOf(node, "backward"), "gradients");
+  const returned = output?.op === "o" ? output.inputs.filter((node) => lanes[node]) : [];
+  for (const node of returned) mark(boxes, own[node]!, "gradients");
   const counts = new Map<number, number>();
-  for (const node of graph.nodes) {
-    for (const input of node.inputs) {
-      if (node.op === "o" && saved.has(input)) continue;
-      const lane = laneOf(graph.nodes[input]!);
-      const from = boxOf(input, lane);
-      const to = boxOf(node.index, node.op === "o" ? lane : laneOf(node));
+  const { inputs: { starts, all }, snapshot: { op } } = graph;
+  for (let node = 0; node < own.length; node++) {
+    const last = starts[node + 1]!;
+    for (let i = starts[node]!; i < last; i++) {
+      const input = all[i]!;
+      const from = own[input]!;
+      let to = own[node]!;
+      if (op[node] === "o") {
+        if (saved.has(input)) continue;
+        to = boxOf(node, lanes[input] ? "backward" : "forward");
+      }
       if (from === to || from < 0 || to < 0) continue;
       const key = from * boxes.length + to;
       counts.set(key, (counts.get(key) ?? 0) + 1);
@@ -101,13 +111,13 @@ function dataEdges(graph: Graph, boxes: readonly Box[], boxOf: Picture["boxOf"])
 }
 
 /** Boxes whose values share memory, each with the next in the order of the graph. */
-function aliasEdges(graph: Graph, boxes: number, boxOf: Picture["boxOf"]): Edge[] {
+function aliasEdges(graph: Graph, boxes: number, own: Int32Array): Edge[] {
   const last = new Map<number, number>(); // storage group -> box
   const counts = new Map<number, number>();
-  for (const node of graph.nodes) {
-    const storage = node.value?.storage ?? -1;
-    if (storage < 0 || node.op === "o") continue;
-    const box = boxOf(node.index, laneOf(node));
+  for (let i = 0; i < own.length; i++) {
+    const storage = graph.nodes[i]!.value?.storage ?? -1;
+    if (storage < 0 || graph.snapshot.op[i] === "o") continue;
+    const box = own[i]!;
     const before = last.get(storage);
     last.set(storage, box);
     if (before === undefined || before === box || before < 0 || box < 0) continue;

@@ -2,7 +2,7 @@
 // only what is visible nor a closed module.
 
 import { h } from "../dom";
-import type { Node } from "../model";
+import type { Node } from "../graph";
 import type { State } from "../state";
 
 export function find(state: State): HTMLElement {

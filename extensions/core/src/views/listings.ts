@@ -1,7 +1,8 @@
 // Listings are made once per graph and shared by the code view and the diff.
 
 import { type Listing, listing } from "../code/python";
-import type { Graph, Recording } from "../model";
+import type { Graph } from "../graph";
+import type { Recording } from "../model";
 import type { State } from "../state";
 import type { CompilationData } from "../wire";
 

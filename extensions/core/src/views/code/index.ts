@@ -4,7 +4,7 @@
 
 import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import type { StageRecord } from "../../wire";
 import { noGraph } from "../absent";
 import { listingOf } from "../listings";

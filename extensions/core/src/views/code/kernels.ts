@@ -4,7 +4,8 @@ import { type Kernel, kernelsIn, kernelsOf, nodesOf } from "../../code/kernels";
 import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
 import { plural } from "../../format";
-import type { Graph, Need } from "../../model";
+import type { Graph } from "../../graph";
+import type { Need } from "../../model";
 import type { State } from "../../state";
 import type { Context } from "../view";
 

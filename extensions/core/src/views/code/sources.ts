@@ -2,7 +2,7 @@
 
 import { h } from "../../dom";
 import * as format from "../../format";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import { userFiles } from "../../code/sources";
 
 export class SourcePane {

@@ -5,7 +5,7 @@ import { counts, diffLines, spans } from "../../code/diff";
 import { h, notice, replace } from "../../dom";
 import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
 import { noGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";

@@ -4,7 +4,7 @@ import { call } from "../../code/python";
 import { type Change, diffNodes, type NodeChange } from "../../code/nodes";
 import { type Child, h, notice } from "../../dom";
 import * as format from "../../format";
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import { chip, codeText, table } from "../table";
 

@@ -3,7 +3,7 @@
 
 import { type Child, h, replace } from "../../dom";
 import * as format from "../../format";
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import type { ValueRecord } from "../../wire";
 import { call } from "../../code/python";

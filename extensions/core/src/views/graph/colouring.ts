@@ -4,7 +4,7 @@
 import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
 import { type Box, savedValues } from "../../layout/picture";
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import type { ValueRecord } from "../../wire";
 import { operator } from "./labels";

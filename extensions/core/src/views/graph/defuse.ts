@@ -1,6 +1,6 @@
 // Who makes what a node reads, and who reads what it makes: one step, or all the way.
 
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 
 export interface DefUse {
   readonly inputs: ReadonlySet<number>; // nodes

@@ -2,7 +2,7 @@
 
 import type { Lane } from "../../layout/hierarchy";
 import { laneOf } from "../../layout/hierarchy";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import { defUse } from "./defuse";
 import type { Emphasis } from "./paint";
 import type { Scene } from "./scene";

@@ -1,7 +1,7 @@
 // What became of a node in another stage's graph: the same value, else the operations that now stand for the call that
 // it came from, else nothing.
 
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 
 export interface Became {
   readonly same: number; // the node that has the same value, or -1

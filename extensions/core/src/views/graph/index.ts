@@ -8,7 +8,8 @@ import { closeAll, firstOpen, type Group, type Hierarchy, hierarchy, openTo } fr
 import { Cancelled } from "../../layout/layouter";
 import { type Picture, picture } from "../../layout/picture";
 import type { Rectangle } from "../../layout/placed";
-import type { Graph, Need, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
+import type { Need } from "../../model";
 import type { State } from "../../state";
 import { noGraph } from "../absent";
 import type { Context, Mounted, View } from "../view";

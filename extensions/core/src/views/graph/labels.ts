@@ -4,7 +4,7 @@ import * as format from "../../format";
 import type { Box } from "../../layout/picture";
 import type { Size } from "../../layout/placed";
 import { userName } from "../../meaning";
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 
 export interface Label {

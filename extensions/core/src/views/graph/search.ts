@@ -2,7 +2,7 @@
 // and `module:` say where. The browser's own search sees neither a canvas nor a closed group.
 
 import * as format from "../../format";
-import type { Graph, Node } from "../../model";
+import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 
 export const FIELDS = ["name", "op", "shape", "dtype", "line", "module"] as const;

@@ -2,7 +2,7 @@
 
 import { h, replace } from "../../dom";
 import * as format from "../../format";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import type { State } from "../../state";
 import { operator } from "./labels";
 import { SearchIndex } from "./search";

@@ -223,14 +223,14 @@ export class Surface {
       this.place(between(from, to, ease(t), canvas.clientWidth, canvas.clientHeight));
     }
     let more = this.glide !== null;
+    const first = !this.announced && !this.tiles && isSmall(drawn); // it is there sooner without tiles; they follow
     const growing = this.grow ? (now - this.grow.start) / GROW_MS : 1;
     if (growing >= 1) this.grow = null;
     if (this.grow) {
       this.paintGrowing(drawn, this.grow.from, ease(Math.max(0, growing)), ratio);
       more = true;
-    } else {
-      more = this.paintTiles(drawn, ratio, now) || more;
-    }
+    } else if (first) this.paintAtOnce(drawn, ratio);
+    else more = this.paintTiles(drawn, ratio, now) || more;
     const zoom = this.camera.scale * ratio;
     ctx.setTransform(zoom, 0, 0, zoom, -Math.round(this.camera.x * zoom), -Math.round(this.camera.y * zoom));
     this.paintPointer(drawn);
@@ -239,14 +239,34 @@ export class Surface {
     else if (!this.announced) {
       this.announced = true;
       performance.mark(PAINTED);
+      if (first) this.ask();
     }
+  }
+
+  private paintAtOnce(drawn: Drawn, ratio: number): void {
+    const { ctx, canvas, camera, palette } = this;
+    const zoom = camera.scale * ratio;
+    const [x, y] = [Math.round(camera.x * zoom), Math.round(camera.y * zoom)];
+    this.clear();
+    ctx.setTransform(zoom, 0, 0, zoom, -x, -y);
+    const view = { left: x / zoom, top: y / zoom, right: (x + canvas.width) / zoom, bottom: (y + canvas.height) / zoom };
+    for (const _ of paint(ctx, drawn, palette, view, camera.scale)) void _;
+  }
+
+  private clear(): void {
+    const { ctx, canvas } = this;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.globalAlpha = 1;
+    ctx.setLineDash([]);
+    ctx.fillStyle = this.palette.colour.background;
+    ctx.fillRect(0, 0, canvas.width, canvas.height);
   }
 
   private paintTiles(drawn: Drawn, ratio: number, now: number): boolean {
     const { ctx, canvas, camera } = this;
     const zoom = camera.scale * ratio;
     const [x, y] = [Math.round(camera.x * zoom), Math.round(camera.y * zoom)];
-    const small = drawn.scene.places.length + drawn.scene.routes.length <= SMALL;
+    const small = isSmall(drawn);
     const resting = small || now - this.scaledAt > REST_MS;
     if (!this.tiles || (this.tiles.zoom !== zoom && resting)) {
       this.stale = this.tiles ?? this.stale;
@@ -254,10 +274,7 @@ export class Surface {
     }
     let more = !resting;
     if (this.tiles.zoom === zoom) more = this.tiles.work(x, y, canvas.width, canvas.height, small) || more;
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.globalAlpha = 1;
-    ctx.fillStyle = this.palette.colour.background;
-    ctx.fillRect(0, 0, canvas.width, canvas.height);
+    this.clear();
     const { width, height } = drawn.scene;
     const covered = this.tiles.zoom === zoom && !more;
     if (!covered) {
@@ -271,12 +288,9 @@ export class Surface {
 
   /** Boxes on their way from where they were. Edges appear as they arrive. */
   private paintGrowing(drawn: Drawn, from: ReadonlyMap<string, Rectangle>, t: number, ratio: number): void {
-    const { ctx, canvas, camera, palette } = this;
+    const { ctx, camera, palette } = this;
     const zoom = camera.scale * ratio;
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.globalAlpha = 1;
-    ctx.fillStyle = palette.colour.background;
-    ctx.fillRect(0, 0, canvas.width, canvas.height);
+    this.clear();
     ctx.setTransform(zoom, 0, 0, zoom, -Math.round(camera.x * zoom), -Math.round(camera.y * zoom));
     const { scene } = drawn;
     const moved = <P extends Rectangle>(place: P, id: string, around: Group | null): P => {
@@ -313,6 +327,10 @@ export class Surface {
     ctx.stroke();
     if (hover.kind === "box") outline(ctx, drawn.scene, hover.box, palette.colour.accent, 2 / Math.min(1, camera.scale));
   }
+}
+
+function isSmall({ scene }: Drawn): boolean {
+  return scene.places.length + scene.routes.length <= SMALL;
 }
 
 /** Where a box was, or the nearest group around it that was drawn. */

@@ -1,7 +1,7 @@
 // What is said of the thing under the pointer.
 
 import { plural } from "../../format";
-import type { Graph } from "../../model";
+import type { Graph } from "../../graph";
 import type { Hit } from "./grid";
 import type { Drawn } from "./paint";
 
