@@ -110,6 +110,16 @@ class MutatedInputOutput(OutputDescriptor):
 
 
 @dataclass(frozen=True)
+class LeftBehindOutput(OutputDescriptor):
+    """What the function wrote to an input before it gave that another storage."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"{self.input} before it gets another storage"
+
+
+@dataclass(frozen=True)
 class IntermediateBaseOutput(OutputDescriptor):
     """A tensor that the user never named, returned because user outputs are views of it."""
 

@@ -195,7 +195,7 @@ class TracedCall(FlatCall):
 class Slot:
     """One output of the forward graph. `index` counts inputs, user outputs or bases, by `kind`."""
 
-    kind: str  # "mutation" | "output" | "base"; "gradient" in an export
+    kind: str  # "mutation" | "left" | "output" | "base"; "gradient" in an export
     index: int
     descriptor: OutputDescriptor
     differentiable: bool  # it receives a tangent

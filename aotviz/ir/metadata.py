@@ -80,7 +80,7 @@ class Layout:
 class Ref:
     """A tensor that the wrapper has a variable for, or a result of the graph."""
 
-    kind: str  # "input" | "member" | "output" | "base" | "mutation" | "view"
+    kind: str  # "input" | "member" | "output" | "base" | "mutation" | "left" | "view"
     index: int
     path: str = ""  # ".a": that part of the tensor
 
@@ -97,6 +97,7 @@ class ReplayStep:
     mark:   `source.requires_grad_(False)`, or `source.detach_()`
     write:  the new data of an input is written to it, or that of a detached alias with a history of its own; where the
             input gets its last shape later, `args[0]` is the one that it has here
+    leave:  `source` is about to get another storage, and this was written to the one that it has
     look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
     hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook
     count:  `source`, an alias with a version counter of its own, was written `args[0]` times
@@ -134,6 +135,7 @@ class InputAliasInfo:
     written_parts: tuple[str, ...] = ()  # of a tensor made of tensors: what leads to each part that is written, ".a"
     turned_on: bool = False  # by `requires_grad_()` inside the function; `requires_grad` says that it is from the start
     turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
+    leaves_data: bool = False  # it was written, and then given another storage: the old one is left with what it held
     assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
 
     @property
@@ -242,7 +244,7 @@ class ViewAndMutationMeta:
         counts: Counter[Ref] = Counter()
         for step in replay:
             source = root.get(step.source, step.source)
-            if step.action in ("look", "mark", "hook"):
+            if step.action in ("look", "mark", "hook", "leave"):
                 continue
             if step.action != "view":
                 counts[source] += step.args[0] if step.action == "count" else 1

@@ -49,6 +49,12 @@ REFUSALS = {
         "a gradient of this function can't be had, in eager neither: {names} Run this function in eager if nobody "
         "asks for that gradient, or write to a clone."
     ),
+    "written before the backward": (
+        "{names} was written after the call of {operator} and before its backward, which reads it as it was: one of "
+        "the variables needed for gradient computation has been modified by an inplace operation. Eager says so too "
+        "where it kept the same tensor, and computes on where it kept another. Write after the backward, or to a clone."
+    ),
+    "second derivative": "{names} can't be differentiated a second time: {operator}",
     "hook on an alias": (
         "{names} has a gradient hook or retains its gradient. A compiled call makes that tensor anew, or takes another "
         "in its stead, and the hook would miss gradients. Register it outside of the function, on a clone of what "
@@ -58,6 +64,10 @@ REFUSALS = {
         "{names} has a gradient hook or retains its gradient, and inside the compiled function other results were "
         "computed from it, or it was given another shape in place: the hook would see nothing of their gradients, or "
         "see another shape than in eager. Do that outside."
+    ),
+    "gradient of a result": (
+        "torch.autograd.grad asks for the gradient of {names}, and inside the compiled function other results were "
+        "computed from it. That gradient never leaves the compiled backward. Compute these outside."
     ),
     "gradient of a moved leaf": (
         "torch.autograd.grad asks for the gradient of {names}, a leaf that the function gives another shape in place "

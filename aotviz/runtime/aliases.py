@@ -6,7 +6,6 @@ Everything known at compile time is decided here, once; the lines that come out 
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,7 +89,6 @@ class Epilogue:
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
         self._made: dict[int, str] = {}
-        self._handles: dict[str, str] = {}  # variable of a result -> variable of a hook's handle
         self._counts: dict[int, str] = {}  # graph input -> variable that holds its version before its moves
 
     def _served(self) -> dict[Ref, str]:
@@ -198,11 +196,9 @@ class Epilogue:
                 if step.operator == "register_hook" and step.source.kind != "input":
                     # Several results share the node of the call, and a gradient may come to another one only.
                     hook = f"{self.source.bind('OnlyGradients', runtime.OnlyGradients)}({hook})"
-                    self._handles[variable] = self.source.fresh("handle")
                 # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
                 self.source.line(f"{variable}.grad_fn", fact)
-                handle = f"{self._handles[variable]} = " if variable in self._handles else ""
-                self.source.line(f"{handle}{variable}.{step.operator}({hook})", fact)
+                self.source.line(f"{variable}.{step.operator}({hook})", fact)
             elif step.action == "look":
                 name = self._name(step.source)
                 self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
@@ -213,6 +209,11 @@ class Epilogue:
                 if step.source.kind == "member":
                     fact = f"{name} was written through its storage"
                 self.source.line(f"{bump}(({listed},))", fact, name)
+            elif step.action == "leave":
+                name = self._name(step.source)
+                left = self.results[("left", step.source.index)]
+                fact = f"{name} is written before it is given another storage"
+                self.source.line(f"{self._variable(step.source)}.data.copy_({left})", fact, name)
             elif step.source.kind == "input":
                 self._write_back(step.source.index, self.call.meta.input_info[step.source.index], *step.args)
             else:
@@ -350,12 +351,8 @@ class Epilogue:
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
-            reference = self.source.bind("ref", weakref.ref)
-            variables = [self._variable(one.ref) for one in self.call.heard]
-            listed = "".join(
-                f"{self._handles[v]}.hooks_dict_ref, " if v in self._handles else f"{reference}({v}), "
-                for v in variables
-            )
+            listening = self.source.bind("Listening", runtime.Listening)
+            listed = "".join(f"{listening}({self._variable(one.ref)}), " for one in self.call.heard)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 

@@ -195,7 +195,9 @@ class _Writer:
         self._refuse_deterministic()
         self._partial(names)
         if self.tensors:
-            source.line(f"saved = {self._unpacked()}", _UNPACKED, comment=False)
+            explained = source.bind("written_since", refusals.WrittenSince(call))
+            source.line(f"try: saved = {self._unpacked()}", _UNPACKED, comment=False)
+            source.line(f"except RuntimeError as error: raise {explained}(ctx, error)", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
         written = self._written(names)
@@ -257,8 +259,8 @@ class _Writer:
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.call.with_history)
-        values = ([f"*{self._unpacked()}"] if self.tensors else []) + (["*ctx.symbols"] if self.symbols else [])
-        text = f"{gradients}(ctx, [{', '.join(values)}], ({''.join(f'{name}, ' for name in names)}))"
+        symbols = "ctx.symbols" if self.symbols else "()"
+        text = f"{gradients}(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
 
     def _unpacked(self) -> str:

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import Split
+from aotviz.ir.refusals import Refused
 from aotviz.ir.subclasses import RuntimeSubclass
+from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
@@ -29,6 +31,7 @@ class Gradients:
 
     def __init__(self, call: Split, request: Callable[[tuple[bool | None, ...]], Any]) -> None:
         self.name = call.name
+        self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
         self.compile: Callable[[Any], Any] = _not_settled
         self._request = request
         self._known: dict[tuple[bool | None, ...], Any] = {}
@@ -48,8 +51,8 @@ class Gradients:
         # Of each input that is differentiated: where the engine has its edge if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
-    def __call__(self, ctx: Any, values: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-        """The gradients, one per graph input. `values` are the saved ones, tensors first."""
+    def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients, one per graph input. `symbols` are the saved numbers."""
         if runtime.batched():
             raise RuntimeError(
                 f"{self.name}: a backward with create_graph=True inside vmap (is_grads_batched=True) is not supported. "
@@ -59,7 +62,7 @@ class Gradients:
         program = self._program(present)
         if isinstance(program, Exception):
             return self._refused(ctx, tangents, program)
-        values += self._kept(ctx)
+        values = [*self._saved(ctx), *symbols, *self._kept(ctx)]
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
@@ -94,8 +97,7 @@ class Gradients:
             incoming[expected.slot] = tangent
         plain = runtime.backward_without_history(ctx, incoming)
         history = [t for t in (*tangents, *self._edges(ctx)) if t is not None and t.requires_grad]
-        message = f"{self.name} can't be differentiated a second time: {error}"
-        return runtime.delayed_error(plain, history, message)
+        return runtime.delayed_error(plain, history, Refused("second derivative", self.name, str(error)))
 
     def _edges(self, ctx: Any) -> list[torch.Tensor]:
         """See Note [Edges without tensors]."""
@@ -115,15 +117,20 @@ class Gradients:
             found.append(leaf)
         return found
 
+    def _saved(self, ctx: Any) -> Sequence[Any]:
+        if not self._saved_count:
+            return ()
+        try:
+            return tuple(ctx.saved_tensors[: self._saved_count])
+        except RuntimeError as error:
+            raise self._written_since(ctx, error) from None
+
     def _kept(self, ctx: Any) -> list[torch.Tensor]:
         kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
         names = (*self._kept_names, *self._owner_names)
         for name, tensor, version in zip(names, (*kept, *owners), versions, strict=True):
             if tensor._version != version:
-                raise RuntimeError(
-                    f"{name!r} was modified in place after {self.name} took it; the second derivative needs it as it "
-                    "was. Clone it before it is modified."
-                )
+                raise Refused("written before the backward", name, self.name)
         return list(kept)
 
 

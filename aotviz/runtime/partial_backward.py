@@ -28,6 +28,7 @@ import torch
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.fakes import all_concrete
@@ -85,6 +86,7 @@ class PartialBackward:
     def __init__(self, call: Split, request: Request, compile: Callable[[Any], Any]) -> None:
         self._call, self._request, self.compile = call, request, compile
         self._sources = sources(call)
+        self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
         self._parts: dict[Pattern, _Part] = {}
         self._lock = threading.RLock()
@@ -136,19 +138,18 @@ class PartialBackward:
         """The saved tensors; None for one that is gone and that this pattern does not read."""
         parted = getattr(ctx, "parted", None)
         if parted is None:
-            return list(ctx.saved_tensors)
+            try:
+                return list(ctx.saved_tensors)
+            except RuntimeError as error:
+                raise self._written_since(ctx, error) from None
         done, held = parted
         names = _names(pattern)
         module = self._call.backward_module
         if any(absent.shares_saved(module, _names(before), names) for before in done):
             _ = ctx.saved_tensors  # raises
-        for tensor, version in filter(None, held):
-            if tensor._version != version:
-                raise RuntimeError(
-                    f"{self._call.name}: one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: a tensor of shape {tuple(tensor.shape)} is at version {tensor._version}, and "
-                    f"was saved at version {version}. Clone it before it is modified."
-                )
+        for position, entry in enumerate(held):
+            if entry is not None and entry[0]._version != entry[1]:
+                raise self._written_since.at(position)
         return [None if entry is None else entry[0] for entry in held]
 
     def _hold(self, ctx: Any, pattern: Pattern, saved: list[Any]) -> None:

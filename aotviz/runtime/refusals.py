@@ -6,14 +6,16 @@ before it runs anything, so whoever holds the original function can still run th
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
+import torch.fx as fx
 
+from aotviz.ir import graphs
+from aotviz.ir.forms import SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private.runtime import is_captured, listens
+from aotviz.torch_private import operators
+from aotviz.torch_private.runtime import Listening, asked_for, is_captured
 
 
 class CallDiffers(RuntimeError):
@@ -38,18 +40,63 @@ def refuse(message: str) -> None:
 
 
 def refuse_hooks(
-    heard: Sequence[weakref.ref[Any]], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
+    heard: Sequence[Listening], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
 ) -> None:
-    """Raise Refused where a hook would not be told of all gradients that it is told of in eager.
+    """Raise Refused where a hook would not be told of all gradients that it is told of in eager, or nor would
+    `torch.autograd.grad`.
 
-    `heard` are tensors, or the hooks of one, which outlive it. `passed` says of each tensor its name, and of which
-    results the gradients pass it.
+    `passed` says of each tensor its name, and of which results the gradients pass it.
     """
-    for reference, (name, slots) in zip(heard, passed, strict=True):
-        held = reference()
-        listening = held is not None and (listens(held) if isinstance(held, torch.Tensor) else bool(held))
-        if listening and any(gradients[slot] is not None for slot in slots):
-            raise Refused("hook on a result", name)
+    asked = asked_for()
+    for one, (name, slots) in zip(heard, passed, strict=True):
+        hears = one.hears()
+        if (hears or asked) and any(gradients[slot] is not None for slot in slots):
+            if hears:
+                raise Refused("hook on a result", name)
+            if one.is_among(asked):
+                raise Refused("gradient of a result", name)
+
+
+class WrittenSince:
+    """Says which tensor that a backward reads was written after the call. `error` is what autograd said."""
+
+    def __init__(self, call: Split) -> None:
+        self._name = call.name
+        returned = graphs.outputs(call.forward_module.graph)[: len(call.slots)]
+        slots = {_own(node): slot for slot, node in zip(call.slots, returned, strict=True)}
+        nodes = {node.name: node for node in call.forward_module.graph.nodes}
+        saved = call.saved[: call.saved_tensor_count]
+        self._subjects = [_subject(one, slots.get(_own(nodes.get(one.name)))) for one in saved]
+
+    def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
+        if "modified by an inplace operation" not in str(error):
+            return error
+        for position, saved in enumerate(ctx._raw_saved_tensors):
+            try:
+                saved.unpack()
+            except RuntimeError:
+                return self.at(position)
+        return error
+
+    def at(self, position: int) -> Refused:
+        """The refusal, where it is the saved tensor in this position."""
+        known = position < len(self._subjects)  # behind them, the tensors made of tensors that they are parts of
+        return Refused("written before the backward", self._subjects[position] if known else "an input", self._name)
+
+
+def _own(node: Any) -> Any:
+    """What has the memory of a node's value, where that is known to be another node."""
+    while isinstance(node, fx.Node) and operators.is_view(node.target):
+        node = node.args[0]
+    return node
+
+
+def _subject(saved: SavedTensor, slot: Slot | None) -> str:
+    """What a saved tensor is to the user."""
+    if slot is not None:
+        return str(slot.descriptor)
+    lines = [line.strip() for line in saved.stack.splitlines() if line.strip()]
+    return f"what `{lines[-1]}` computes" if lines and not saved.is_view else saved.producer
 
 
 def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:

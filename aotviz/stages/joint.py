@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import GradientOutput, IntermediateBaseOutput, MutatedInputOutput, TangentInput
+from aotviz.ir.descriptors import (
+    GradientOutput,
+    IntermediateBaseOutput,
+    LeftBehindOutput,
+    MutatedInputOutput,
+    TangentInput,
+)
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, OutputType, Ref
 from aotviz.torch_private import functional, operators
@@ -145,6 +151,8 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
             differentiable = call.needs_gradients and _tangent_for_mutation(info, i in meta.mutated_input_indices)
             hidden = not info.mutates_data
             slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None))
+        if info.leaves_data:
+            slots.append(Slot("left", i, LeftBehindOutput(call.graph_inputs[i]), False, True, None))
     for i, fact in enumerate(meta.output_info):
         if fact.in_graph:
             hidden = fact.output_type not in _OWN

@@ -286,6 +286,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
+            if func._schema.name == "aten::set_":
+                ledger.leave(args[0])
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None

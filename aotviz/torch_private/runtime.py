@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.autograd import forward_ad
@@ -46,8 +49,8 @@ def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
     return found
 
 
-def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], message: str) -> tuple[Any, ...]:
-    """The gradients, as tensors that raise `message` when somebody differentiates them again.
+def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], error: Exception) -> tuple[Any, ...]:
+    """The gradients, as tensors that raise `error` when somebody differentiates them again.
 
     They are tied to `history`, what they were computed from: without a path to it, a second `torch.autograd.grad`
     would pass over them and take the gradient for zero.
@@ -56,24 +59,21 @@ def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], mes
     if not tensors:
         return tuple(gradients)
     leaves = [t.detach().requires_grad_() if t.dtype.is_floating_point or t.dtype.is_complex else t for t in tensors]
-    tied = [*leaves, *history]
-    guards = torch._C._functions.DelayedError(message.encode(), len(tied))(*tied)
-    guarded = [guards] if isinstance(guards, torch.Tensor) else guards  # for one input it returns no tuple
-    made = iter(_Delayed.apply(message, guard, *tied) if is_subclass(guard) else guard for guard in guarded)
+    made = iter(_Delayed.apply(error, len(leaves), *leaves, *history))
     return tuple(next(made) if isinstance(g, torch.Tensor) else g for g in gradients)
 
 
 class _Delayed(torch.autograd.Function):
-    """What torch's DelayedError is for plain tensors; of a subclass it returns one without a history."""
+    """Torch has one of its own, which knows one class of errors, and returns a subclass without a history."""
 
     @staticmethod
-    def forward(ctx: Any, message: str, gradient: torch.Tensor, *history: torch.Tensor) -> torch.Tensor:
-        ctx.message = message
-        return gradient.detach()
+    def forward(ctx: Any, error: Exception, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.error = error
+        return tuple(tensor.detach() for tensor in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(ctx.message)
+        raise ctx.error
 
 
 def edge_of(tensor: torch.Tensor) -> Any:
@@ -174,6 +174,57 @@ def listens(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or tensor.retains_grad
 
 
+class Listening:
+    """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
+
+    __slots__ = ("hooks", "tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = ref(tensor)
+        self.hooks = tensor._backward_hooks
+        node = tensor.grad_fn
+        if self.hooks is None and node is not None:  # as the first hook on it would
+            self.hooks = tensor._backward_hooks = _HooksOfAResult()
+            node._register_hook_dict(tensor)
+
+    def hears(self) -> bool:
+        """Whether a hook is there, or its gradient is retained."""
+        if self.hooks:
+            return True
+        tensor = self._as_it_was()
+        return tensor is not None and listens(tensor)
+
+    def _as_it_was(self) -> torch.Tensor | None:
+        """The tensor, if it still has the history that it had. With another one, it has other hooks."""
+        tensor = self.tensor()
+        return tensor if tensor is None or self.hooks is None or tensor._backward_hooks is self.hooks else None
+
+    def is_among(self, asked: Sequence[Any]) -> bool:
+        """Whether it is one of these tensors or gradient edges."""
+        tensor = self._as_it_was()
+        if tensor is None:
+            return False
+        place = (tensor.grad_fn, tensor.output_nr)
+        return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
+
+
+def asked_for() -> Sequence[Any]:
+    """What the running backward gives the gradients of, tensors or gradient edges; nothing where that is all leaves,
+    or where the backward runs in another thread than the one that asked."""
+    frame: Any = sys._getframe(1)
+    for _ in range(5):
+        if frame is None:
+            break
+        if frame.f_code is _RUN_BACKWARD:
+            found: Sequence[Any] = frame.f_locals["args"][3]  # after the gradients, and what to keep
+            return found
+        frame = frame.f_back
+    return ()
+
+
+_RUN_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+
+
 def is_captured(node: Any) -> bool:
     """Whether the running backward hands out the gradient that comes to this leaf's node, and does not add it to
     the leaf's."""
@@ -197,6 +248,13 @@ class OnlyGradients:
 
     def __call__(self, gradient: torch.Tensor | None) -> Any:
         return None if gradient is None else self.hook(gradient)
+
+
+class _HooksOfAResult(OrderedDict[int, Any]):
+    """The node of a call calls the hooks on each of its results, also where no gradient comes to that one."""
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        super().__setitem__(key, hook if isinstance(hook, OnlyGradients) else OnlyGradients(hook))
 
 
 def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:

@@ -96,7 +96,8 @@ def of_input(
         raise Refused("resized after a write", name)
     if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
         raise Refused("set_ before a write", name)
-    if replaced and fake._base is not None and _written_before_replaced(argument, ledger):
+    left = ledger.left.get(id(argument)) if replaced else None
+    if left is not None and (fake._base is not None or is_subclass(argument) or left.layout != views.layout(fake)):
         raise Refused("old storage is written", name)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
@@ -124,6 +125,7 @@ def of_input(
         written_parts=_written_parts(argument),
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
+        leaves_data=left is not None,
         assigns_data=any(argument is tensor for tensor in ledger.assigned),
     )
 
@@ -171,12 +173,6 @@ def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledge
         elif isinstance(event, Moved) and event.tensor is argument and written:
             return True
     return False
-
-
-def _written_before_replaced(argument: Any, ledger: Ledger) -> bool:
-    """Whether what lies in an input's first storage is written before it is given another."""
-    first = min((k for k, tensor in ledger.replacements() if tensor is argument), default=0)
-    return any(isinstance(event, Wrote) and ledger.root(event.tensor) is argument for event in ledger.events[:first])
 
 
 def refuse_grad_changes(

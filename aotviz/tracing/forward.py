@@ -276,6 +276,7 @@ class ForwardTrace:
             looked = facts.has_another_history(tensor, self.edges[position])
         if not fresh or not alike or looked or any(value is argument for argument in self.args):
             raise self._data_refused(tensor)
+        self.ledger.leave(tensor)
         self.ledger.open = False
         functional.point_to(tensor, value)
         self.ledger.open = True
@@ -345,7 +346,10 @@ class ForwardTrace:
         return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
 
     def value(self, kind: str, index: int) -> Any:
-        """What a slot returns: a mutated input, an output or an intermediate base, after the run."""
+        """What a slot returns: a mutated input, what is left in its storage, an output or an intermediate base."""
+        if kind == "left":
+            left = self.ledger.left[id(self.args[index])]
+            return None if left is None else left.value
         return {"mutation": self.args, "output": self.outputs, "base": self.output_facts.bases}[kind][index]
 
     def graph(self) -> Any:

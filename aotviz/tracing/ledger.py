@@ -99,6 +99,14 @@ class Hooked:
     arguments: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Left:
+    """What lies in a storage when the tensor that owns it is given another one."""
+
+    value: Any  # no functional tensor: what the graph computed
+    layout: Layout
+
+
 Event = Viewed | Moved | Wrote | Marked | Hooked
 
 
@@ -123,6 +131,7 @@ class Ledger:
         self.hooked: list[tuple[int, Any, int]] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
+        self.left: dict[int, Left | None] = {}  # id of a tensor -> what its first storage is left with, if written
         # (Position among the events, what was given another storage, why it must not leave if it shared the old one).
         self.parted: list[tuple[int, Any, str]] = []
 
@@ -130,6 +139,12 @@ class Ledger:
         """Called before a tensor's `requires_grad` is set."""
         if self.open and tensor.requires_grad != on:
             self.events.append(Marked(tensor, on, method))
+
+    def leave(self, tensor: Any) -> None:
+        """Called before a tensor is given another storage: whoever shares the old one sees what was written to it."""
+        if self.open and id(tensor) not in self.left:
+            written = any(isinstance(event, Wrote) and self.root(event.tensor) is tensor for event in self.events)
+            self.left[id(tensor)] = Left(functional.inner(tensor), layout(tensor)) if written else None
 
     def assign(self, tensor: Any, given: bool) -> None:
         """Called when `tensor.data` was assigned, which counts as no write. `given`: to an input."""
@@ -374,6 +389,7 @@ class Ledger:
 
 
 def _sets_storage(operator: Any) -> bool:
+    """Whether an operator gives a tensor the storage of another."""
     return operators.is_operator(operator) and operator.overloadpacket is torch.ops.aten.set_
 
 

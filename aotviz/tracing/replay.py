@@ -188,6 +188,8 @@ class _Builder:
 
     def _write_at(self, writes: Mapping[int, list[tuple[int, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
+            if self.ledger.left.get(key) is not None:
+                self.steps.append(ReplayStep("leave", self.refs[key], value=Ref("left", value.index)))
             shape = (self.shapes[key],) if key in self.shapes else ()
             self.steps.append(ReplayStep("write", self.refs[key], args=shape, value=value))
 

@@ -297,9 +297,7 @@ class Extraction:
     def _refusal(self, why: str) -> NotDifferentiableAgain:
         if any(saved.hook for saved in self.call.saved):
             why += " (saved-tensor hooks that are graphs keep what they pack, and nothing else)"
-        return NotDifferentiableAgain(
-            f"the gradients of {self.call.name} can't be differentiated here: {why}. Run this part in eager."
-        )
+        return NotDifferentiableAgain(f"{why}. Run this part in eager.")
 
     def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:
         value = node.meta.get("val")

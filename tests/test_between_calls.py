@@ -1,0 +1,164 @@
+"""What happens to the inputs and the results of a call after it: writes, hooks, requests for gradients, aliases."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+import aotviz
+
+
+def compiled(fn):
+    return aotviz.compile(fn, backend="eager", record=False)
+
+
+def grown(*shape):
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).requires_grad_() * 1.5
+
+
+def keeps_the_input(x):
+    y = x.clone()
+    y.sin_()
+    return y
+
+
+def both_of_a_chain(x):
+    y = x * 2
+    return y, y * 3
+
+
+def test_the_error_names_the_input_that_was_written_before_the_backward():
+    x = grown(3)
+    result = compiled(keeps_the_input)(x)
+    x.mul_(2)
+    with pytest.raises(aotviz.Refused, match="x was written after the call of keeps_the_input") as caught:
+        result.sum().backward()
+    assert caught.value.reason == "written before the backward"
+    assert "modified by an inplace operation" in str(caught.value)
+
+
+def test_the_error_names_the_result_that_was_written_before_the_backward():
+    x = grown(3)
+    result = compiled(lambda x: x.exp())(x)
+    result.mul_(2)
+    with pytest.raises(aotviz.Refused, match=r"^output was written after"):
+        result.sum().backward()
+
+
+def test_the_error_names_the_input_where_gradients_have_a_history_or_only_some_come_in():
+    x = grown(3)
+    start = torch.autograd.graph.get_gradient_edge(x)
+    result = compiled(lambda x: x.sin())(x)
+    x.mul_(2)
+    with pytest.raises(aotviz.Refused, match=r"^x was written after the call"):
+        torch.autograd.grad(result.sum(), start, create_graph=True)
+    x = grown(3)
+    one, _other = compiled(lambda x: (x.sin(), x.cos()))(x)
+    x.mul_(2)
+    with pytest.raises(aotviz.Refused, match=r"^x was written after the call"):
+        one.sum().backward()
+
+
+def test_a_freed_backward_is_still_torchs_own_error():
+    result = compiled(keeps_the_input)(grown(3)).sum()
+    result.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.backward()
+
+
+def test_what_was_written_before_the_data_is_assigned_is_seen_by_an_alias_outside():
+    def f(x):
+        x.mul_(2)
+        x.data = torch.zeros(3)
+        x.add_(1)
+        return x * 1
+
+    def g(x):
+        with torch.no_grad():
+            x[1:].mul_(2)
+            x.set_(x * 3)
+            x.add_(1)
+
+    for fn in (f, g):
+        found = []
+        for call in (fn, compiled(fn)):
+            x = torch.ones(3)
+            aliases = x.view(3), x.detach()
+            result = call(x)
+            found.append((x.tolist(), [a.tolist() for a in aliases], str(result), x._version, aliases[0]._version))
+        assert found[0] == found[1]
+
+
+def test_what_was_written_and_moved_before_the_data_is_assigned_is_refused():
+    def f(x):
+        x.mul_(2)
+        x.t_()
+        x.data = x * 2
+
+    with pytest.raises(aotviz.Refused) as caught:
+        compiled(f)(torch.ones(2, 3))
+    assert caught.value.reason == "old storage is written"
+
+
+def test_a_hook_on_a_result_that_is_gone_is_not_passed_over():
+    heard = []
+    y, z = compiled(both_of_a_chain)(grown(3))
+    y.register_hook(lambda gradient: heard.append(gradient))
+    del y
+    gc.collect()
+    with pytest.raises(aotviz.Refused) as caught:
+        z.sum().backward()
+    assert caught.value.reason == "hook on a result"
+    assert not heard
+
+
+def test_a_hook_on_a_result_hears_what_comes_to_it_from_outside():
+    found = []
+    for call in (both_of_a_chain, compiled(both_of_a_chain)):
+        x, heard = torch.ones(3, requires_grad=True), []
+        y, _ = call(x)
+        y.register_hook(lambda gradient, heard=heard: heard.append(gradient.tolist()) or gradient * 10)
+        (y * 5).sum().backward()
+        found.append((x.grad.tolist(), heard))
+    assert found[0] == found[1]
+
+
+def test_a_hook_on_a_result_that_was_written_since_belongs_to_its_new_history():
+    found = []
+    for call in (both_of_a_chain, compiled(both_of_a_chain)):
+        x, heard = torch.ones(3, requires_grad=True), []
+        y, z = call(x)
+        y.mul_(2)
+        y.register_hook(lambda gradient, heard=heard: heard.append(gradient.tolist()) or gradient * 10)
+        (y.sum() + z.sum()).backward()
+        found.append((x.grad.tolist(), heard))
+    assert found[0] == found[1]
+
+
+def written(x):
+    x.mul_(2)
+    return x * 3
+
+
+def test_the_gradient_of_what_other_results_came_from_is_refused():
+    x = grown(3)
+    start = x.grad_fn.next_functions[0][0].variable
+    result = compiled(written)(x)
+    with pytest.raises(aotviz.Refused, match="asks for the gradient of x,") as caught:
+        torch.autograd.grad(result.sum(), (x, start), allow_unused=True)
+    assert caught.value.reason == "gradient of a result"
+    x = grown(3)
+    start = x.grad_fn.next_functions[0][0].variable
+    y, z = compiled(both_of_a_chain)(x)
+    edge = torch.autograd.graph.get_gradient_edge(y)
+    with pytest.raises(aotviz.Refused, match=r"asks for the gradient of output\[0\],"):
+        torch.autograd.grad(z.sum(), (edge, start), allow_unused=True)
+
+
+def test_the_gradient_of_a_result_is_given_where_it_comes_from_outside():
+    x = torch.ones(3, requires_grad=True)
+    y, _ = compiled(both_of_a_chain)(x)
+    of_y, of_x = torch.autograd.grad((y * 5).sum(), (y, x))
+    assert (of_y.tolist(), of_x.tolist()) == ([5] * 3, [10] * 3)
