@@ -212,3 +212,38 @@ def test_what_no_other_gradient_reads_is_donated_unless_the_graph_is_kept():
     for keep in (False, True):
         program(*leaves(*VALUES))[0].backward(retain_graph=keep)
     assert [len(donated) for donated in seen] == [1, 0]
+
+
+def of_two_results(materializes):
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.set_materialize_grads(materializes)
+            ctx.save_for_backward(x, y)
+            return x * 2, y * 3
+
+        @staticmethod
+        def backward(ctx, of_first, of_second):
+            x, y = ctx.saved_tensors
+            first = None if of_first is None else of_first * x
+            return first, y * 7 if of_second is None else of_second * 3 + y
+
+    return Two
+
+
+@pytest.mark.parametrize("materializes", [True, False])
+@pytest.mark.parametrize("result", [0, 1])
+def test_a_custom_function_is_told_which_of_its_results_got_no_gradient(materializes, result):
+    two = of_two_results(materializes)
+
+    def f(x, y):
+        one, other = two.apply(x, y)
+        return one.sin(), other.cos()
+
+    found = []
+    for call in (f, aotviz.compile(f, backend="eager", record=False)):
+        for _ in range(2):
+            x, y = torch.ones(3, requires_grad=True), torch.full((3,), 0.5, requires_grad=True)
+            call(x, y)[result].sum().backward()
+            found.append([None if t.grad is None else t.grad.tolist() for t in (x, y)])
+    assert found == [found[0]] * 4

@@ -283,6 +283,7 @@ class JointCall(GraphCall):
     tangents: tuple[Tangent, ...]  # one per differentiable slot
     gradients: tuple[Gradient, ...]  # one per graph input; from the subclasses stage on, one per part of each
     heard: tuple[Heard, ...]  # what the caller may hang hooks on, and they would not be told all
+    together: tuple[tuple[int, ...], ...]  # tangents that pass one custom autograd.Function of several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are given another shape before they are used
 
     @property

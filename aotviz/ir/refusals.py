@@ -55,6 +55,10 @@ REFUSALS = {
         "where it kept the same tensor, and computes on where it kept another. Write after the backward, or to a clone."
     ),
     "second derivative": "{names} can't be differentiated a second time: {operator}",
+    "one result of a function": (
+        "not all results of {names} got a gradient, and some come from one autograd.Function, whose backward would "
+        "have to be traced again for that, which can't be done: {operator}"
+    ),
     "hook on an alias": (
         "{names} has a gradient hook or retains its gradient. A compiled call makes that tensor anew, or takes another "
         "in its stead, and the hook would miss gradients. Register it outside of the function, on a clone of what "

@@ -262,6 +262,11 @@ class _Writer:
         symbols = "ctx.symbols" if self.symbols else "()"
         text = f"{gradients}(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
+        fact = "these meet in a custom autograd.Function, whose backward decides what it does where one is missing"
+        for group in self.call.outer.together:
+            some = ", ".join(names[i] for i in group)
+            again = text.replace(gradients, f"{gradients}.without_history", 1)
+            source.line(f"if 0 < sum(one is None for one in ({some})) < {len(group)}: return {again}", fact)
 
     def _unpacked(self) -> str:
         wholes = self.insides is not None and self.insides.kept_with_parts()

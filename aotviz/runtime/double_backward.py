@@ -51,6 +51,13 @@ class Gradients:
         # Of each input that is differentiated: where the engine has its edge if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
+    def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
+        program = self._program(tuple(None if tangent is None else False for tangent in tangents))
+        if isinstance(program, Exception):
+            raise Refused("one result of a function", self.name, str(program))
+        return self._gradients(ctx, program, symbols, tangents)
+
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
         if runtime.batched():
@@ -62,6 +69,9 @@ class Gradients:
         program = self._program(present)
         if isinstance(program, Exception):
             return self._refused(ctx, tangents, program)
+        return self._gradients(ctx, program, symbols, tangents)
+
+    def _gradients(self, ctx: Any, program: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         values = [*self._saved(ctx), *symbols, *self._kept(ctx)]
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):

@@ -15,7 +15,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import operators
-from aotviz.torch_private.runtime import Listening, asked_for, is_captured
+from aotviz.torch_private.runtime import Listening, asked_for, is_captured, written_since
 
 
 class CallDiffers(RuntimeError):
@@ -71,12 +71,8 @@ class WrittenSince:
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
         if "modified by an inplace operation" not in str(error):
             return error
-        for position, saved in enumerate(ctx._raw_saved_tensors):
-            try:
-                saved.unpack()
-            except RuntimeError:
-                return self.at(position)
-        return error
+        position = written_since(ctx)
+        return error if position is None else self.at(position)
 
     def at(self, position: int) -> Refused:
         """The refusal, where it is the saved tensor in this position."""

@@ -41,7 +41,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
-    heard = _heard(call, forward, wanted, outputs)
+    with forward.trace.active("is_forward"):
+        passed = [nodes_below(output) for output in outputs]
+    heard = _heard(call, forward, wanted, outputs, passed)
     reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     with forward.refusing_moved_views():
@@ -60,6 +62,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         slots=slots,
         tangents=tangents,
         heard=heard,
+        together=_together(outputs, passed),
         reshaped=tuple(i for i in reshaped if values[i] is not None),
         gradients=tuple(
             Gradient(None if value is None else GradientOutput(descriptor), value)
@@ -69,7 +72,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
 
 
 def _heard(
-    call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any]
+    call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
 ) -> tuple[Heard, ...]:
     """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
 
@@ -90,7 +93,6 @@ def _heard(
     if not found or (len(outputs) == 1 and not moved and all(value is outputs[0] for _, value in found)):
         return ()
     with forward.trace.active("is_forward"):
-        passed = [nodes_below(output) for output in outputs]
         heard = []
         for ref, value in found:
             node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
@@ -99,6 +101,19 @@ def _heard(
             if node is not None and through:
                 heard.append(Heard(ref, through))
     return tuple(heard)
+
+
+def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ...], ...]:
+    """The tangents that meet in the backward of a custom autograd.Function, by their numbers.
+
+    Where only some of them come in, it depends on what the user wrote there what the gradients are.
+    """
+    if len(outputs) < 2:
+        return ()
+    below = [{functional.grad_fn(one), *nodes} for one, nodes in zip(outputs, passed, strict=True)]
+    custom = [node for node in dict.fromkeys(n for nodes in below for n in nodes) if functional.several_results(node)]
+    groups = (tuple(i for i, nodes in enumerate(below) if node in nodes) for node in custom)
+    return tuple(dict.fromkeys(group for group in groups if len(group) > 1))
 
 
 def _moved(result: Any) -> bool:

@@ -304,6 +304,11 @@ def from_custom_function(node: Any) -> bool:
     return isinstance(node, BackwardCFunction)
 
 
+def several_results(node: Any) -> bool:
+    """Whether an autograd node belongs to a user's `autograd.Function` that returned more than one tensor."""
+    return from_custom_function(node) and len(node._input_metadata) > 1
+
+
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Whether several indices address one element, as after `expand`."""
     return int(torch._debug_has_internal_overlap(tensor)) == 1

@@ -225,6 +225,16 @@ def asked_for() -> Sequence[Any]:
 _RUN_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 
 
+def written_since(ctx: Any) -> int | None:
+    """Which of the tensors that a call saved was written afterwards, so that autograd does not give it out."""
+    for position, saved in enumerate(ctx._raw_saved_tensors):
+        try:
+            saved.unpack()
+        except RuntimeError:
+            return position
+    return None
+
+
 def is_captured(node: Any) -> bool:
     """Whether the running backward hands out the gradient that comes to this leaf's node, and does not add it to
     the leaf's."""
