@@ -144,7 +144,10 @@ def _sharing(values: Sequence[Any]) -> Signature:
             if objects.setdefault(id(value), index) != index:
                 pattern.append((index, objects[id(value)]))
             continue
-        address = value.untyped_storage().data_ptr()
+        try:
+            address = value.untyped_storage().data_ptr()
+        except RuntimeError:  # of a class that hides its memory, and is refused by its name when it is compiled
+            continue
         same = objects.setdefault(id(value), index)
         near = memory.setdefault(address, index) if address else index
         if same != index or near != index:

@@ -48,3 +48,17 @@ def test_a_recurrent_module_is_compiled_and_keeps_its_weights(kind):
             gradients.append(module.weight_ih_l0.grad)
         torch.testing.assert_close(*gradients)
     assert module._flat_weights[0] is module.weight_ih_l0
+
+
+def test_weights_that_are_no_longer_tied_are_two_inputs():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False))
+    module[1].weight = module[0].weight
+    compiled, x = aotviz.compile(module, backend="eager"), torch.rand(2, 3)
+    compiled(x).sum().backward()
+    module.zero_grad()
+    module[1].weight = torch.nn.Parameter(torch.full((3, 3), 2.0))
+    expected = torch.autograd.grad(module(x).sum(), [*module.parameters()])
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), [*module.parameters()]), expected)
+    module[0].weight = module[1].weight
+    torch.testing.assert_close(compiled(x), module(x))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.masked import masked_tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
@@ -133,6 +134,16 @@ def reads_a_gradient(weights):
     return weights if weights.grad is None else weights - weights.grad
 
 
+def through_sparse(at, values):
+    return torch.sparse_coo_tensor(at, values, (3,)).to_dense()
+
+
+class Multiplies(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(torch.mul if func is torch.add else func, types, args, kwargs)
+
+
 CASES = {
     "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
@@ -153,6 +164,9 @@ CASES = {
     "old storage is written": old_storage_is_written,
     "value of a tensor": lambda: ((lambda x: x * float(x.sum())), torch.ones(2)),
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
+    "sparse tensor inside": lambda: (through_sparse, torch.tensor([[0, 1]]), leaf(2)),
+    "random state inside": lambda: ((lambda x: x * torch.manual_seed(1).initial_seed()), torch.ones(2)),
+    "class is not followed": lambda: ((lambda x: torch.add(x, 3)), torch.ones(2).as_subclass(Multiplies)),
 }
 
 
@@ -217,6 +231,17 @@ def test_the_gradient_of_an_overlapping_input_and_of_a_subclass_is_not_taken_for
         aotviz.compile(reads_a_gradient, backend="eager")(two)
     assert whole.tolist() == [1] * 4
     assert "grad" not in vars(TwoTensor)
+
+
+def test_a_tensor_whose_class_hides_its_memory_is_refused_by_name():
+    hidden = masked_tensor(torch.ones(2), torch.tensor([True, False]))
+    with pytest.raises(aotviz.Refused, match="'weights' is a MaskedTensor"):
+        aotviz.compile(lambda weights: weights * 2, backend="eager")(hidden)
+
+
+def test_what_dynamo_asked_of_a_class_is_in_its_graph():
+    compiled = torch.compile(lambda x: torch.add(x, 3), backend="aotviz_eager")
+    assert compiled((torch.ones(2) + 1).as_subclass(Multiplies)).tolist() == [6, 6]
 
 
 def test_an_input_is_named_as_the_user_knows_it():

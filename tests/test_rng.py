@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -187,3 +190,52 @@ def test_a_generator_may_be_an_argument_or_an_attribute(is_module):
         sum(outputs).sum().backward()
         drawn.append((*outputs, x.grad, generator.get_state()))
     torch.testing.assert_close(drawn[1], drawn[0], rtol=0, atol=0)
+
+
+def seeds(x):
+    torch.manual_seed(3)
+    return x * torch.rand(4)
+
+
+def forks(x):
+    with torch.random.fork_rng(devices=[]):
+        first = torch.rand(4)
+    return x * first + torch.rand(4)
+
+
+def takes_and_puts_back(x):
+    state = torch.get_rng_state()
+    first = torch.rand(4)
+    torch.set_rng_state(state)
+    return x * first + torch.rand(4)
+
+
+OWN = torch.Generator()
+
+
+def seeds_its_own(x):
+    OWN.manual_seed(3)
+    return x * torch.rand(4, generator=OWN)
+
+
+@pytest.mark.parametrize("fn", [seeds, forks, takes_and_puts_back, seeds_its_own])
+def test_a_function_that_sets_a_random_state_is_refused_and_the_state_is_as_it_was(fn):
+    before = torch.get_rng_state(), OWN.get_state()
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(fn, backend="eager")(torch.ones(4))
+    assert caught.value.reason == "random state inside"
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(OWN.get_state(), before[1])
+    compiled = torch.compile(fn, backend="aotviz_eager")
+    assert torch.equal(compiled(torch.ones(4)), drawn_again(fn, before[0]))
+
+
+def drawn_again(fn, state):
+    torch.set_rng_state(state)
+    return fn(torch.ones(4))
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_a_draw_of_pythons_or_numpys_is_warned_of(draw):
+    with pytest.warns(UserWarning, match="draws from"):
+        aotviz.compile(lambda x: x * draw(), backend="eager")(torch.ones(2))

@@ -383,3 +383,22 @@ def test_a_subclass_that_refuses_the_parts_of_a_trace_is_named_with_what_it_says
     whole = TwoTensor(torch.ones(6), torch.ones(6))
     with pytest.raises(NotImplementedError, match="TwoTensor can't be put together from other parts"):
         aotviz.compile(fn, backend="eager")(whole, whole[1:])
+
+
+@pytest.mark.parametrize("strides", ["fit", "differ"])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_gradient_made_of_parts_is_not_given_to_a_backward_for_plain_ones(backend, strides):
+    compiled, x = aotviz.compile(lambda x: (x * 2).sin(), backend=backend), torch.ones(3, 4, requires_grad=True)
+    part = torch.ones(3, 4) if strides == "fit" else torch.ones(4, 3).t()
+    with pytest.raises(RuntimeError, match=r"gradient of output is a TwoTensor .* compiled for a plain tensor"):
+        compiled(x).backward(TwoTensor(part, part.clone()))
+    assert x.grad is None
+
+
+def test_a_subclass_over_one_memory_twice_is_not_written():
+    inner = torch.ones(3)
+    t = TwoTensor(inner, inner)
+    with pytest.raises(NotImplementedError, match=r"t\.a and t\.b overlap in memory"):
+        aotviz.compile(lambda t: t.mul_(3), backend="eager")(t)
+    assert inner.tolist() == [1] * 3
+    assert aotviz.compile(lambda t: t * 3, backend="eager")(t).b.tolist() == [3] * 3

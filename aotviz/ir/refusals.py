@@ -149,6 +149,19 @@ REFUSALS = {
         "the function hands a tensor to NumPy: {names}. A trace can't follow it there. Use torch's own functions, or "
         'torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
     ),
+    "random state inside": (
+        "the function calls {names}. A trace draws nothing, and what a compiled call draws would not follow. Seed "
+        'before the call; or use torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
+    ),
+    "class is not followed": (
+        "input {names} is a {operator}, whose {instead} decides what torch's functions do with it, and a trace would "
+        "not ask. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use "
+        'torch.compile(fn, backend="aotviz").'
+    ),
+    "sparse tensor inside": (
+        "the function makes a tensor without strides: {names}. A trace holds strided tensors only. Leave this function "
+        'to eager; or use torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
+    ),
     "layout is not strided": (
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
         "this function to eager."
@@ -179,6 +192,8 @@ _SAID = {
     "Attempted to call resize_() on an invalid python storage": "storage is resized",
     ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
+    "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
+    "the trace made a tensor without strides": "sparse tensor inside",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
 }
 
@@ -190,7 +205,7 @@ _UNNAMED = {
 }
 
 
-_BY_STATEMENT = ("storage is resized", "NumPy inside")
+_BY_STATEMENT = ("storage is resized", "NumPy inside", "sparse tensor inside")
 
 
 def _statement(error: BaseException) -> str:

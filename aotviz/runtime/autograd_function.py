@@ -14,7 +14,7 @@ from aotviz.ir import graphs
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
-from aotviz.runtime import aliases, double_backward, partial_backward, refusals
+from aotviz.runtime import aliases, double_backward, partial_backward, refusals, tangents
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
@@ -189,6 +189,9 @@ class _Writer:
         whole = names
         if self.insides is not None:
             self.insides.wrapping.expect_tangents(source, names)
+        else:
+            for name, tangent in zip(names, call.tangents, strict=True):
+                tangents.expect_plain(source, name, str(call.slots[tangent.slot].descriptor))
         self._differentiable(names)
         if self.insides is not None:
             names = self.insides.tangents(names)

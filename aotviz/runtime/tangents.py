@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.forms import Tangent
+from aotviz.ir.forms import Emitter, Tangent
 from aotviz.ir.subclasses import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
 from aotviz.torch_private import runtime
 from aotviz.torch_private.subclasses import anatomy, is_subclass, parts, rebuilt
@@ -25,8 +25,18 @@ class Expected:
     """The gradient that a backward was compiled for."""
 
     name: str  # of the output
-    plan: RuntimeSubclass
+    plan: RuntimeSubclass | PlainTensorMeta
     parts: tuple[tuple[tuple[Any, ...], Any, Any], ...]  # (size, dtype, device) of each plain tensor in it
+
+
+def expect_plain(emit: Emitter, name: str, subject: str) -> None:
+    """Write the line that keeps a tensor made of tensors out of a backward that was compiled for a plain gradient."""
+    coerced, tensor = emit.bind("as_tangent", as_tangent), emit.bind("Tensor", torch.Tensor)
+    expected = emit.bind("expected", Expected(subject, PlainTensorMeta(), ()))
+    fact = "the backward was compiled for a gradient with memory of its own"
+    emit.line(
+        f"if type({name}) is not {tensor} and {name} is not None: {name} = {coerced}({name}, {expected})", fact, subject
+    )
 
 
 def same_context(value: Any, context: Any) -> bool:
@@ -51,7 +61,7 @@ def fits(value: Any, plan: RuntimePlan) -> bool:
 
 
 def as_tangent(gradient: Any, expected: Expected) -> Any:
-    """`gradient` as the backward takes it.
+    """`gradient` as the backward takes it. A tensor of a class without parts, a Parameter say, is a plain one.
 
     Raises:
         RuntimeError: it can't be converted.

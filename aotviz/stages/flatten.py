@@ -16,8 +16,8 @@ from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes, functional, graphs, pytree
-from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import arguments, places
+from aotviz.torch_private.subclasses import closed_class, is_subclass
+from aotviz.tracing import arguments, places, randomness
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
@@ -27,7 +27,7 @@ def run(request: Request) -> FlatCall:
     lifted = [*(tensor for _, _, tensor in request.named), *(place.value() for place in request.reached)]
     flat = [*lifted, *leaves]
     descriptors = _descriptors(request, leaves)
-    _refuse_unsupported(flat, descriptors)
+    _refuse_unsupported(flat, descriptors, request.is_graph)
     fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
     names = [d.name for d in descriptors]
     static = len(lifted) + request.options.static_parameters
@@ -69,7 +69,7 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
-        with arguments.unchanged(replace(request, args=args, kwargs=kwargs)):
+        with arguments.unchanged(replace(request, args=args, kwargs=kwargs)), randomness.followed(request):
             return fn(*args, **kwargs)
 
     if not lifted:
@@ -121,9 +121,13 @@ def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
     return tuple(found)
 
 
-def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...]) -> None:
+def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is_graph: bool) -> None:
+    """Raise for inputs that no trace can follow. What a class does by itself is in a graph of Dynamo's already."""
     for value, descriptor in zip(flat, descriptors, strict=True):
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided and not is_subclass(value):
             layout = str(value.layout).removeprefix("torch.")
             name = descriptor.name
             raise Refused("layout is not strided", repr(name), layout, f"{name}.to_dense()")
+        hides = "" if is_graph else closed_class(value)
+        if hides:
+            raise Refused("class is not followed", repr(descriptor.name), type(value).__name__, hides)

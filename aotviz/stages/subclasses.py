@@ -105,9 +105,10 @@ class SubclassParts(Wrapping):
     def expect_tangents(self, emit: Emitter, names: list[str]) -> None:
         """Convert the gradients that come in as another kind of tensor."""
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
-            if not isinstance(one, RuntimeSubclass):
-                continue
             subject = str(self.slots[tangent.slot].descriptor)
+            if not isinstance(one, RuntimeSubclass):
+                tangents.expect_plain(emit, name, subject)
+                continue
             fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
             expected = tangents.Expected(
                 subject, one, tuple((part.size, part.dtype, part.device) for part in tangent.parts)

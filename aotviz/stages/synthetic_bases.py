@@ -509,11 +509,11 @@ def _refuse_shared_parts(call: TracedCall) -> None:
             name = ".".join((str(call.graph_inputs[position]), *path))
             for other, other_name, known in seen:
                 written = infos[position].mutates_data or infos[other].mutates_data
-                apart = functional.storage(value) != functional.storage(args[other])
+                apart = other == position or functional.storage(value) != functional.storage(args[other])
                 inner = is_subclass(value) or is_subclass(args[other])
                 if not (written and apart and inner) or functional.storage(part) != functional.storage(known):
                     continue
-                if other != position and overlap.overlap(part, known):
+                if overlap.overlap(part, known):
                     raise NotImplementedError(
                         f"{other_name} and {name} overlap in memory inside a tensor subclass, and one of them is "
                         "written: aotviz can't follow that. Pass a clone of one of them."

@@ -84,7 +84,8 @@ class State:
         self._walk()
 
     def _walk(self) -> None:
-        seen: set[int] = set()
+        seen: dict[int, tuple[dict[str, Any], str]] = {}
+        self._tied = []  # (a place, the first one that holds the same tensor)
         self._absent = []  # places that hold None
         places: tuple[list[Any], list[Any]] = [], []
         self._rows = []
@@ -95,14 +96,18 @@ class State:
                     if tensor is None:
                         self._absent.append((holder, name))
                     elif id(tensor) not in seen:
-                        seen.add(id(tensor))
+                        seen[id(tensor)] = (holder, name)
                         found.append((holder, name))
+                    else:
+                        self._tied.append(((holder, name), seen[id(tensor)]))
             names = [name for name, value in _own(module).items() if _is_plain(value)]
             held = (module._modules, module._parameters, module._buffers)
             own = vars(module)
             self._rows.append((itemgetter("training", *names), own, held, hooks_of(module)))
             self._counts.append(len(own))
         self._places = [*places[0], *places[1]]
+        numbers = {(id(holder), name): i for i, (holder, name) in enumerate(self._places)}
+        self._ties = tuple((name, numbers[id(first), key]) for (_, name), (first, key) in self._tied)
         self._objects = list(script_objects.attributes(self._root))
         self._held = [tuple(tuple(part) for part in held) for _, _, held, _ in self._rows]
         self._submodules = [tuple(held[0].values()) for _, _, held, _ in self._rows]
@@ -121,7 +126,7 @@ class State:
         except KeyError:  # an attribute has gone, and another has come
             self._walk()
             facts = self._facts()
-        return tensors, (facts, tuple(self._held), _global_hooks())
+        return tensors, (facts, tuple(self._held), _global_hooks(), self._ties)
 
     def _facts(self) -> tuple[Any, ...]:
         return tuple((read(own), tuple(map(tuple, hooks)) if any(hooks) else ()) for read, own, _, hooks in self._rows)
@@ -135,7 +140,9 @@ class State:
                 return False
             if len(own) != count or "training" not in own:
                 return False
-        return not any(holder[name] is not None for holder, name in self._absent)
+        if any(holder[name] is not None for holder, name in self._absent):
+            return False
+        return all(holder[name] is first[key] for (holder, name), (first, key) in self._tied)
 
 
 def difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:

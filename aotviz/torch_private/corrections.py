@@ -8,6 +8,7 @@ it computes the same; for these few a compiled call would silently differ from e
     multilabel_margin_loss_forward   ignores the labels after the first -1, which torch's code counts as class 0; its
                                      loss of one sample is as above
     upsample_bilinear2d, _bicubic2d  of bytes round as integers, and torch's code as floating-point numbers
+    lstm, gru, rnn_tanh, rnn_relu    drop out between their layers, and torch's code does not
 """
 
 from __future__ import annotations
@@ -83,6 +84,34 @@ def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
+def _layers(
+    tensor: Any,
+    hidden: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    layer_fn: Callable[..., Any],
+) -> tuple[Any, list[Any]]:
+    """The layers of a recurrent network one by one, with a dropout behind each but the last."""
+    tensor = tensor.transpose(0, 1) if batch_first else tensor
+    ways = 2 if bidirectional else 1
+    finals: list[Any] = []
+    for layer in range(num_layers):
+        own = slice(layer * ways, (layer + 1) * ways)
+        tensor, final = _rnn_helper(
+            tensor, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn
+        )
+        finals += final
+        if train and dropout and layer < num_layers - 1:
+            tensor = torch.dropout(tensor, dropout, train=True)
+    return tensor.transpose(0, 1) if batch_first else tensor, finals
+
+
+_rnn_helper = decompositions._rnn_helper
 _BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
 LEFT_WHOLE = (_BILINEAR.default, _BICUBIC.default)  # for bytes, though a decomposition exists
 _LOSSES = {
@@ -116,9 +145,11 @@ def as_eager() -> Iterator[None]:
     for op, key, _ in before:
         op.py_kernels[key] = _TRACED_AS[op]
         op._dispatch_cache.clear()
+    decompositions._rnn_helper = _layers
     try:
         yield
     finally:
+        decompositions._rnn_helper = _rnn_helper
         for op, key, kernel in before:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()

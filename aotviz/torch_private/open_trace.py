@@ -298,6 +298,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             strided = torch.ops.aten.as_strided.default
             made = [dispatch(strided, kinds, (root, *where), {}) for where in layouts]
             result = made if several else made[0]
+        if ledger.open and isinstance(result, torch.Tensor) and result.layout is not torch.strided:
+            raise NotImplementedError("the trace made a tensor without strides")
         if ledger.open and noted == before and result is not NotImplemented:
             unsafe = operators.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or func._schema.name not in unsafe:

@@ -13,12 +13,31 @@ from typing import Any
 
 import torch
 from torch._library.fake_class_registry import FakeScriptObject
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+_OPEN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_STAND_INS = (FakeTensor, FunctionalTensor)
 
 
 def is_subclass(value: Any) -> bool:
     """Whether a value is a tensor made of tensors that a trace can see into."""
     return isinstance(value, torch.Tensor) and bool(is_traceable_wrapper_subclass(value))
+
+
+def closed_class(value: Any) -> str:
+    """Which method of a tensor's class does what a trace can't see; "" of a class that it can follow.
+
+    A class of parts is followed into these; a Parameter, and others that switch `__torch_function__` off, are what they
+    hold.
+    """
+    kind = type(value)
+    if not isinstance(value, torch.Tensor) or kind in _OPEN or isinstance(value, _STAND_INS) or is_subclass(value):
+        return ""
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return "__torch_dispatch__"
+    return "" if kind.__torch_function__ is torch._C._disabled_torch_function_impl else "__torch_function__"
 
 
 def anatomy(value: Any) -> tuple[tuple[str, ...], Any]:

@@ -1,0 +1,61 @@
+"""Functions that seed torch's random generator, or take its state down and put it back.
+
+A trace draws nothing, and a graph has no node for a generator's state: what follows `torch.manual_seed` would draw on
+from where the caller's generator was. `torch.random`'s functions find the generator in a global of their module; while
+a function is traced, a stand-in lies there that tells of who asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+_SKIPPED = (torch.random.__file__, contextlib.__file__)
+
+
+class _Watched:
+    """torch's default generator, as the user's code finds it in the thread that traces."""
+
+    def __init__(self, generator: torch.Generator, is_library: Callable[[str], bool], asked: Callable[[str], None]):
+        self._generator, self._is_library, self._asked = generator, is_library, asked
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.get_ident() == self._thread:
+            called, frame = "", sys._getframe(1)
+            while frame.f_code.co_filename in _SKIPPED and frame.f_back is not None:
+                if frame.f_code.co_filename == torch.random.__file__:
+                    called = frame.f_code.co_name
+                frame = frame.f_back
+            if called and not self._is_library(frame.f_code.co_filename):
+                self._asked(f"torch.random.{called}()")
+        return getattr(self._generator, name)
+
+
+@contextlib.contextmanager
+def noted(
+    asked: Callable[[str], None], is_library: Callable[[str], bool], others: Iterable[tuple[str, Any]] = ()
+) -> Iterator[None]:
+    """Call `asked("torch.random.manual_seed()")` before the block's own code calls that, or another of these functions.
+
+    It is called behind the block with the method of a generator that was seeded in another way: torch's own, or one
+    of the `others`, (name, value) pairs of which some are generators.
+    """
+    generator = torch.random.default_generator
+    watched = [("torch", generator)]
+    watched += [(name, value) for name, value in others if isinstance(value, torch.Generator)]
+    before = [value.get_state() for _, value in watched]
+    torch.random.default_generator = _Watched(generator, is_library, asked)
+    try:
+        yield
+    finally:
+        torch.random.default_generator = generator
+    for (name, value), state in zip(watched, before, strict=True):
+        if not torch.equal(value.get_state(), state):
+            value.set_state(state)
+            asked(f"{name}.manual_seed()")

@@ -1,0 +1,48 @@
+"""Random numbers that a trace can't follow: those of Python and NumPy, and torch's generator seeded by the function."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from aotviz.ir.forms import Request
+from aotviz.ir.refusals import Refused
+from aotviz.torch_private import seeding
+from aotviz.torch_private.open_trace import is_library
+
+
+def _refuse(what: str) -> None:
+    raise Refused("random state inside", what)
+
+
+@contextlib.contextmanager
+def followed(request: Request) -> Iterator[None]:
+    """Refuse a function that seeds torch's generator or one of its own; warn of one that draws from another library's.
+
+    Raises:
+        Refused: "random state inside".
+    """
+    before = _states()
+    with seeding.noted(_refuse, is_library, (*request.arguments().items(), *request.references)):
+        yield
+    for name, state in _states().items():
+        if name in before and before[name] != state:
+            warnings.warn(
+                f"{request.name} draws from {name}, a number that a compiled call takes as it was when the function "
+                "was compiled. Draw it from torch, or pass it as an argument",
+                stacklevel=2,
+            )
+
+
+def _states() -> dict[str, Any]:
+    """The states of the generators that are no generators of torch's."""
+    found: dict[str, Any] = {"the module random": random.getstate()}
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        kind, keys, *rest = numpy.get_state()
+        found["numpy.random"] = (kind, keys.tobytes(), *rest)
+    return found
