@@ -46,7 +46,8 @@ def compile_program(
         observer = watching.observer()
         try:
             outside = nullcontext() if request.is_graph else captured.names_kept(request)
-            with captured.attributes_kept(request.root, request.name), outside:
+            noting = nullcontext() if request.is_graph else captured.draws_noted(request.name)
+            with captured.attributes_kept(request.root, request.name), outside, noting:
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             met = strays.met_in(error)

@@ -226,7 +226,7 @@ class _Programs:
             self.reached.look()
             call = self._call(args, kwargs)
         dynamic = self._is_dynamic(call, bool(difference))
-        options = self.lowering.options(**self.overrides, dynamic=dynamic)
+        options = self.lowering.options(**self.overrides, dynamic=dynamic, guards_duplicates=True)
         reasons = tuple(
             Reason(
                 self.watching.name,

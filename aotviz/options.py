@@ -35,6 +35,7 @@ class Options:
     keep_inference_input_mutations: bool = False
     dynamic: bool = False
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
+    guards_duplicates: bool = False  # a call that passes one tensor twice, and one that does not, get two programs
     donate_buffers: bool = True
     functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset
     graphsafe_rng: bool = False  # on a GPU, forward and backward share generators that CUDA graphs can replay

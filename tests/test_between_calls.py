@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import random
 
+import numpy
 import pytest
 import torch
 
@@ -162,3 +164,26 @@ def test_the_gradient_of_a_result_is_given_where_it_comes_from_outside():
     y, _ = compiled(both_of_a_chain)(x)
     of_y, of_x = torch.autograd.grad((y * 5).sum(), (y, x))
     assert (of_y.tolist(), of_x.tolist()) == ([5] * 3, [10] * 3)
+
+
+def test_the_function_is_told_whether_two_arguments_are_one_tensor():
+    fn = compiled(lambda x, y: x * 2 if x is y else x * 3)
+    x, y = torch.ones(2), torch.ones(2)
+    assert [fn(x, x).tolist(), fn(x, y).tolist(), fn(x, x).tolist()] == [[2, 2], [3, 3], [2, 2]]
+    weights = torch.ones(2, requires_grad=True)
+    fn(weights, weights).sum().backward()
+    assert weights.grad.tolist() == [2, 2]
+
+
+def test_an_input_that_is_given_its_own_view_as_storage_is_refused():
+    x = torch.ones(4)
+    with pytest.raises(aotviz.Refused) as caught:
+        compiled(lambda x: x.set_(x[1:]))(x)
+    assert caught.value.reason == "alias is given another storage"
+    assert x.shape == (4,)
+
+
+@pytest.mark.parametrize("draw", [random.random, numpy.random.rand])
+def test_numbers_that_torch_does_not_draw_are_warned_of(draw):
+    with pytest.warns(UserWarning, match="draws random numbers of (Python|NumPy)'s while it runs"):
+        compiled(lambda x: x * draw())(torch.ones(2))

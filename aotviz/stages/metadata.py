@@ -5,6 +5,7 @@ The run is also the first half of the graph: it stays open, and the joint stage 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,19 +80,28 @@ def run(call: FlatCall) -> TracedCall:
 
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
-    """Each duplicate as a tensor of its own; as one, where the function can't run otherwise, since it moves one of them
-    and relies on the other having moved."""
+    """Each duplicate as a tensor of its own, so that the program holds for others too; as one, where a guard compares
+    them, since the function may ask whether they are. And as one where the function can't run otherwise, since it moves
+    one of them and relies on the other having moved."""
+    first = call.options.static_parameters if call.options.guards_duplicates else len(call.duplicate_of)
+    guarded = [None if same is None or same < first else same for same in call.duplicate_of]
     try:
-        return ForwardTrace(program)
+        return ForwardTrace(_as_one(program, guarded))
     except (RuntimeError, IndexError, ValueError):
-        if not any(first is not None for first in call.duplicate_of):
+        if list(call.duplicate_of) == guarded:
             raise
-    same = call.duplicate_of
+    return ForwardTrace(_as_one(program, call.duplicate_of))
+
+
+def _as_one(program: Program, same: Sequence[int | None]) -> Program:
+    """The program, given the same tensor in the place of each duplicate. `same` are their originals."""
+    if all(first is None for first in same):
+        return program
 
     def merged(*flat: Any) -> Any:
-        return call.fn(*[value if first is None else flat[first] for value, first in zip(flat, same, strict=True)])
+        return program.fn(*[value if first is None else flat[first] for value, first in zip(flat, same, strict=True)])
 
-    return ForwardTrace(replace(program, fn=merged))
+    return replace(program, fn=merged)
 
 
 def _moves(info: InputAliasInfo) -> bool:

@@ -188,7 +188,9 @@ class Ledger:
         if not functional.is_functional(source) or id(self.root(source)) not in given:
             return
         whose = self.root(source)
-        if any(self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written):
+        if whose is tensor or any(
+            self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written
+        ):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
     def uncounted_writes_of(self, tensor: Any) -> int:
