@@ -64,8 +64,8 @@ class Columns implements Graph {
   constructor(readonly snapshot: GraphSnapshot, readonly role: string, readonly compilation: CompilationData, readonly text: (number: number) => string) {
     const size = snapshot.op.length;
     this.inputs = inputsOf(snapshot);
-    const nodes: Node[] = [];
-    for (let index = 0; index < size; index++) nodes.push(new Row(this, index));
+    const nodes = new Array<Node>(size);
+    for (let index = 0; index < size; index++) nodes[index] = new Row(this, index);
     this.nodes = nodes;
   }
 

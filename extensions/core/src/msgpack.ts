@@ -167,24 +167,25 @@ export class Reader {
     }
   }
 
-  /** Adds `size` numbers, in one loop that the browser soon makes fast; whether all were numbers. */
-  protected numbers(size: number, into: number[]): boolean {
+  /** So many numbers, in one loop that the browser soon makes fast; null where one of them is something else. */
+  protected numbers(size: number): number[] | null {
     const { bytes } = this;
+    const out = new Array<number>(size);
     for (let i = 0; i < size; i++) {
       const tag = bytes[this.at]!;
       if (tag < 0x80) {
-        into.push(tag);
+        out[i] = tag;
         this.at++;
       } else if (tag === 0xcd && this.at + 2 < bytes.length) {
-        into.push((bytes[this.at + 1]! << 8) | bytes[this.at + 2]!);
+        out[i] = (bytes[this.at + 1]! << 8) | bytes[this.at + 2]!;
         this.at += 3;
       } else {
         const value = this.value();
-        if (typeof value !== "number") return false;
-        into.push(value);
+        if (typeof value !== "number") return null;
+        out[i] = value;
       }
     }
-    return true;
+    return out;
   }
 
   private array(size: number): Wire[] {

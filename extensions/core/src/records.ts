@@ -69,22 +69,31 @@ export class RecordReader extends Reader {
   private list(item: Schema): unknown[] {
     const size = this.listSize();
     this.enter(size);
-    const out: unknown[] = size === 1 ? [this.read(item)] : size === 2 ? [this.read(item), this.read(item)] : []; // a list that grows has room for 17
-    if (out.length === size) return this.leave(), out;
-    if (item === "str" && size > MANY) this.texts(size, out as string[]);
-    else if (item === "int") this.column(size, out as number[]);
-    else if (item === "any") this.anything(size, out);
-    else for (let i = 0; i < size; i++) out.push(this.read(item));
+    const out = this.listed(item, size);
     this.leave();
     return out;
   }
 
-  private column(size: number, into: number[]): void {
-    if (!this.numbers(size, into)) throw new Unexpected("int");
+  private listed(item: Schema, size: number): unknown[] {
+    if (size === 1) return [this.read(item)]; // a list that grows has room for 17
+    if (size === 2) return [this.read(item), this.read(item)];
+    if (item === "int") return this.column(size);
+    if (item === "any") return this.anything(size);
+    const out: unknown[] = [];
+    if (item === "str" && size > MANY) this.texts(size, out as string[]);
+    else for (let i = 0; i < size; i++) out.push(this.read(item));
+    return out;
+  }
+
+  private column(size: number): number[] {
+    const numbers = this.numbers(size);
+    if (!numbers) throw new Unexpected("int");
+    return numbers;
   }
 
   /** The arguments of nodes. What is the same bytes as the one before is that one: most nodes read the node before. */
-  private anything(size: number, into: unknown[]): void {
+  private anything(size: number): unknown[] {
+    const out = new Array<unknown>(size);
     let [start, end]: [number, number] = [0, 0];
     let last: unknown;
     for (let i = 0; i < size; i++) {
@@ -93,8 +102,9 @@ export class RecordReader extends Reader {
         last = this.value();
         end = this.at;
       }
-      into.push(last);
+      out[i] = last;
     }
+    return out;
   }
 
   private entries(key: Schema, part: Schema): Map<unknown, unknown> {

@@ -70,12 +70,14 @@ export function outline(actions: OutlineActions): Outline {
   let describe: (row: Row) => { label: string; detail: string; title: string } = () => ({ label: "", detail: "", title: "" });
   let active = 0; // index of the row that Tab goes to
   let chosen = -1; // node
+  let height = 0; // pixels of the element, when its rows were last made
   const sheet = h("div", { class: "sheet", role: "presentation" });
   const element = h("div", { class: "outline", role: "tree", "aria-label": "Nodes of the graph by module" }, sheet);
 
   const render = (): void => {
     const first = Math.max(0, Math.floor(element.scrollTop / ROW) - AROUND);
-    const last = Math.min(rows.length - 1, Math.ceil((element.scrollTop + (element.clientHeight || 400)) / ROW) + AROUND);
+    height = element.clientHeight;
+    const last = Math.min(rows.length - 1, Math.ceil((element.scrollTop + (height || 400)) / ROW) + AROUND);
     const focused = hasFocus();
     const shown: HTMLElement[] = [];
     for (let i = first; i <= last; i++) shown.push(rowElement(i));
@@ -120,7 +122,7 @@ export function outline(actions: OutlineActions): Outline {
     return i;
   };
   element.addEventListener("scroll", render, { passive: true });
-  new ResizeObserver(render).observe(element);
+  new ResizeObserver(() => element.clientHeight !== height && render()).observe(element);
   element.addEventListener("keydown", (event) => {
     const row = rows[active];
     if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -150,6 +152,7 @@ export function outline(actions: OutlineActions): Outline {
       render();
     },
     select(node, follow) {
+      if (node < 0 && chosen < 0) return;
       chosen = node;
       const i = node < 0 ? -1 : rows.findIndex((row) => row.node === node);
       if (i >= 0 && follow) {

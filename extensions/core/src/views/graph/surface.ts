@@ -55,7 +55,10 @@ export class Surface {
       mayWheel: () => this.mayWheel(),
     };
     follow(this.canvas, this.hand);
-    this.sizes = new ResizeObserver(() => this.ask());
+    this.sizes = new ResizeObserver(() => {
+      const [width, height] = this.pixels();
+      if (this.canvas.width !== width || this.canvas.height !== height) this.ask();
+    });
     this.sizes.observe(this.canvas);
   }
 
@@ -206,11 +209,17 @@ export class Surface {
     if (!this.asked) this.asked = requestAnimationFrame((now) => this.frame(now));
   }
 
+  /** The size that the canvas is to have. */
+  private pixels(): [width: number, height: number] {
+    const ratio = devicePixelRatio || 1;
+    return [Math.round(this.canvas.clientWidth * ratio), Math.round(this.canvas.clientHeight * ratio)];
+  }
+
   private frame(now: number): void {
     this.asked = 0;
     const { drawn, canvas, ctx } = this;
     const ratio = devicePixelRatio || 1;
-    const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+    const [width, height] = this.pixels();
     if (!drawn || !width || !height) return;
     if (canvas.width !== width || canvas.height !== height) {
       [canvas.width, canvas.height] = [width, height];
@@ -223,7 +232,7 @@ export class Surface {
       this.place(between(from, to, ease(t), canvas.clientWidth, canvas.clientHeight));
     }
     let more = this.glide !== null;
-    const first = !this.announced && !this.tiles && isSmall(drawn); // it is there sooner without tiles; they follow
+    const first = !this.announced && !this.tiles && isSmall(drawn); // it is there sooner without tiles, and they come with the next frame that is asked for
     const growing = this.grow ? (now - this.grow.start) / GROW_MS : 1;
     if (growing >= 1) this.grow = null;
     if (this.grow) {
@@ -239,7 +248,6 @@ export class Surface {
     else if (!this.announced) {
       this.announced = true;
       performance.mark(PAINTED);
-      if (first) this.ask();
     }
   }
 
