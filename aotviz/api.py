@@ -21,8 +21,7 @@ from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
-from aotviz.torch_private import pytree, runtime, settings, versions
-from aotviz.torch_private.fakes import asks_for_values
+from aotviz.torch_private import operators, pytree, runtime, settings, versions
 from aotviz.torch_private.partitioners import default_partition
 
 versions.check()
@@ -55,9 +54,7 @@ def compile_program(
             if wider is not None:
                 observer.withdraw()
                 return compile_program(wider, watching, widened)
-            named = strays.explained(error, request.fn, {} if request.is_graph else request.arguments())
-            if named is None and asks_for_values(error) and not request.is_graph:
-                named = strays.value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph
+            named = strays.in_words(error, request)
             if named is None:
                 raise
             observer.explained(named)
@@ -76,6 +73,7 @@ def _options(
     for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
         if not callable(value):
             raise TypeError(f"{name} must be callable, and is {value!r}")
+    operators.check_decompositions(others.get("decompositions"))
     return Options(
         fw_compiler=fw_compiler,
         bw_compiler=bw_compiler or fw_compiler,

@@ -24,7 +24,7 @@ from aotviz.reached import Reached
 from aotviz.requests import request_for
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import CompiledCallable, Session
-from aotviz.torch_private import attributes, runtime
+from aotviz.torch_private import attributes, operators, runtime
 from aotviz.torch_private.fakes import SymbolGuards
 from aotviz.torch_private.subclasses import has_ragged_sizes
 
@@ -86,6 +86,7 @@ def compile(
         return functools.partial(compile, **arguments)
     if not callable(fn):
         raise TypeError(f"aotviz.compile takes a function or a module, and got {fn!r}")
+    operators.check_decompositions(decompositions)
     lowering = lowering_named(backend, options)
     overrides = {
         "partition_fn": partition_fn,

@@ -8,16 +8,17 @@ with the graph as it has become in between.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz import captured, pipeline
+from aotviz import captured, pipeline, strays
 from aotviz.api import compiling
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
@@ -88,7 +89,7 @@ def aot_export_module(
         raise NotImplementedError(
             "pre_dispatch=True: aotviz traces below autograd only; torch.export.export gives a graph from above it"
         )
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = _arguments(args), dict(kwargs or {})
     if trace_joint and output_loss_index is None:
         raise ExportRefused("trace_joint=True needs output_loss_index: which output is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
@@ -96,7 +97,7 @@ def aot_export_module(
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     watching = Session(False, request.name)
-    with compiling, torch.set_grad_enabled(trace_joint):
+    with compiling, torch.set_grad_enabled(trace_joint), _in_words(request):
         exported: Exported = pipeline.run(pipeline.EXPORT, request, watching.observer())
     return exported.graph_module, exported.signature
 
@@ -126,13 +127,13 @@ def aot_export_joint_simple(
     """
     if not callable(func):
         raise TypeError(f"aot_export_joint_simple takes a function, and got {func!r}")
-    args = tuple(args)
+    args = _arguments(args)
     options = _options(decompositions, _dynamic(func, args, {}))
     options = replace(options, export=Export("simple", trace_joint), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
     watching = Session(False, request.name)
     observer = watching.observer()
-    with compiling, torch.set_grad_enabled(trace_joint):
+    with compiling, torch.set_grad_enabled(trace_joint), _in_words(request):
         call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), request, observer)
         traced: GraphCall = pipeline.run(pipeline.until_graph(call)[0], call, observer)
     module = traced.graph_module
@@ -142,6 +143,24 @@ def aot_export_joint_simple(
         return graphs.nested(module, inputs, ((0,) * len(traced.slots), (0,) * len(traced.graph_inputs)))
     module.recompile()
     return module
+
+
+def _arguments(args: Any) -> tuple[Any, ...]:
+    if isinstance(args, torch.Tensor):
+        raise TypeError("args is a tensor; it must be a tuple of the arguments: (x,) where there is one")
+    return tuple(args)
+
+
+@contextlib.contextmanager
+def _in_words(request: Request) -> Iterator[None]:
+    """Tell what a trace can't follow by the user's names."""
+    try:
+        yield
+    except Exception as error:
+        named = strays.in_words(error, request)
+        if named is None:
+            raise
+        raise named from error
 
 
 class JointWithDescriptors:
@@ -206,13 +225,13 @@ def aot_export_joint_with_descriptors(
     """
     if disable_functionalization:
         raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = _arguments(args), dict(kwargs or {})
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
     request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
     watching = Session(True, request.name)
     observer = watching.observer()
-    with compiling:
+    with compiling, _in_words(request):
         call = pipeline.run(pipeline.PREPARE, request, observer)
         head, tail = pipeline.until_graph(call)
         form: GraphCall = pipeline.run(head, call, observer)

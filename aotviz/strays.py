@@ -17,9 +17,18 @@ from typing import Any
 import torch
 
 from aotviz import reached
+from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes
 from aotviz.torch_private.open_trace import is_library
+
+
+def in_words(error: BaseException, request: Request) -> Exception | None:
+    """An error that says by the user's names what a trace met that it can't follow; None if `error` is another one."""
+    named = explained(error, request.fn, {} if request.is_graph else request.arguments())
+    if named is None and fakes.asks_for_values(error) and not request.is_graph:
+        named = value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph
+    return named
 
 
 def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:

@@ -186,3 +186,14 @@ class Sine(nn.Module):
 def test_what_fails_in_eager_is_said_to() -> None:
     with pytest.raises(RuntimeError, match="fails in eager"):
         aotviz.bisect(step, torch.ones(2), torch.ones(3), repro=None)
+
+
+def test_a_repro_with_something_to_fill_in_says_so_and_a_notebook_shows_the_fault(tmp_path: Path) -> None:
+    script, options = tmp_path / "found.py", {"decompositions": {aten.sin.default: lambda x: torch.cos(x)}}
+    found = aotviz.bisect(step, *inputs(), options=options, repro=script)
+    assert "aten.sin.default" in found._repr_html_()
+    assert "<lambda>" not in found._repr_html_()
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "decompositions_0: put" in ran.stderr
+    assert "Traceback" not in ran.stderr

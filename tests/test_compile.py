@@ -448,3 +448,23 @@ def test_batch_norm_counts_the_writes_that_eager_counts(backend: str, grad: bool
     for (name, expected), found in zip(plain.named_buffers(), other.buffers(), strict=True):
         torch.testing.assert_close(found, expected)
         assert found._version == expected._version, name
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (3, "it must be a dict"),
+        ({"aten.sin": torch.cos}, "'aten.sin' is no operator"),
+        ({torch.ops.aten.sin: torch.cos}, r"such as torch\.ops\.aten\.sin\.default"),
+    ],
+)
+def test_a_table_of_decompositions_that_no_trace_would_look_into_is_refused(table, said):
+    with pytest.raises(TypeError, match=said):
+        aotviz.compile(torch.sin, backend="eager", decompositions=table)
+    with pytest.raises(TypeError, match=said):
+        aotviz.aot_function(torch.sin, run_graph, decompositions=table)
+
+
+def test_a_compiler_that_returns_nothing_is_told_so():
+    with pytest.raises(TypeError, match="a compiler returned None"):
+        aotviz.compile(lambda x: x * 2, backend=lambda graph, inputs: None)(torch.ones(2))

@@ -335,3 +335,22 @@ def test_a_compiled_export_tells_what_it_takes() -> None:
     joint = aotviz.aot_export_joint_with_descriptors(None, nn.Linear(2, 2), (torch.ones(1, 2),))
     with pytest.raises(TypeError, match="takes 2 parameters, 0 buffers"):
         aotviz.aot_compile_joint_with_descriptors(joint)(torch.ones(1, 2))
+
+
+def test_a_tensor_in_place_of_the_arguments_is_said_to_be_one() -> None:
+    for export in (aotviz.aot_export_module, aotviz.aot_export_joint_simple):
+        with pytest.raises(TypeError, match="args is a tensor; it must be a tuple"):
+            export(nn.Linear(3, 2), torch.ones(4, 3), trace_joint=False)
+    with pytest.raises(TypeError, match="args is a tensor"):
+        aotviz.aot_export_joint_with_descriptors(None, nn.Linear(3, 2), torch.ones(4, 3))
+
+
+def test_what_a_trace_cannot_follow_is_named_in_an_export_too() -> None:
+    class Chooses(nn.Linear):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x if x.sum() > 0 else super().forward(x),)
+
+    with pytest.raises(aotviz.Refused, match=r"asks for the value of a tensor at .*x\.sum"):
+        aotviz.aot_export_module(Chooses(3, 3), (torch.ones(4, 3),), trace_joint=False)
+    with pytest.raises(NotImplementedError, match=r"uses the tensor 'self\.weight'"):
+        aotviz.aot_export_joint_simple(nn.Linear(3, 3), (torch.ones(4, 3),), trace_joint=True)

@@ -402,3 +402,11 @@ def test_a_subclass_over_one_memory_twice_is_not_written():
         aotviz.compile(lambda t: t.mul_(3), backend="eager")(t)
     assert inner.tolist() == [1] * 3
     assert aotviz.compile(lambda t: t * 3, backend="eager")(t).b.tolist() == [3] * 3
+
+
+def test_a_layer_norm_of_jagged_tensors_serves_other_lengths():
+    compiled = aotviz.compile(lambda t: torch.nn.functional.layer_norm(t, (4,)), backend="eager")
+    for lengths in ((2, 3), (4, 2, 2), (3, 5)):
+        t = torch.nested.nested_tensor([torch.rand(n, 4) for n in lengths], layout=torch.jagged)
+        torch.testing.assert_close(compiled(t).values(), torch.nn.functional.layer_norm(t.values(), (4,)))
+    assert len(compiled.recording.compilations) == 1

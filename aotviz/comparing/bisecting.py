@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from aotviz.comparing import locating, repro
 from aotviz.comparing.facts import Candidate, Verdict
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
-from aotviz.comparing.verifying import in_eager, place, program_of
+from aotviz.comparing.verifying import in_eager, place, program_of, refuse_unsteady
 from aotviz.lowerings import Lowering, lowering_named, run_graph
 from aotviz.options import Options
 from aotviz.requests import request_for
@@ -54,6 +55,10 @@ class Bisection:
         where = f", from {self.place}" + (f" `{self.code}`" if self.code else "") if self.place else ""
         written = f"\nrun it again: python {self.repro}" if self.repro else ""
         return f"stage {self.stage!r}{node}{operator}{where}: {self.what}{written}"
+
+    def _repr_html_(self) -> str:
+        """The same text, escaped."""
+        return f"<pre style='white-space:pre-wrap'>{escape(str(self))}</pre>"
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def bisect(
 
     Raises:
         TypeError: something that can't be copied.
-        RuntimeError: the call fails in eager.
+        RuntimeError: the call fails in eager, or gives another result there each time.
 
     >>> import torch, aotviz
     >>> wrong = {torch.ops.aten.sin.default: torch.cos}
@@ -127,6 +132,8 @@ def bisect(
         lie = locating.fake_and_real(rung.watch) if below is None else None  # harms whoever compiles for what it says
         tried.append((rung.adds, "right" if right else verdict.status))
         if lie is not None or not right:
+            if not right:
+                refuse_unsteady(name, program, expected)
             return _found(name, fn, args, kwargs, settings, tuple(tried), rung, below, verdict, repro)
         below = rung
     return Bisection(name, tuple(tried))

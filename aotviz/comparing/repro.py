@@ -119,9 +119,8 @@ class _Spelled:
         if source.startswith("def ") and not fn.__closure__:
             self.definitions += [source.rstrip(), f"{name} = {fn.__name__}"]
             return name
-        self.definitions.append(
-            f"{name} = None  # put {qualified or fn!r} of {module} here: it has no name to import it by"
-        )
+        what = f"put {qualified or fn!r} of {module} here: it has no name to import it by"
+        self.definitions += [f"{name} = None  # {what}", f"if {name} is None: sys.exit({name + ': ' + what!r})"]
         return name
 
     def _path_of(self, thing: Any) -> None:

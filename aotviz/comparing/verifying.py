@@ -137,7 +137,7 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
 
     Raises:
         TypeError: something that can't be copied.
-        RuntimeError: the call fails in eager.
+        RuntimeError: the call fails in eager, or gives another result there each time.
 
     >>> import torch, aotviz
     >>> found = aotviz.verify(lambda x, y: (x * y).sin(), torch.ones(3, requires_grad=True), torch.ones(3))
@@ -155,6 +155,7 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     graphs, missing = _graphs(fn, args, kwargs, partition, decompositions, dynamic)
     cause = None
     if verdict.status not in ("equal", "details"):
+        refuse_unsteady(name, program, expected)
         from aotviz.comparing.bisecting import bisect
 
         cause = bisect(fn, *args, options=options, repro=None, **kwargs)
@@ -170,6 +171,16 @@ def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple
     except EagerRaised as error:
         raise RuntimeError(f"{name} fails in eager, so there is nothing to compare with: {error}") from error
     return name, program, expected
+
+
+def refuse_unsteady(name: str, program: Program, expected: Expectation) -> None:
+    """Raise RuntimeError for a call that gives another result each time: its own numbers, a counter, an iterator."""
+    again = judge(program, Candidate("eager", lambda fn, _: fn), expected)
+    if again.status == "wrong":
+        first = next(d for d in again.differences if not d.soft)
+        raise RuntimeError(
+            f"{name} gives another result each time in eager, so there is nothing to compare with: {first}"
+        )
 
 
 def program_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:

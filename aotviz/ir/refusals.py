@@ -134,7 +134,8 @@ REFUSALS = {
     ),
     "nested tensor inside": (
         "the function makes a nested tensor of the strided layout, which no trace can hold. A TransformerEncoder in "
-        "evaluation mode makes one of its padding mask, unless it has enable_nested_tensor=False."
+        "evaluation mode makes one of its padding mask, unless it has enable_nested_tensor=False, and attention over "
+        "jagged tensors makes some on a CPU."
     ),
     "value of a tensor": (
         "the program asks for the value {names}{operator}, or for a shape that depends on it, which no trace knows. "
@@ -195,6 +196,7 @@ _SAID = {
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
     "the trace made a tensor without strides": "sparse tensor inside",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
+    "_nested_tensor_from_tensor_list": "nested tensor inside",
 }
 
 

@@ -121,6 +121,8 @@ def boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """The compiled callable as one that takes a list, which it may empty."""
     if getattr(compiled, "_boxed_call", False):
         return compiled
+    if not callable(compiled):
+        raise TypeError(f"a compiler returned {compiled!r}; it must return a function that does what its graph does")
     name = getattr(compiled, "__name__", type(compiled).__name__)
 
     @functools.wraps(compiled, updated=())

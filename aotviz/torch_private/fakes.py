@@ -190,7 +190,12 @@ class SymbolGuards:
         self._shape_env = fake_mode.shape_env
         self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
         placeholders = self._leaves(fakes)
-        self.text = self._shape_env.produce_guards_expression(placeholders, ignore_static=False) or "True"
+        rows = {n.node.expr for fake in fakes if is_subclass(fake) for n in fake.size() if ragged(n)}
+        # A jagged dimension is a name and no number: it equals no size, and whether two are one the arguments tell.
+        guards = [guard for guard in self._shape_env.guards if not guard.expr.free_symbols & rows]
+        self.text = (
+            self._shape_env.produce_guards_expression(placeholders, guards=guards, ignore_static=False) or "True"
+        )
 
     def hold(self, flat: Sequence[Any]) -> bool:
         """Whether real inputs fulfil the guards."""

@@ -22,6 +22,18 @@ def is_operator(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def check_decompositions(table: Any) -> None:
+    """Raise TypeError for a table of decompositions that is none, or whose keys a trace would never look up."""
+    if table is None:
+        return
+    if not isinstance(table, Mapping):
+        raise TypeError(f"decompositions is {table!r}; it must be a dict from operators to functions")
+    for key in table:
+        if not isinstance(key, torch._ops.OperatorBase):
+            some = f"{key}.{key.overloads()[0]}" if isinstance(key, torch._ops.OpOverloadPacket) else "aten.sin.default"
+            raise TypeError(f"decompositions: {key!r} is no operator with its overload, such as torch.ops.{some}")
+
+
 def writes(target: Any) -> bool:
     """Whether an operator changes one of its arguments."""
     return is_operator(target) and bool(target._schema.is_mutable)
