@@ -151,3 +151,20 @@ def test_what_a_forward_returns_as_it_is_keeps_the_functions_backward(f):
         found.append((*outputs, x.grad, [output._base is not None for output in outputs]))
     torch.testing.assert_close(found[1][:-1], found[0][:-1])
     assert found[1][-1] == found[0][-1]
+
+
+class TellsNoneApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, of_first, of_second):
+        return None if of_first is None else of_first * 2, of_second if of_second is None else of_second * 3
+
+
+def test_a_function_that_dynamo_gives_zeros_where_eager_gives_none_is_warned_of():
+    compiled = torch.compile(lambda x, y: TellsNoneApart.apply(x, y)[0], backend="aotviz_eager")
+    with pytest.warns(UserWarning, match=r"TellsNoneApart calls ctx.set_materialize_grads\(False\)"):
+        compiled(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True))

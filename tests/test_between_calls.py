@@ -187,3 +187,16 @@ def test_an_input_that_is_given_its_own_view_as_storage_is_refused():
 def test_numbers_that_torch_does_not_draw_are_warned_of(draw):
     with pytest.warns(UserWarning, match="draws random numbers of (Python|NumPy)'s while it runs"):
         compiled(lambda x: x * draw())(torch.ones(2))
+
+
+def test_a_write_through_a_view_of_a_view_that_was_moved_is_refused():
+    def f(x):
+        whole = x * 1
+        view = whole.view(2, 2)
+        view.unsqueeze_(0)
+        view[0].fill_(0.25)
+        return whole * 1
+
+    with pytest.raises(aotviz.Refused) as caught:
+        compiled(f)(grown(2, 2))
+    assert caught.value.reason == "view moved under autograd"

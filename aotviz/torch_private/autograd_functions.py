@@ -7,7 +7,10 @@ through a saved tensor, silently. Here the same two graphs are run by a Function
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
+import warnings
 from typing import Any
 
 import torch
@@ -44,7 +47,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
     `facts` are Dynamo's: `saved_for_backward_idx` are the saved values that the user gave to `save_for_backward`, the
     others were kept on `ctx` by name; `non_differentiable_idx` and `dirty_idx` are outputs.
     """
-    once = _once_differentiable(bwd)
+    once, unmaterialized = _once_differentiable(bwd), _unmaterialized(bwd)
     fwd, bwd = _in_any_grad_mode(fwd), _in_any_grad_mode(bwd)
     guarded = set(facts.get("saved_for_backward_idx", ()))
     saved: list[Any] = []
@@ -69,6 +72,10 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
                 ctx.mark_dirty(*dirty)
             if constant:
                 ctx.mark_non_differentiable(*constant)
+            ctx.set_materialize_grads(not unmaterialized)
+            ctx.layouts = [
+                (one.shape, one.dtype, one.device) if isinstance(one, torch.Tensor) else None for one in outputs
+            ]
             checked = [i for i, value in enumerate(saved) if i in guarded and isinstance(value, torch.Tensor)]
             ctx.save_for_backward(*(saved[i] for i in checked))
             ctx.checked = checked
@@ -76,6 +83,15 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
+            if unmaterialized and any(gradient is None for gradient in gradients):
+                warnings.warn(
+                    f"{unmaterialized} calls ctx.set_materialize_grads(False). Dynamo traced its backward with a "
+                    "gradient for each of its results, so it gets zeros here where eager gives it None. If it tells "
+                    "these apart, keep it out of torch.compile (torch.compiler.disable), or use aotviz.compile.",
+                    stacklevel=2,
+                )
+                pairs = zip(gradients, ctx.layouts, strict=True)
+                gradients = tuple(g if g is not None or like is None else _zeros(*like) for g, like in pairs)
             values = list(ctx.kept)
             for position, value in zip(ctx.checked, ctx.saved_tensors, strict=True):
                 values[position] = value
@@ -93,6 +109,26 @@ def _once_differentiable(bwd: fx.GraphModule) -> bool:
         node.meta.get("stack_trace") or "" for node in bwd.graph.nodes if node.op in ("call_function", "call_method")
     ]
     return any(map(frame.search, traces))
+
+
+def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _unmaterialized(bwd: fx.GraphModule) -> str:
+    """The name of the user's Function if its text says `set_materialize_grads(False)`, of which Dynamo's graphs know
+    nothing; else nothing."""
+    for node in bwd.graph.nodes:
+        for filename, line in re.findall(r'File "(.+)", line (\d+), in backward\b', node.meta.get("stack_trace") or ""):
+            try:
+                program = ast.parse("".join(linecache.getlines(filename)))
+            except SyntaxError:
+                continue
+            kinds = [one for one in ast.walk(program) if isinstance(one, ast.ClassDef)]
+            around = [kind for kind in kinds if kind.lineno <= int(line) <= (kind.end_lineno or 0)]
+            if around and "set_materialize_grads(False)" in ast.unparse(around[-1]):
+                return around[-1].name
+    return ""
 
 
 def _in_any_grad_mode(body: fx.GraphModule) -> fx.GraphModule:
