@@ -228,7 +228,8 @@ def test_a_watch_shows_what_torchs_own_compilers_do(panel: tuple[live.Live, Comm
     rows = [row for data, _ in comm.sent[1:] for row in data["rows"]]
     assert {row["name"] for row in rows} == {"stock"}
     assert rows[0]["state"] == "running"
-    assert [row["stage"] for row in rows if row["state"] == "running"][-1] == "wrapper"
+    running = [row["stage"] for row in rows if row["state"] == "running"]
+    assert running[-1] == recording[0].data.stages[-1].name  # "wrapper"; older releases of torch don't tell it
     assert {"dynamo", "joint", "partition"} <= {row["stage"] for row in rows}
     assert rows[-1]["state"] == "done"
     assert rows[-1]["kind"] == f"torch {recording[0].compile_id}"

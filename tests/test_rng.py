@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import aotviz
+from aotviz.torch_private import versions
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 
 
@@ -179,6 +180,7 @@ def drawn_from(x, generator):
     return x * torch.rand(3, generator=generator)
 
 
+@pytest.mark.skipif(not versions.has("a trace takes generators"), reason="torch can't trace a generator")
 @pytest.mark.parametrize("is_module", [True, False])
 def test_a_generator_may_be_an_argument_or_an_attribute(is_module):
     drawn = []
@@ -239,3 +241,10 @@ def drawn_again(fn, state):
 def test_a_draw_of_pythons_or_numpys_is_warned_of(draw):
     with pytest.warns(UserWarning, match="draws from"):
         aotviz.compile(lambda x: x * draw(), backend="eager")(torch.ones(2))
+
+
+@pytest.mark.skipif(versions.has("a trace takes generators"), reason="torch traces a generator")
+def test_where_a_graph_has_no_place_for_a_generator_it_is_refused() -> None:
+    generator = torch.Generator()
+    with pytest.raises(NotImplementedError, match=r"torch.Generator of its own.*torch 2.13 has"):
+        aotviz.compile(drawn_from, backend="eager")(torch.ones(3), generator)

@@ -100,6 +100,16 @@ def test_with_the_watch_torchs_logger_is_as_it_was() -> None:
         LOGGER.removeHandler(other)
 
 
+def test_a_program_that_disables_its_logs_is_watched_all_the_same() -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        with aotviz.watch() as recording:
+            compiled()(torch.ones(3))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert len(recording) == 1
+
+
 def test_the_first_record_is_not_lost_when_torchs_own_handler_takes_itself_off() -> None:
     lazy = LazyTraceHandler(None)
     LOGGER.addHandler(lazy)

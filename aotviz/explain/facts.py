@@ -205,7 +205,8 @@ class Facts:
     def whole_place(self, place: int, shortened: str, stack: str) -> str:
         """ "/home/me/model.py:4" for a place as a guard names it ("me/model.py:4 in f").
 
-        By the path in the guard's stack or in that of the compilation, which are whole.
+        By the path in the guard's stack or in that of the compilation, which are whole. Where a file and torch
+        share the root alone, torch takes the first letter for a slash ("ome/me/model.py:4").
         """
         position, _, function = shortened.partition(" in ")
         file, _, line = position.rpartition(":")
@@ -213,7 +214,7 @@ class Facts:
             if str(frame.line) == line and (frame.file.endswith(file) or frame.function == function):
                 return frame.place
         for frame in user_frames(self.text(self.data.compilations[place].stack)):
-            if frame.file.endswith(f"/{file}"):
+            if frame.file.endswith(f"/{file}") or frame.file[2:] == file:
                 return f"{frame.file}:{line}"
         return position
 

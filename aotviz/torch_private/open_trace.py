@@ -86,6 +86,15 @@ class _Tracer(PythonKeyTracer):
                 node.meta["stack_trace"] = stack
         return node
 
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Generator) and not versions.has("a trace takes generators"):
+            raise NotImplementedError(
+                "the program draws from a torch.Generator of its own, and a graph of torch "
+                f"{torch.__version__} has no place for one (torch 2.13 has). Draw from the default generator, or "
+                "draw outside the function and pass the numbers."
+            )
+        return super().create_arg(a)
+
     def _user_stack(self) -> str:
         """The frames that are neither torch's nor ours, outermost first, as Python prints a traceback."""
         lines: list[str] = []

@@ -5,7 +5,8 @@ Torch says what its compilers do to one logger, which a handler of torch's write
 handler: with the last receiver gone, nothing is left, and compiling costs what it did before.
 
 Torch's own handler takes itself off the list at the first record where no folder is set; Python's logging then skips
-the handler behind it. So ours stands first.
+the handler behind it. So ours stands first. `logging.disable(...)` does not reach the trace: newer releases of
+torch see to that, and `attach` does in older ones.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def attach(receiver: Receiver) -> None:
         if _tap not in LOGGER.handlers:
             _tap.was_disabled, LOGGER.disabled = LOGGER.disabled, False
             LOGGER.handlers = [_tap, *LOGGER.handlers]
+            LOGGER.__dict__.setdefault("isEnabledFor", _is_enabled)
         _tap.acquire()  # records of other threads wait, so that none comes before the names that it refers to
         try:
             for head, payload in said_before():
@@ -85,7 +87,13 @@ def detach(receiver: Receiver) -> None:
         _tap.receivers = tuple(other for other in _tap.receivers if other is not receiver)
         if not _tap.receivers and _tap in LOGGER.handlers:
             LOGGER.removeHandler(_tap)
+            if LOGGER.__dict__["isEnabledFor"] is _is_enabled:
+                del LOGGER.__dict__["isEnabledFor"]
             LOGGER.disabled = LOGGER.disabled or _tap.was_disabled
+
+
+def _is_enabled(level: int) -> bool:
+    return level >= LOGGER.level
 
 
 def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import aotviz
 from aotviz.explain import guard_failures
 from tests import corpus
 from tests.explain.logs import recording
@@ -209,3 +212,13 @@ def test_a_guard_that_nobody_can_read_is_put_into_words(guard, kind, words) -> N
 def test_sizes_zero_and_one_are_said_to_be_special() -> None:
     failure = guard_failures.read("tensor 'x' size mismatch at index 0. expected 3, actual 1")
     assert "Sizes 0 and 1 always get a program of their own" in failure.fix
+
+
+def test_the_line_has_its_whole_path_where_torch_shares_the_root_folder_alone(tmp_path: Path) -> None:
+    (log,) = corpus.folder("recompiles_values").iterdir()
+    text = log.read_text()
+    short = text.replace("# corpus/", "# rpus/")  # torch cuts the shared folders, "", and one letter more for a slash
+    assert short != text
+    (tmp_path / log.name).write_text(short)
+    read = aotviz.read_trace(tmp_path, index=False)
+    assert read.recompiles().place.tolist() == recording("recompiles_values").recompiles().place.tolist()

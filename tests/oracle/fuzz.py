@@ -101,7 +101,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write every verdict here")
     options = parser.parse_args(arguments)
     faulthandler.enable()
-    logging.disable(logging.CRITICAL)  # torch logs what it raises
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     names = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
@@ -236,4 +235,5 @@ def print_tallies(tallies: dict[str, Tally], programs: int) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # torch logs what it raises
     raise SystemExit(main())

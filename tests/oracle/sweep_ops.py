@@ -225,7 +225,6 @@ def main(arguments: list[str] | None = None) -> int:
     candidates = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
     if options.out is None:
         options.out = Path(tempfile.mkdtemp()) / "sweep.jsonl"
-    logging.disable(logging.CRITICAL)  # torch logs what it raises
     if options.child:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
@@ -237,4 +236,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # torch logs what it raises
     raise SystemExit(main())
