@@ -8,6 +8,7 @@ already; to write it down once more at each stage was a tenth of what recording 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from aotviz.recorder.events import NONE, GraphSnapshot, RecomputedRecord, SavedT
 from aotviz.recorder.sizes import element_bytes
 from aotviz.recorder.sources import innermost, module_path
 from aotviz.recorder.strings import clean
+
+_INPUT = re.compile(r"primals_\d+")  # an input of the forward by its name, where no record says whose memory it is
 
 
 class SavedNote(NamedTuple):
@@ -120,6 +123,15 @@ class Halves:
 
     def _text(self, number: int) -> str:
         return self.texts[number] if number != NONE else ""
+
+
+def costs_nothing(name: str, memory_of: str) -> bool:
+    """Whether a value that is kept lies in memory that the caller holds anyway: an input, or a view of one.
+
+    >>> costs_nothing("view_3", "weight"), costs_nothing("primals_2", ""), costs_nothing("mm", "")
+    (True, True, False)
+    """
+    return memory_of != "" or _INPUT.fullmatch(name) is not None
 
 
 def readers(graph: GraphSnapshot) -> list[list[int]]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from aotviz.recorder import sizes
+from aotviz.recorder.kept import costs_nothing
+
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
@@ -18,7 +21,7 @@ _NO_MODULE = "(no module)"
 def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
     """Bytes kept for the backward, by module and producer: areas are bytes, hover says why. A click zooms.
 
-    Values of symbolic size have no bytes; the title counts them. `table` is `Compilation.saved_tensors`.
+    The title tells the bytes of what is kept for the backward alone. `table` is `Compilation.saved_tensors`.
     """
     from plotly.graph_objects import Figure, Treemap
 
@@ -41,10 +44,9 @@ def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
             hovertemplate="<b>%{label}</b><br>%{value:,} bytes<br>%{customdata}<extra></extra>",
         )
     )
-    symbolic = len(table) - len(known)
-    unknown = f", {symbolic} more of symbolic or no size" if symbolic else ""
-    total = int(known.saved_bytes.sum())
-    figure.update_layout(title=f"{_text(name)}: {total:,} bytes kept for the backward by {len(known)} tensors{unknown}")
+    own = table.saved_bytes[[not costs_nothing(row.name, row.memory_of) for row in _rows(table)]]
+    nbytes = list(own.astype(object).where(own.notna(), None))
+    figure.update_layout(title=f"{_text(name)}: {sizes.kept(nbytes, len(table) - len(nbytes))}")
     return figure
 
 

@@ -152,7 +152,8 @@ def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept
     return Kept(graphs["forward"], graphs["backward"], notes, again)
 
 
-def _storage(value: Any) -> int | None:
+def storage(value: Any) -> int | None:
+    """What tells a tensor's storage from others; None where there is none."""
     if not isinstance(value, torch.Tensor):
         return None
     try:
@@ -191,7 +192,7 @@ def _kind(descriptor: InputDescriptor) -> str:
 
 
 def _storage_group(value: Any, groups: dict[int, int]) -> int:
-    key = _storage(value)
+    key = storage(value)
     return NONE if key is None else groups.setdefault(key, len(groups))
 
 

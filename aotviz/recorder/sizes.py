@@ -1,4 +1,4 @@
-"""How much memory a recorded graph speaks of, read off its values."""
+"""How much memory a recorded graph speaks of, read off its values; and how an amount of memory is told."""
 
 from __future__ import annotations
 
@@ -17,6 +17,39 @@ def element_bytes(dtype: str) -> int:
     """
     bits = re.search(r"\d+", dtype)
     return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def told(nbytes: int) -> str:
+    """An amount of memory as the workbench writes it.
+
+    >>> told(0), told(1023), told(1536), told(17_196_646)
+    ('0 B', '1023 B', '1.50 KiB', '16.4 MiB')
+    """
+    size, units = float(nbytes), ["TiB", "GiB", "MiB", "KiB"]
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    while (size := size / 1024) >= 1024 and len(units) > 1:
+        units.pop()
+    return f"{size:.{2 if size < 10 else 1}f} {units[-1]}"
+
+
+def kept(sizes: Sequence[int | None], inputs: int) -> str:
+    """What is kept for the backward: `sizes` are the bytes of the values that are kept for it alone, None where one is
+    symbolic; `inputs` counts the others, in memory that the caller holds anyway.
+
+    >>> kept([64, 64], 1), kept([], 2), kept([8, None], 0)
+    ('2 values kept for the backward, 128 B, and 1 input', '2 inputs kept for the backward', '2 values kept for the backward, 8 B and 1 of symbolic size')
+    """  # noqa: E501
+    if not sizes:
+        return f"{_counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
+    known = [size for size in sizes if size is not None]
+    symbolic = f" and {len(sizes) - len(known)} of symbolic size" if len(known) < len(sizes) else ""
+    also = f", and {_counted(inputs, 'input')}" if inputs else ""
+    return f"{_counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Sequence[str]) -> int:

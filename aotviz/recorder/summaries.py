@@ -23,7 +23,8 @@ from aotviz.ir.forms import (
     TracedCall,
 )
 from aotviz.ir.metadata import OutputType
-from aotviz.recorder.records import nbytes
+from aotviz.recorder import sizes
+from aotviz.recorder.records import nbytes, storage
 from aotviz.torch_private.inductor import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes
@@ -99,10 +100,10 @@ def _saved(argument: Form, result: Split) -> str:
     if isinstance(argument, Split):
         donated = sum(saved.donated for saved in result.saved)
         return f"{donated} of {counted(len(result.saved), 'saved value')} donated to the backward"
-    sizes = [0 if saved.is_symbol else nbytes(saved.value) for saved in result.saved]
-    known = [size for size in sizes if size is not None]
-    text = f"{counted(len(result.saved), 'value')} saved for the backward, {sum(known):,} bytes"
-    return text if len(known) == len(sizes) else f"{text} and {len(sizes) - len(known)} of symbolic size"
+    inputs = [node for node in result.forward_module.graph.nodes if node.op == "placeholder"]
+    names, memory = {node.name for node in inputs}, {storage(node.meta.get("val")) for node in inputs} - {None}
+    own = [saved for saved in result.saved if saved.name not in names and storage(saved.value) not in memory]
+    return sizes.kept([0 if saved.is_symbol else nbytes(saved.value) for saved in own], len(result.saved) - len(own))
 
 
 def _graphs(before: Counts, after: Counts, same: bool) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aotviz.recorder import sizes
 from aotviz.recorder.events import CompilationData, InputRecord, OutputRecord
+from aotviz.recorder.kept import costs_nothing
 from aotviz.recorder.listing import one_line
 
 WIDEST = 72  # characters of a cell
@@ -84,12 +86,9 @@ def outputs(records: Sequence[OutputRecord]) -> str:
 
 def saved(data: CompilationData) -> str:
     """One line on what is kept for the backward."""
-    known = [record.nbytes for record in data.saved_tensors if record.nbytes is not None]
+    own = [record.nbytes for record in data.saved_tensors if not costs_nothing(record.name, record.memory_of)]
     donated = sum(record.donated for record in data.saved_tensors)
-    symbolic = len(data.saved_tensors) - len(known)
-    extra = f", {symbolic} of symbolic size" if symbolic else ""
-    values = f"{len(data.saved_tensors)} value{'' if len(data.saved_tensors) == 1 else 's'}"
-    return f"{values} kept for the backward: {sum(known):,} bytes{extra}; {donated} donated"
+    return f"{sizes.kept(own, len(data.saved_tensors) - len(own))}; {donated} donated"
 
 
 def _special(noun: str, header: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:

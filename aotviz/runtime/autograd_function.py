@@ -7,6 +7,8 @@ into the layout that the backward was compiled for, and runs it.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 
@@ -34,6 +36,23 @@ _LAZY = "the backward is compiled when it is first needed"
 _GRADIENTS = "the compiled backward graph"
 _RETURNED = "one gradient per input of the forward, or None"
 _APPLY = "how the wrapper calls it"
+
+
+def _positions(numbers: Sequence[int]) -> str:
+    """Ascending numbers as an expression to loop over, short where many follow one another.
+
+    >>> _positions([0, 1]), _positions([0, 1, 2, 3]), _positions([0, 4, 5, 6, 7, 9])
+    ('(0, 1)', 'range(4)', '(0, *range(4, 8), 9)')
+    """
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    parts: list[str] = []
+    for run in runs:
+        start = f"{run[0]}, " if run[0] else ""
+        parts += [f"range({start}{run[-1] + 1})"] if len(run) > 3 else map(str, run)
+    if len(runs) == 1 and len(runs[0]) > 3:
+        return parts[0]
+    listed = ", ".join(part if part.isdigit() else f"*{part}" for part in parts)
+    return f"({listed},)" if len(parts) == 1 else f"({listed})"
 
 
 def write(source: Source, call: LoweredSplit, label: str) -> str:
@@ -116,8 +135,7 @@ class _Writer:
         elif views:
             fact = "saving a view would keep its base alive, and with it a reference cycle"
             source.line(f"saved = [*out[{first}:{last}]]", fact)
-            positions = ", ".join(str(i - first) for i in views)
-            source.line(f"for i in ({positions},):", fact)
+            source.line(f"for i in {_positions([i - first for i in views])}:", fact)
             source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
             kept = ["*saved", *wholes]
             source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")

@@ -113,7 +113,7 @@ def test_the_terminal_table_is_readable() -> None:
         ------  --------------  ----  ----------  ---
         output  alias_of_input  x     .view([3])
 
-        1 value kept for the backward: 24 bytes; 0 donated""")
+        1 value kept for the backward, 24 B; 0 donated""")
 
 
 def test_names_with_markup_or_terminal_escapes_stay_text() -> None:

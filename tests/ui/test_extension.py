@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.ui import jupyter
 from tests.ui.fixture import MARKUP, recording
+from tests.ui.test_accessibility import serious
 
 SLOW = """
 import pathlib, time
@@ -54,6 +55,15 @@ def late(x, w):
 
 loss = late(torch.ones(4, 4), torch.ones(4, 4, requires_grad=True))
 """
+
+# As the notebook's own button does, and as another window or program does, of which this window hears nothing.
+RESTART = {
+    "kernel": "() => window.late.restart()",
+    "server": """async () => {
+        const { serverSettings: { baseUrl, token } } = window.jupyterapp.serviceManager;
+        await fetch(`${baseUrl}api/kernels/${window.late.id}/restart?token=${token}`, { method: "POST" });
+    }""",
+}
 
 
 class Lab:
@@ -239,6 +249,79 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
 
 
+def test_launcher_palette_and_panel_need_no_mouse(lab: Lab, page: Page, screenshots: Path) -> None:
+    (lab.work / "keys.aotviz").write_bytes(recording().to_bytes())
+    jupyter.open_lab(page, lab.url)
+    card = page.locator('.jp-LauncherCard[data-category="aotviz"]', has_text="Live Compilations")
+    expect(card).to_be_visible(timeout=30_000)
+    tab_to(page, card)
+    page.keyboard.press("Enter")
+    expect(page.locator("#aotviz-live")).to_be_focused()
+    assert serious(page, "'#aotviz-live'") == []
+
+    from_palette(page, "open rec")
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Open an aotviz recording")
+    assert dialog.evaluate("dialog => dialog.contains(document.activeElement)")
+    page.screenshot(path=screenshots / "extension-keys-dialog.png")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:open', { path: 'keys.aotviz' })")
+    bench = page.locator(".workbench")
+    expect(bench).to_be_focused(timeout=30_000)
+    page.keyboard.press("4")
+    expect(bench.locator("[role=tab][aria-selected=true]")).to_have_attribute("data-view", "aliasing")
+    assert serious(page, "'.aotviz-RecordingView'") == []
+
+
+def test_a_live_compilation_is_opened_by_keys(lab: Lab, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "keys.ipynb", LATE)
+    jupyter.open_notebook(page, lab.url, "keys.ipynb")
+    jupyter.run_all(page)
+    from_palette(page, "live comp")
+    row = page.locator("#aotviz-live .aotviz-row", has_text="late")
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+    tab_to(page, row)
+    assert serious(page, "'#aotviz-live'") == []
+    page.screenshot(path=screenshots / "extension-keys-panel.png")
+    page.keyboard.press("Enter")
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench).to_be_focused()
+    chosen = bench.locator(".stage[aria-selected=true]")
+    before = str(chosen.get_attribute("data-stage"))
+    page.keyboard.press("ArrowRight")
+    expect(chosen).not_to_have_attribute("data-stage", before)
+
+
+@pytest.mark.parametrize("how", ["kernel", "server"])
+def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: str) -> None:
+    name = f"restart-by-{how}.ipynb"
+    jupyter.write_notebook(lab.work / name, LATE)
+    jupyter.open_notebook(page, lab.url, name)
+    jupyter.run_all(page)
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
+    section = page.get_by_role("region", name="Live compilations").get_by_label(name)
+    row = section.locator(".aotviz-row", has_text="late")
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+    row.click()
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+
+    page.evaluate(RESTART[how])
+    expect(section).to_have_count(0, timeout=30_000)
+    bench.locator('.stage[data-stage="partition"]').click()
+    expect(bench).to_contain_text("was restarted, or has ended", timeout=30_000)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
+    jupyter.run_all(page)
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+    expect(row).to_have_count(1)
+    row.click()
+    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+
+
 def connections(lab: Lab, notebook: str) -> int:
     """How many connections a notebook's kernel has."""
     with urllib.request.urlopen(f"{lab.url}/api/sessions?token={jupyter.TOKEN}", timeout=10) as answer:
@@ -251,3 +334,20 @@ def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: f
     while not holds():
         assert time.monotonic() < end, otherwise
         page.wait_for_timeout(100)
+
+
+def tab_to(page: Page, target: Locator) -> None:
+    """Presses Tab until the focus is at an element or in it."""
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        if target.evaluate("target => target.contains(document.activeElement)"):
+            return
+    raise AssertionError(f"Tab never comes to {target}")
+
+
+def from_palette(page: Page, words: str) -> None:
+    """Runs a command of ours by keys alone."""
+    page.keyboard.press("Control+Shift+C")
+    expect(page.locator(".lm-CommandPalette-input")).to_be_focused()
+    page.keyboard.type(f"aotviz: {words}")
+    page.keyboard.press("Enter")

@@ -54,6 +54,15 @@ export class RecordingView extends Widget {
     if (!this.workbench) this.reload();
   }
 
+  /** JupyterLab has given our element the keyboard; the workbench in it takes it, once it is there. */
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    void this.workbench?.then(() => {
+      const workbench = this.node.querySelector(".aotviz-place")?.shadowRoot?.querySelector<HTMLElement>(".workbench");
+      if (document.activeElement === this.node) workbench?.focus({ preventScroll: true });
+    }, () => undefined);
+  }
+
   override dispose(): void {
     if (this.isDisposed) return;
     void this.workbench?.then((workbench) => workbench.destroy());

@@ -24,6 +24,7 @@ export class LivePanel extends Widget {
     this.addClass("aotviz-Live");
     this.title.icon = icon;
     this.title.caption = "aotviz: live compilations";
+    this.node.tabIndex = -1;
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", "Live compilations");
     kernels.changed.connect(() => this.draw());
@@ -33,6 +34,12 @@ export class LivePanel extends Widget {
     super.onAfterShow(message);
     this.kernels.start();
     this.draw();
+  }
+
+  /** Takes the keyboard: the first compilation, or the panel itself. */
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    (this.node.querySelector("button") ?? this.node).focus();
   }
 
   protected override onAfterHide(message: Message): void {

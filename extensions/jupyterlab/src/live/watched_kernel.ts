@@ -2,7 +2,8 @@
 //
 // The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
 // comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
-// that takes nothing from the cell, while one runs.
+// that takes nothing from the cell, while one runs. A kernel that was restarted signs its messages otherwise, which is
+// all that a connection beside the notebook's is told of it.
 // Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second one
 // that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that it
 // answers while a cell runs.
@@ -34,6 +35,8 @@ export class WatchedKernel {
   private questions = 0;
   private readonly tabs = new Set<(key: string) => void>(); // each hears which compilation moved
   private asking = false;
+  private lives = 0; // how often the kernel has begun anew
+  private life = ""; // the session of the kernel's messages; a kernel that was restarted has another
   private isDisposed = false;
 
   constructor(readonly session: Session.IModel, private readonly kernel: Kernel.IKernelConnection) {
@@ -123,6 +126,7 @@ export class WatchedKernel {
   private async find(): Promise<void> {
     if (this.asking || this.comm || this.isDisposed) return;
     this.asking = true;
+    const life = this.lives;
     try {
       await this.kernel.info;
       if (this.kernel.supportsSubshells && this.kernel.subshellId === null) {
@@ -130,7 +134,7 @@ export class WatchedKernel {
         this.kernel.subshellId = reply.content.subshell_id;
       }
       const reply = await this.kernel.requestCommInfo({ target_name: TARGET });
-      if (reply.content.status !== "ok" || this.isDisposed) return;
+      if (reply.content.status !== "ok" || this.isDisposed || life !== this.lives) return;
       const found = Object.keys(reply.content.comms)[0];
       if (!found) return this.findLater();
       this.comm = found;
@@ -139,7 +143,7 @@ export class WatchedKernel {
     } catch (error) {
       if (!this.isDisposed) console.debug(`aotviz: ${this.session.path} could not be asked`, error);
     } finally {
-      this.asking = false;
+      if (life === this.lives) this.asking = false;
     }
   }
 
@@ -157,7 +161,20 @@ export class WatchedKernel {
   }
 
   private follow(_: Kernel.IKernelConnection, status: Kernel.Status): void {
-    if (status !== "restarting" && status !== "autorestarting" && status !== "dead") return;
+    if (status === "restarting" || status === "autorestarting" || status === "dead") this.begin();
+  }
+
+  /** A session that is not the one known: the kernel was restarted, whoever asked for it. */
+  private recognise(session: string): void {
+    if (this.life && this.life !== session) this.begin();
+    this.life = session;
+  }
+
+  /** The kernel that was known is gone, and what it knew with it. */
+  private begin(): void {
+    this.lives++;
+    this.life = "";
+    this.asking = false; // what was asked is not answered
     this.comm = "";
     this.kernel.subshellId = null;
     this.lose();
@@ -168,6 +185,7 @@ export class WatchedKernel {
   private hear(_: Kernel.IKernelConnection, heard: KernelMessage.IIOPubMessage): void {
     if (KernelMessage.isStatusMsg(heard)) {
       const parent = heard.parent_header as { msg_type?: string };
+      if (parent.msg_type) this.recognise(heard.header.session); // without a parent it may be the server's
       if (this.comm || parent.msg_type !== "execute_request") return;
       if (heard.content.execution_state === "idle") void this.find();
       else this.findLater();
