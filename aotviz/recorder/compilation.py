@@ -204,7 +204,7 @@ class Compilation:
         >>> model = aotviz.compile(torch.nn.Tanh(), backend="eager")
         >>> model(torch.ones(3, requires_grad=True)).sum().backward()
         >>> model.recording[0].plot_saved_tensors().layout.title.text
-        'Tanh: 12 bytes kept for the backward by 1 tensors'
+        'Tanh: 1 value kept for the backward, 12 B'
         """
         return plots.saved_tensors(self.saved_tensors, self.name)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, NamedTuple, Protocol
 
 State = Literal["running", "paused", "done", "failed"]
@@ -38,20 +40,33 @@ Listener = Callable[[Compilation], None]
 _lock = threading.Lock()
 _numbers = itertools.count()
 _known: weakref.WeakSet[Compilation] = weakref.WeakSet()
+_aside: ContextVar[bool] = ContextVar("aside", default=False)
 _listeners: tuple[Listener, ...] = ()  # replaced, never edited
 
 
 def begun(compilation: Compilation) -> int:
-    """Make a compilation known; gives its number."""
+    """Make a compilation known, unless it is made aside; gives its number."""
     with _lock:
-        _known.add(compilation)
+        if not _aside.get():
+            _known.add(compilation)
         return next(_numbers)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What begins here is no compilation of the user's, e.g. the answer to a question: nobody is told of it."""
+    token = _aside.set(True)
+    try:
+        yield
+    finally:
+        _aside.reset(token)
 
 
 def moved(compilation: Compilation) -> None:
     """Tell those who listen."""
     for listener in _listeners:
-        listener(compilation)
+        if compilation in _known:
+            listener(compilation)
 
 
 def compilations() -> list[Compilation]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir.forms import JointGraph, LoweredSplit, Program
+from aotviz.recorder import progress
 from aotviz.recorder.events import CompilationData
 from aotviz.recorder.store import Store
 from aotviz.stages import lower, partition
@@ -60,7 +61,7 @@ def _cut(
     observer = recorder(store)
     budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
     try:
-        with budget:
+        with budget, progress.aside():
             pipeline.run(_stages(), joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
     finally:
         observer.close()

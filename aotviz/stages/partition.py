@@ -189,9 +189,7 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
         return "random: computing it again would give another value"
     if partitioner == "default_partition":
         return "the backward reads it"
-    readers = [user.name for user in node.users if user.op != "output"]
-    several = "forward nodes read" if len(readers) > 1 else "forward node reads"
-    detail = f"; {len(readers)} {several} it too" if readers else ""
+    detail = "; the forward reads it too" if any(user.op != "output" for user in node.users) else ""
     return f"{partitioner} found keeping it cheaper than computing it again{detail}"
 
 

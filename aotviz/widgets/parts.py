@@ -196,10 +196,15 @@ def _outline(found: Compilation, lookups: list[CacheLookup]) -> CompilationPart:
         compilation=small,
         graph_values=[graph.value for graph in data.graphs],
         graph_bytes=[graph_bytes(graph, data.values, found.strings) for graph in data.graphs],
-        code_lines=[{name: text.count("\n") + 1 for name, text in stage.code.items()} for stage in data.stages],
+        code_lines=[{name: _lines(text) for name, text in stage.code.items()} for stage in data.stages],
         cache_lookups=lookups,
         text_table=_texts(found.strings, chain(numbers.of(small), *map(numbers.of, lookups))),
     )
+
+
+def _lines(text: str) -> int:
+    """How many lines a text has, as its reader shows them."""
+    return text.count("\n") + (text[-1:] != "\n")
 
 
 def graph(recording: HasCompilations, compilation_id: str, number: int) -> GraphPart:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.recorder import progress
 from aotviz.recorder.recording import Compilation
 from aotviz.torch_private.partitioners import named
 
@@ -98,3 +99,17 @@ def test_bad_wishes_are_named(changes: dict[str, object], message: str) -> None:
     f = compiled()
     with pytest.raises(ValueError, match=message):
         f.recording[0].what_if(**changes)
+
+
+def test_who_follows_compilations_is_not_told_of_the_answer() -> None:
+    f = compiled()
+    compilation = f.recording[0]
+    heard: list[object] = []
+    progress.listen(heard.append)
+    try:
+        before = {one.progress().number for one in progress.compilations()}
+        compilation.what_if(partition_fn="default_partition")
+        assert heard == []
+        assert {one.progress().number for one in progress.compilations()} <= before
+    finally:
+        progress.unlisten(heard.append)

@@ -350,6 +350,7 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
                 started_ns=clock, elapsed_ns=micros * 1000, graphs=roles.get(name, {}),
                 evidence=evidence if name == "partition" else [],
                 code={"wrapper": WRAPPER} if name == "link" else {},
+                replays={"forward": 41_000_000} if name == "lower" else {},
             )
         )  # fmt: skip
         clock += micros * 1000
@@ -494,9 +495,15 @@ def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
     data = events.RecordingData(
         format=events.FORMAT, version=events.VERSION,
         producer={"aotviz": "0.1.0", "torch": "2.13.0", "python": "3.12.3"}, strings=strings.all,
-        compilations=compilations, dropped=0,
+        compilations=compilations, dropped=0, cache_lookups=[lookup(strings)],
     )  # fmt: skip
     return FixtureRecording(data)
+
+
+def lookup(strings: Strings) -> events.CacheLookup:
+    """What `inference` found in a cache of torch's, after its second stage."""
+    origin = events.Origin(0, 1, 1, 0, 1_790_000_001_000_000_000 + 950_000)
+    return events.CacheLookup(origin, "fx", "hit", "key", [], [], events.NONE, {"time_saved_ns": strings("41000000")})
 
 
 def packed_parts() -> dict[str, bytes]:

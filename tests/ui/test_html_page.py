@@ -121,7 +121,7 @@ def test_every_view_shows_what_the_recording_holds_and_asks_nothing_of_the_netwo
 
     page.locator("select").select_option("1")
     view(page, "aliasing")
-    expect(page.locator(".panel tbody").first).to_contain_text("storage A")
+    expect(page.locator(".panel tbody").first).to_contain_text("storage 0")
     expect(page.locator(".panel tbody").nth(1)).to_contain_text("alias_of_input")
     shot("aliasing")
     page.locator("select").select_option("2")

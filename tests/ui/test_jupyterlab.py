@@ -32,7 +32,7 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Pa
         page.screenshot(path=screenshots / "jupyterlab-light-code.png")
 
         # The rail is complete, though only what is shown has come from the kernel.
-        expect(first.locator('.stage[data-stage="partition"] .counts')).to_contain_text("backward 32")
+        expect(first.locator('.stage[data-stage="partition"] .counts')).to_contain_text("backward 32 nodes")
         first.locator('.stage[data-stage="partition"]').click()
         first.locator('[role=tab][data-view="graph"]').click()
         expect(first.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)

@@ -48,6 +48,17 @@ os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 stock = torch.compile(lambda x: x.cos() + 1, backend="aot_eager")
 stock(x); None
 """
+TRAINED = """
+import os
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+stock = torch.compile(lambda x, w: (x @ w).relu().sum())
+loss = stock(x, w)
+"""
+DEEP = """
+from functorch.compile import default_partition
+deep = aotviz.compile(lambda x: x.sin().cos().exp().sum(), backend="eager", partition_fn=default_partition)
+deep(w).backward()
+"""
 
 CUT = """
 from aotviz.torch_private import partitioners
@@ -224,3 +235,51 @@ def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
     row.click()
     expect(page.locator(".aotviz-RecordingView .cm-content")).to_contain_text("cos", timeout=30_000)
     page.screenshot(path=screenshots / "live-light-panel-stock.png")
+
+
+def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(
+    lab: tuple[str, Path], page: Page, screenshots: Path
+) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "tab.ipynb", MADE, DEEP)
+    jupyter.open_notebook(page, url, "tab.ipynb")
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    run(page, 0)
+    run(page, 1)
+    row = page.get_by_role("region", name="Live compilations").get_by_label("tab.ipynb").locator(".aotviz-row")
+    expect(row).to_have_attribute("data-state", "done", timeout=90_000)
+    row.click()
+    bench = page.locator(".aotviz-RecordingView .workbench")
+    bench.locator('[role=tab][data-view="saved"]').click(timeout=30_000)
+    bench.locator(".what-if summary").click()
+    bench.get_by_label("Partitioner").select_option("min_cut_rematerialization_partition")
+    bench.get_by_label("Memory budget in percent").fill("0")
+    bench.get_by_role("button", name="Cut again").click()
+    answer = bench.locator(".what-if .answer")
+    expect(answer.locator("tr", has_text="kept for the backward")).to_contain_text("−", timeout=30_000)
+    expect(row).to_have_count(1)  # the answer is no compilation of the user's
+    page.screenshot(path=screenshots / "live-light-tab-what-if.png")
+
+
+def test_a_tab_of_a_watch_follows_torchs_compilation(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "follow.ipynb", MADE, WATCHED, TRAINED, "loss.backward()")
+    jupyter.open_notebook(page, url, "follow.ipynb")
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    for cell in range(3):
+        run(page, cell)
+    row = page.get_by_role("region", name="Live compilations").get_by_label("follow.ipynb").locator(".aotviz-row")
+    expect(row).to_have_attribute("data-state", "done", timeout=200_000)
+    row.click()
+    bench = page.locator(".aotviz-RecordingView .workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("matmul", timeout=30_000)
+    before = stages(bench).count()
+    page.screenshot(path=screenshots / "live-light-tab-watch.png")
+    page.evaluate(
+        "() => { const { shell } = window.jupyterapp;"
+        " shell.activateById([...shell.widgets('main')].find(({ title }) => title.label === 'follow.ipynb').id); }"
+    )
+    run(page, 3)
+    wait_until(page, lambda: stages(bench).count() > before, "the tab does not show the backward's own stages", 200)
+    bench.locator('[role=tab][data-view="saved"]').click()
+    page.screenshot(path=screenshots / "live-light-tab-watch-saved.png")

@@ -55,6 +55,11 @@ export function plural(count: number, noun: string, many = `${noun}s`): string {
   return `${thousands(count)} ${count === 1 ? noun : many}`;
 }
 
+/** `.slice(0, 1, end)`: one view of a chain. A slice up to the end says so by the largest number there is. */
+export function viewStep(step: string): string {
+  return `.${step.replace("9223372036854775807", "end")}`;
+}
+
 /** `model.py:12`, from a path of any length. */
 export function place(file: string, line: number): string {
   const short = file.split(/[\\/]/).pop() ?? file;

@@ -44,7 +44,7 @@ export class WholeSource implements Source {
       compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value),
       graph_bytes: compilation.graphs.map((graph) => graphBytes(graph, compilation.values, this.strings)),
       cache_lookups: this.data.cache_lookups.filter(({ origin }) => this.data.compilations[origin.compilation] === compilation),
-      code_lines: compilation.stages.map(({ code }) => new Map([...code].map(([name, text]) => [name, text.split("\n").length]))),
+      code_lines: compilation.stages.map(({ code }) => new Map([...code].map(([name, text]) => [name, text.split("\n").length - Number(text.endsWith("\n"))]))),
       text_table: NO_TEXTS,
     };
   }

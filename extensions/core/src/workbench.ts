@@ -217,7 +217,7 @@ function stageLine(state: State): Child[] {
       type: "button", role: "radio", "aria-checked": String(role === selection.role), class: role, data: { role }, on: { click: () => state.openRole(role) },
     }, role))) : null;
   return [
-    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip("failed", "removed") : !stage.changed && chip("no change"), h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
+    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip("failed", "removed") : !stage.changed && chip("no change"), stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
     stage.name !== error?.stage && h("p", {}, stage.summary), failure,
   ];
 }

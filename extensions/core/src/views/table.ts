@@ -58,15 +58,20 @@ function shaped<Row>(column: Column<Row>, row: Row): Child {
   return column.kind === "code" && typeof cell === "string" && cell ? codeText(cell) : cell;
 }
 
-/** Code that is broken only where it is long. */
-export function codeText(text: string): HTMLElement {
-  const span = h("span", {}, text);
-  span.style.minWidth = `${Math.min(text.length, 26)}ch`;
+/** Code that is broken only where it is longer than `room` characters, and then between words. */
+export function codeText(text: string, room = 22): HTMLElement {
+  const span = h("span", {}, text.length > room ? breakable(text) : text);
+  span.style.minWidth = `${Math.min(text.length, room)}ch`;
   return span;
 }
 
 function isEmpty(cell: Child): boolean {
   return cell === null || cell === undefined || cell === false || cell === "" || (Array.isArray(cell) && cell.every(isEmpty));
+}
+
+/** A path or a name that may be broken between its words. */
+export function breakable(text: string): Child {
+  return text.split(/(?<=[._/])/).map((word, i) => [i > 0 && h("wbr"), word]);
 }
 
 /** A short word in a rounded frame. */

@@ -2,7 +2,7 @@
 // when, and the lines of the wrapper that see to it. A click goes to the node, or to those lines.
 
 import { type Child, h } from "../../dom";
-import { bytes, plural, shape } from "../../format";
+import { bytes, plural, shape, viewStep } from "../../format";
 import type { State } from "../../state";
 import type { AliasTensor, InputRecord, StorageRecord, StorageWrite } from "../../wire";
 import { chip } from "../table";
@@ -84,7 +84,7 @@ function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: n
   const name = tensor.names.join(" = ") || tensor.node || "unnamed";
   const item = h("li", { class: `window ${tensor.role}` },
     h("div", { class: "who" }, h("span", { class: "name" }, depth > 0 && h("i", { class: "branch", "aria-hidden": "true" }, "└"), origin(state, tensor, name), h("span", { class: "role" }, ROLES[tensor.role] ?? tensor.role)),
-      tensor.step && h("code", { class: "step", title: tensor.source }, `.${tensor.step.replace("9223372036854775807", "end")}`)),
+      tensor.step && h("code", { class: "step", title: tensor.source }, viewStep(tensor.step))),
     h("div", { class: "where" }, strip(storage, tensor, written) ?? h("span", { class: "faint" }, storage.nbytes === 0 ? "no bytes" : "at a place that is symbolic"),
       cells.length > 0 && h("div", { class: "cells", "aria-hidden": "true" }, cells.map((cell) => h("span", {}, cell ?? "")))),
     h("code", { class: "layout" }, `${shape(tensor.shape)}`, h("small", {}, tensor.stride.length > 0 && `stride ${shape(tensor.stride)}`, tensor.offset !== 0 && ` offset ${tensor.offset}`)));

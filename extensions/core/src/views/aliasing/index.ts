@@ -2,27 +2,23 @@
 // board of the storages; a log of torch's, or a recording of an older version, has only the tables.
 
 import { h, notice, replace } from "../../dom";
-import { dtype, shape } from "../../format";
-import type { InputRecord, OutputRecord } from "../../wire";
+import { dtype, shape, viewStep } from "../../format";
+import type { InputRecord, OutputRecord, StorageRecord } from "../../wire";
 import { notYet } from "../absent";
 import { chip, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { board } from "./board";
 
-/** Storage groups that more than one input has get a letter; the others are of no interest. */
-function storageLetters(inputs: readonly InputRecord[]): Map<number, string> {
-  const seen = new Map<number, number>();
-  for (const { storage } of inputs) if (storage >= 0) seen.set(storage, (seen.get(storage) ?? 0) + 1);
-  const letters = new Map<number, string>();
-  for (const [storage, count] of seen) {
-    const n = letters.size;
-    if (count > 1) letters.set(storage, n < 26 ? String.fromCharCode(65 + n) : `S${n}`);
-  }
-  return letters;
+/** Storage groups that more than one input has, by the number that the board gives them; the others are of no interest. */
+function sharedStorages(inputs: readonly InputRecord[], storages: readonly StorageRecord[]): Map<number, number> {
+  const groups = new Map<number, string[]>();
+  for (const { name, storage } of inputs) if (storage >= 0) groups.set(storage, [...(groups.get(storage) ?? []), name]);
+  const shared = [...groups].filter(([, names]) => names.length > 1);
+  return new Map(shared.map(([group, names], i) => [group, storages.length ? storages.findIndex(({ tensors }) => tensors.some((tensor) => tensor.names.includes(names[0]!))) : i]));
 }
 
-function inputColumns(inputs: readonly InputRecord[]): Column<InputRecord>[] {
-  const letters = storageLetters(inputs);
+function inputColumns(inputs: readonly InputRecord[], storages: readonly StorageRecord[]): Column<InputRecord>[] {
+  const shared = sharedStorages(inputs, storages);
   return [
     { title: "Input", kind: "code", cell: (row) => row.name },
     { title: "Kind", cell: (row) => row.kind },
@@ -42,9 +38,9 @@ function inputColumns(inputs: readonly InputRecord[]): Column<InputRecord>[] {
     },
     { title: "Static", hint: "at the same address in every call", cell: (row) => (row.static ? "yes" : "") },
     {
-      title: "Memory", kind: "flags", hint: "inputs with the same letter share memory",
+      title: "Memory", kind: "flags", hint: "inputs with the same number share memory",
       cell: (row) => [
-        letters.has(row.storage) && chip(`storage ${letters.get(row.storage)!}`, `storage s${[...letters.keys()].indexOf(row.storage) % 6}`),
+        (shared.get(row.storage) ?? -1) >= 0 && chip(`storage ${shared.get(row.storage)!}`, `storage s${[...shared.keys()].indexOf(row.storage) % 6}`),
         row.duplicate_of !== "" && chip(`same tensor as ${row.duplicate_of}`, "alias"),
         row.synthetic_base !== "" && chip(`view of ${row.synthetic_base}`, "alias"),
       ],
@@ -63,7 +59,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
     cell: (row) => [row.requires_grad && chip("grad", "grad"), row.has_tangent && chip("tangent")],
   },
   { title: "Rebuilt from", kind: "code", cell: (row) => row.base },
-  { title: "By", kind: "code", hint: "the views that rebuild it", cell: (row) => row.view_chain.map((step) => `.${step}`).join("") },
+  { title: "By", kind: "code", hint: "the views that rebuild it", cell: (row) => row.view_chain.map(viewStep).join("") },
   { title: "Why", kind: "prose", cell: (row) => row.reason },
 ];
 
@@ -85,7 +81,7 @@ export const aliasing: View = {
       }
       replace(parent, h("div", { class: "page" },
         storages.length > 0 && board(state),
-        table(`Inputs (${inputs.length})`, inputColumns(inputs), inputs),
+        table(`Inputs (${inputs.length})`, inputColumns(inputs, storages), inputs),
         table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs)));
     };
     update();

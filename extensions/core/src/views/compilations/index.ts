@@ -50,7 +50,7 @@ export const compilations: View = {
       if (!by) return h("th", { scope: "col", title: hint }, title);
       const mine = query.by === by;
       return h("th", { scope: "col", title: hint, "aria-sort": mine ? (query.down ? "descending" : "ascending") : "none" },
-        h("button", { type: "button", class: "sort", on: { click: () => ask({ by, down: mine && !query.down }) } }, title, mine && (query.down ? " ↓" : " ↑")));
+        h("button", { type: "button", class: "sort", on: { click: () => ask({ by, down: mine && !query.down }) } }, title));
     };
     const line = ({ head: one, position }: Row): HTMLElement => {
       const { selection } = state;

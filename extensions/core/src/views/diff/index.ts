@@ -34,7 +34,7 @@ export const diff: View = {
       h("label", { class: "muted" }, "compared with ", opponent(state)), ...children, h("span", { class: "spring" }),
       h("span", { class: "choice", role: "radiogroup", "aria-label": "Compare by" }, ([["text", false], ["nodes", true]] as const).map(([text, value]) =>
         h("button", { type: "button", class: "small", role: "radio", "aria-checked": String(byNode === value), on: { click: () => redraw(() => (byNode = value)) } }, `by ${text}`))),
-      !byNode && h("button", { type: "button", class: "small", on: { click: () => redraw(() => (sideBySide = !isWide())) } }, isWide() ? "In one column" : "Side by side"));
+      h("button", { type: "button", class: "small", disabled: byNode, on: { click: () => redraw(() => (sideBySide = !isWide())) } }, isWide() ? "In one column" : "Side by side"));
     const isWide = (): boolean => sideBySide ?? parent.clientWidth >= WIDE;
     const redraw = (change: () => void): void => {
       change();

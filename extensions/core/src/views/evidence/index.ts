@@ -8,7 +8,7 @@ import { noEvidence } from "../absent";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
 
-/** Subjects in a row that the stage gave one reason for. */
+/** Subjects that the stage gave one reason for. */
 interface Group {
   readonly subjects: readonly string[];
   readonly reason: string;
@@ -17,13 +17,13 @@ interface Group {
 const MOST_SUBJECTS = 12; // of one reason
 
 function grouped(evidence: readonly Evidence[]): Group[] {
-  const groups: { subjects: string[]; reason: string }[] = [];
+  const groups = new Map<string, string[]>();
   for (const { subject, reason } of evidence) {
-    const last = groups.at(-1);
-    if (last?.reason === reason) last.subjects.push(subject);
-    else groups.push({ subjects: [subject], reason });
+    const found = groups.get(reason);
+    if (found) found.push(subject);
+    else groups.set(reason, [subject]);
   }
-  return groups;
+  return [...groups].map(([reason, subjects]) => ({ subjects, reason }));
 }
 
 /** The graph of this stage that has a node of a name, by name. */

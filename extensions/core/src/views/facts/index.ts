@@ -51,7 +51,6 @@ function valueFacts(state: State, value: ValueRecord | null, prefix: string): Ch
     ...fact(`${prefix}stride`, value.stride.length > 0 && h("code", {}, format.shape(value.stride))),
     ...fact(`${prefix}offset`, value.offset !== 0 && h("code", {}, value.offset)),
     ...fact(`${prefix}device`, recording.text(value.device)),
-    ...fact(`${prefix}storage`, value.storage >= 0 && `group ${value.storage}`),
     ...fact(`${prefix}autograd`, value.requires_grad && "requires grad"),
   ];
 }
@@ -99,5 +98,5 @@ function elsewhere(state: State, node: Node): Child {
   }));
   if (!found.length) return null;
   return h("section", {}, h("h4", {}, "The same value in other stages"), h("ul", {}, found.map(({ stage, i, role, name }) =>
-    h("li", {}, h("button", { type: "button", class: "link", on: { click: () => state.openStage(i, role) } }, `${stage.name} · ${role}`), name && h("code", {}, name)))));
+    h("li", {}, h("button", { type: "button", class: "link", on: { click: () => state.openStage(i, role) } }, stage.graphs.size > 1 ? `${stage.name} · ${role}` : stage.name), name && name !== node.name && h("code", {}, name)))));
 }

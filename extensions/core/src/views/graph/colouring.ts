@@ -131,9 +131,17 @@ function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "b
   if (by === "dtype") return (node) => (tensor(node) ? dtype(recording.text(tensor(node)!.dtype)) : "");
   if (by === "device") return (node) => (tensor(node) ? recording.text(tensor(node)!.device) : "");
   if (by === "storage") {
-    const counts = new Map<number, number>();
-    for (const { op, value } of graph.nodes) if (op !== "o" && value && value.storage >= 0) counts.set(value.storage, (counts.get(value.storage) ?? 0) + 1);
-    return ({ op, value }) => (op !== "o" && value && (counts.get(value.storage) ?? 0) > 1 ? `storage ${value.storage}` : "");
+    const groups = new Map<number, { readonly name: string; count: number }>(); // named by the first node in it
+    for (const { op, value, name, descriptor } of graph.nodes) {
+      if (op === "o" || !value || value.storage < 0) continue;
+      const group = groups.get(value.storage) ?? { name: `memory of ${descriptor || name}`, count: 0 };
+      groups.set(value.storage, group);
+      group.count++;
+    }
+    return ({ op, value }) => {
+      const group = op !== "o" && value ? groups.get(value.storage) : undefined;
+      return group && group.count > 1 ? group.name : "";
+    };
   }
   const { saved, recomputed } = fates(state);
   return ({ op, valueIndex }) => (op === "o" || valueIndex < 0 ? "" : saved.has(valueIndex) ? "saved for the backward" : recomputed.has(valueIndex) ? "recomputed in the backward" : "");

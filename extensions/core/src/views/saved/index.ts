@@ -5,7 +5,7 @@ import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import { notYet } from "../absent";
-import { chip, codeText, type Column, table } from "../table";
+import { breakable, chip, codeText, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { type Fate, type Grouping, type Row, rowsOf, totals } from "./ledger";
 import { bars, inGroup, steps } from "./plot";
@@ -25,7 +25,7 @@ function columns(state: State, largest: number): Column<Row>[] {
       cell: (row) => [chip(...FATES[row.fate]), row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)]],
     },
     { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
-    { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, row.module)] },
+    { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))] },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
     { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
     { title: "Read by", kind: "code", hint: "nodes of the backward, in their order", order: (row) => row.until, cell: (row) => readers(state, row.consumers) },
@@ -47,7 +47,7 @@ function readers(state: State, names: readonly string[]): Child {
   };
   return [names.slice(0, MOST_READERS).map((name) => h("button", {
     type: "button", class: "link", on: { click: (event: Event) => open(event, name), keydown: (event: KeyboardEvent) => event.key === "Enter" && event.stopPropagation() },
-  }, name)), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
+  }, codeText(name, 18))), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
 }
 
 function meter(part: number): HTMLElement {

@@ -125,7 +125,7 @@ function row(recording: Recording, compilation: CompilationData, stage: StageRec
   bar.style.width = `${(100 * share).toFixed(1)}%`;
   return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
-    h("span", { class: "name" }, stage.name, stage.late && chip("late", "", "ran after the compilation had returned"), failed && chip("failed", "removed")),
+    h("span", { class: "name" }, stage.name, failed && chip("failed", "removed")),
     h("span", { class: "time" }, timed(compilation) && milliseconds(stage.elapsed_ns)),
     h("span", { class: "what" }, stage.summary),
     h("span", { class: "counts" }, changes(recording, compilation, index).map(counted), written(recording, compilation, index)),
@@ -148,12 +148,12 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
     h("span", { class: "name" }, error.stage, chip("failed", "removed")), h("span", { class: "what" }, error.type));
 }
 
-/** `forward 210 +12 −3 · 1.2 MiB`. */
+/** `forward 210 nodes +12 −3 · 1.2 MiB`. */
 function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
   const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
-  return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${nodes}`,
+  return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${plural(nodes, "node")}`,
     added > 0 && h("em", { class: "more" }, ` +${added}`), removed > 0 && h("em", { class: "less" }, ` −${removed}`),
-    size > 0 && h("small", {}, ` ${bytes(size)}`));
+    size > 0 && h("small", {}, ` · ${bytes(size)}`));
 }
 
 /** How much a stage said: lines of each text, reasons. */
