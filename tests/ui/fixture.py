@@ -502,7 +502,7 @@ def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
 
 def lookup(strings: Strings) -> events.CacheLookup:
     """What `inference` found in a cache of torch's, after its second stage."""
-    origin = events.Origin(0, 1, 1, 0, 1_790_000_001_000_000_000 + 950_000)
+    origin = events.Origin(events.NONE, 1, 1, 0, 1_790_000_001_000_000_000 + 950_000)
     return events.CacheLookup(origin, "fx", "hit", "key", [], [], events.NONE, {"time_saved_ns": strings("41000000")})
 
 

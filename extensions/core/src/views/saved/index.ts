@@ -47,7 +47,7 @@ function readers(state: State, names: readonly string[]): Child {
   };
   return [names.slice(0, MOST_READERS).map((name) => h("button", {
     type: "button", class: "link", on: { click: (event: Event) => open(event, name), keydown: (event: KeyboardEvent) => event.key === "Enter" && event.stopPropagation() },
-  }, codeText(name, 18))), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
+  }, codeText(name, 14))), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
 }
 
 function meter(part: number): HTMLElement {

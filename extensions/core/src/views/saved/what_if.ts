@@ -60,7 +60,9 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     );
   };
 
-  const body = state.recording.asksKernel
+  const body = state.compilation.compile_id
+    ? h("p", { class: "muted" }, "Torch cut this graph, and cuts it once. What aotviz compiles can be cut again: ", h("code", {}, "torch.compile(f, backend=\"aotviz\")"), " or ", h("code", {}, "aotviz.compile(f)"), ".")
+    : state.recording.asksKernel
     ? h("div", { class: "wish" }, partitioner, h("label", {}, "memory budget ", share, says), button("Cut again", run))
     : h("p", { class: "muted" }, "This needs the live function: show ", h("code", {}, "f.recording"), " in a notebook with its kernel, or call ",
       h("code", {}, `recording[${JSON.stringify(state.compilation.id)}].what_if(…)`), " there.");
