@@ -224,8 +224,9 @@ class Ledger:
             layouts = tuple(map(layout, results))
             if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
                 self._placed.update(map(id, results))
-            if id(first) in self._after_move and operator is not torch.ops.aten.detach.default:
-                good_for = _WRONG if self._is_stale(first) else self._after_move[id(first)]
+            good_for = self._after_move.get(id(first), _NEVER)
+            if good_for != _NEVER and operator is not torch.ops.aten.detach.default:
+                good_for = _WRONG if self._is_stale(first) else good_for
                 self._after_move.update((id(r), good_for) for r in results)  # autograd has yet to make them views
             event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now(), node)
             self.events.append(event)
