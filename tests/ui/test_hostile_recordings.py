@@ -132,6 +132,25 @@ def test_a_recording_too_large_for_a_page_is_told_by_its_counts(stranger: Strang
     stranger.assert_nothing_happened()
 
 
+def test_a_page_says_how_large_a_recording_is_before_it_is_busy_with_it(stranger: Stranger) -> None:
+    data = recording().data
+    large = replace(data, strings=[*data.strings, "x" * (1 << 23)])
+    stranger.page.add_init_script("""
+      globalThis.seen = [];
+      const look = () => {
+        const text = document.getElementById("workbench")?.shadowRoot?.querySelector(".notice")?.textContent;
+        if (text && !seen.includes(text)) seen.push(text);
+        requestAnimationFrame(look);
+      };
+      requestAnimationFrame(look);
+    """)
+    stranger.open(large, data)
+    expect(stranger.page.locator('[role=tab][data-view="graph"]')).to_be_visible()
+    graphs = [graph for one in data.compilations for graph in one.graphs]
+    opening = f"Opening {sum(len(graph.op) for graph in graphs)} nodes in {len(graphs)} graphs of 3 compilations …"
+    assert opening in stranger.page.evaluate("seen")  # in a frame of its own
+
+
 def first(data: RecordingData, **changes: Any) -> RecordingData:
     """The recording with another first compilation."""
     return replace(data, compilations=[replace(data.compilations[0], **changes), *data.compilations[1:]])

@@ -17,28 +17,32 @@ const MAX_COMPILATIONS = 20_000; // a shelf holds 256; the logs of a large job, 
 const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 const MAX_ITEMS = 1 << 25; // of all its lists and maps. A graph of a million nodes has 28 million
 
+const LARGE = 1 << 23; // bytes of msgpack that take a second to read, or more
+
 export class RecordingError extends Error {}
 
-export async function decodeRecording(file: Uint8Array): Promise<RecordingData> {
+/** `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a word. */
+export async function decodeRecording(file: Uint8Array, takesLong?: (size: string) => Promise<void>): Promise<RecordingData> {
   const bytes = await gunzip(file);
-  refuseTooLarge(bytes);
+  const size = bytes.length > LARGE ? sizeOf(bytes) : "";
+  if (size) await takesLong?.(size);
   return quick(bytes) ?? checked(tree(bytes));
 }
 
-/** Raises RecordingError for a recording that is whole but too large for a page. */
-function refuseTooLarge(bytes: Uint8Array): void {
-  if (bytes.length <= MAX_ITEMS) return; // an item is a byte at least
+/** In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but too large for a page. */
+function sizeOf(bytes: Uint8Array): string {
   let counts;
   try {
     counts = countsOf(bytes);
   } catch (error) {
-    if (error instanceof MsgpackError) return; // damaged: the readers say how
+    if (error instanceof MsgpackError) return "";
     throw error;
   }
-  if (counts.items <= MAX_ITEMS) return;
   const [nodes, graphs, compilations] = [plural(counts.nodes, "node"), plural(counts.graphs, "graph"), plural(counts.compilations, "compilation")];
+  const size = `${nodes} in ${graphs} of ${compilations}`;
+  if (counts.items <= MAX_ITEMS) return size;
   throw new RecordingError(
-    `This recording is too large for a page: ${nodes} in ${graphs} of ${compilations}. ` +
+    `This recording is too large for a page: ${size}. ` +
     "In a notebook, aotviz.load(file) shows it one graph at a time, and aotviz.load(file)[0].stages is a table.");
 }
 

@@ -22,6 +22,7 @@ import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
 import type { CompilationData, RecordingData } from "./wire";
 
+const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in a list to pick from; of more, the view of them can be searched
 
 export interface Workbench {
@@ -64,7 +65,7 @@ export function frame(element: HTMLElement): Frame {
 
 /** Shows the recording in a file's bytes, or says why it can't. */
 export function openRecording(element: HTMLElement, bytes: Promise<Uint8Array>, host: Host, options: Options = {}): Promise<Workbench> {
-  return openSource(element, async () => new WholeSource(await decodeRecording(await bytes)), host, options);
+  return openSource(element, async (say) => new WholeSource(await decodeRecording(await bytes, (size) => say(`Opening ${size} …`))), host, options);
 }
 
 /** Shows the recording that a kernel sends part by part, or says why it can't. */
@@ -77,14 +78,19 @@ export function mountWorkbench(element: HTMLElement, data: RecordingData, host: 
   return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
-async function openSource(element: HTMLElement, source: () => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
+/** `source` may say what takes long; it is in sight when the promise is kept. */
+async function openSource(element: HTMLElement, source: (say: (what: string) => Promise<void>) => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
   const place = frame(element);
   const layouter = new Layouter(() => host.graphvizWorker());
   let shown: Shown | null = null;
+  const say = (what: string): Promise<void> => {
+    replace(place.body, notice("loading", what));
+    return shownSoon();
+  };
   const open = async (): Promise<void> => {
     replace(place.body, notice("loading", "Opening the recording …"));
     try {
-      shown = show(place, await Recording.open(await source()), host, layouter, options);
+      shown = show(place, await Recording.open(await source(say)), host, layouter, options);
     } catch (error) {
       const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
       replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)),
@@ -106,6 +112,14 @@ async function openSource(element: HTMLElement, source: () => Source | Promise<S
       (shown ?? place).destroy();
     },
   };
+}
+
+/** Kept when the browser has shown what there is, or does not show anything now. */
+function shownSoon(): Promise<void> {
+  return new Promise((done) => {
+    requestAnimationFrame(() => setTimeout(done));
+    setTimeout(done, UNSEEN_MS);
+  });
 }
 
 function show(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {

@@ -163,6 +163,13 @@ describe("a large recording", () => {
     const opening = decodeRecording(gzipSync(large((1 << 25) + 1), { level: 1 }));
     await expect(opening).rejects.toThrow("too large for a page: 4 nodes in 1 graph of 1 compilation. In a notebook");
   });
+  test("is told before it is read, where that takes long", async () => {
+    const said: string[] = [];
+    const say = (size: string): Promise<void> => (said.push(size), Promise.reject(new Error("not read yet")));
+    await expect(decodeRecording(gzipSync(large(1 << 23), { level: 1 }), say)).rejects.toThrow("not read yet");
+    expect(said).toEqual(["4 nodes in 1 graph of 1 compilation"]);
+    await decodeRecording(file, say); // small: nothing is said
+  });
   test("is read where a page can hold it", () => {
     const items = (1 << 24) + 9; // more than a tree may have
     expect(countsOf(large(items))).toEqual({ items: items + 8, compilations: 1, graphs: 1, nodes: 4 });
