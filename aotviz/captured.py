@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from aotviz import reached
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional
-from aotviz.torch_private.attributes import Attributes
+from aotviz.torch_private.attributes import Attributes, hooks_of
+from aotviz.tracing import arguments
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
 
@@ -100,20 +102,39 @@ def outside(fn: Any) -> tuple[tuple[str, Any], ...]:
 
 @contextlib.contextmanager
 def names_kept(request: Request) -> Iterator[None]:
-    """Refuse a function that assigns a tensor to a global or nonlocal variable, and give that its value back.
+    """Refuse a function that assigns a tensor to a global or nonlocal variable, and give that its value back; and a
+    module's hook that puts one into what it refers to, in the forward or in the backward.
 
     Raises:
         Refused: "argument is changed".
     """
     known = dict(request.references)
     try:
-        yield
+        with arguments.without_tensors(_in_reach_of_hooks(request), request.name):
+            yield
     finally:
         assigned = [key for key, now in outside(request.fn) if functional.is_functional(now)]
         for key in assigned:
             _assign(getattr(request.fn, "forward", request.fn), key, known)
     if assigned:
         raise Refused("argument is changed", repr(assigned[0]), request.name)
+
+
+def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what modules' hooks, functions written in the function, and its autograd functions refer to."""
+    for module in request.root.modules() if request.root is not None else ():
+        for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
+            yield from references(hook)
+    value: Any
+    for name, value in request.references:
+        yield name, value
+        if isinstance(value, type) and issubclass(value, torch.autograd.Function):
+            yield from references(value.backward)
+    fn = getattr(request.fn, "forward", request.fn)
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    for step in reached.steps(fn.__code__) if inspect.isfunction(fn) else ():
+        if step.opname == "LOAD_GLOBAL" and step.argval in fn.__globals__:
+            yield step.argval, fn.__globals__[step.argval]
 
 
 def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:

@@ -62,3 +62,48 @@ def test_weights_that_are_no_longer_tied_are_two_inputs():
     torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), [*module.parameters()]), expected)
     module[0].weight = module[1].weight
     torch.testing.assert_close(compiled(x), module(x))
+
+
+KEPT: list[torch.Tensor] = []
+
+
+class KeepsItsGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        KEPT.append(gradient)
+        return gradient * 2
+
+
+def keeps_a_gradient(x):
+    hidden = x * 2
+    hidden.register_hook(lambda gradient: KEPT.append(gradient))
+    return hidden.sin()
+
+
+def keeps_in_a_custom_backward(x):
+    return KeepsItsGradient.apply(x)
+
+
+def hooked(register):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    getattr(module[0], register)(lambda module, given, made: KEPT.extend(t.detach() for t in [*made]))
+    return module
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        keeps_a_gradient,
+        keeps_in_a_custom_backward,
+        hooked("register_forward_hook"),
+        hooked("register_full_backward_hook"),
+    ],
+)
+def test_a_hook_that_keeps_tensors_is_refused_and_keeps_none_of_the_traces(fn):
+    with pytest.raises(aotviz.Refused, match="changes what 'KEPT' holds"):
+        aotviz.compile(fn, backend="eager")(torch.ones(2, 3, requires_grad=True))
+    assert not KEPT

@@ -9,7 +9,7 @@ closes over, or finds among its globals, may change as long as no tensor gets th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,8 @@ from aotviz.tracing.gradient_hooks import Handle
 DEPTH = 5  # steps from an argument: its list, an object there, an attribute of that ...
 DEPTH_OUTSIDE = 3  # steps from what a function refers to
 
+_Noted = tuple[str, Any, bool, Any]  # (where, container, whether it may change without tensors, a copy)
+
 
 @contextlib.contextmanager
 def unchanged(request: Request) -> Iterator[None]:
@@ -31,12 +33,33 @@ def unchanged(request: Request) -> Iterator[None]:
     Raises:
         Refused: "argument is changed".
     """
-    noted: list[tuple[str, Any, bool, Any]] = []
+    noted: list[_Noted] = []
     seen: set[int] = set()
     for where, value in request.arguments().items():
         _note(where, value, noted, seen, DEPTH, owned=False)
     for where, value in request.references:
         _note(where, value, noted, seen, DEPTH_OUTSIDE, owned=True)
+    with _as_noted(noted, request.name):
+        yield
+
+
+@contextlib.contextmanager
+def without_tensors(found: Iterable[tuple[str, Any]], name: str) -> Iterator[None]:
+    """Refuse what puts a tensor into one of these, (name, value) pairs, while `name` is traced.
+
+    Raises:
+        Refused: "argument is changed".
+    """
+    noted: list[_Noted] = []
+    seen: set[int] = set()
+    for where, value in found:
+        _note(where, value, noted, seen, DEPTH_OUTSIDE, owned=True)
+    with _as_noted(noted, name):
+        yield
+
+
+@contextlib.contextmanager
+def _as_noted(noted: list[_Noted], name: str) -> Iterator[None]:
     try:
         yield
     finally:
@@ -46,10 +69,10 @@ def unchanged(request: Request) -> Iterator[None]:
                 container.clear()
                 container.extend(before) if isinstance(container, list) else container.update(before)
     if changed:
-        raise Refused("argument is changed", repr(changed[0]), request.name)
+        raise Refused("argument is changed", repr(changed[0]), name)
 
 
-def _note(where: str, value: Any, noted: list[Any], seen: set[int], depth: int, owned: bool) -> None:
+def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: int, owned: bool) -> None:
     """Copy each container under `value`. `owned`: an object has it, or a scope outside, which may keep plain values."""
     if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType)):
         return
