@@ -125,11 +125,11 @@ def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
     for module in request.root.modules() if request.root is not None else ():
         for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
             yield from references(hook)
-    value: Any
     for name, value in request.references:
         yield name, value
-        if isinstance(value, type) and issubclass(value, torch.autograd.Function):
-            yield from references(value.backward)
+        if inspect.isclass(value) and torch.autograd.Function in value.__mro__:
+            custom: Any = value
+            yield from references(custom.backward)
     fn = getattr(request.fn, "forward", request.fn)
     fn = inspect.unwrap(getattr(fn, "__func__", fn))
     for step in reached.steps(fn.__code__) if inspect.isfunction(fn) else ():
