@@ -14,6 +14,10 @@ import aotviz
 from aotviz.torch_private import versions
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 
+takes_generators = pytest.mark.skipif(
+    not versions.has("a trace takes generators"), reason="torch can't trace a generator"
+)
+
 
 def dropout_twice(x, w):
     y = F.dropout(x @ w, 0.3)
@@ -180,7 +184,7 @@ def drawn_from(x, generator):
     return x * torch.rand(3, generator=generator)
 
 
-@pytest.mark.skipif(not versions.has("a trace takes generators"), reason="torch can't trace a generator")
+@takes_generators
 @pytest.mark.parametrize("is_module", [True, False])
 def test_a_generator_may_be_an_argument_or_an_attribute(is_module):
     drawn = []
@@ -220,7 +224,7 @@ def seeds_its_own(x):
     return x * torch.rand(4, generator=OWN)
 
 
-@pytest.mark.parametrize("fn", [seeds, forks, takes_and_puts_back, seeds_its_own])
+@pytest.mark.parametrize("fn", [seeds, forks, takes_and_puts_back, pytest.param(seeds_its_own, marks=takes_generators)])
 def test_a_function_that_sets_a_random_state_is_refused_and_the_state_is_as_it_was(fn):
     before = torch.get_rng_state(), OWN.get_state()
     with pytest.raises(aotviz.Refused) as caught:
