@@ -22,7 +22,7 @@ from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
 from aotviz.torch_private import operators, pytree, runtime, settings, versions
-from aotviz.torch_private.partitioners import default_partition
+from aotviz.torch_private.partitioners import default_partition, named
 
 versions.check()
 
@@ -67,18 +67,17 @@ def _options(
     fw_compiler: Callable[..., Any],
     bw_compiler: Callable[..., Any] | None,
     inference_compiler: Callable[..., Any] | None,
-    partition_fn: Callable[..., Any],
+    partition_fn: str | Callable[..., Any],
     **others: Any,
 ) -> Options:
-    for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
-        if not callable(value):
-            raise TypeError(f"{name} must be callable, and is {value!r}")
+    if not callable(fw_compiler):
+        raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
     operators.check_decompositions(others.get("decompositions"))
     return Options(
         fw_compiler=fw_compiler,
         bw_compiler=bw_compiler or fw_compiler,
         inference_compiler=inference_compiler or fw_compiler,
-        partition_fn=partition_fn,
+        partition_fn=named(partition_fn),
         backend=str(getattr(fw_compiler, "__name__", "custom")),
         **{**settings.current(), **others},
     )
@@ -88,7 +87,7 @@ def aot_function(
     fn: Callable[..., Any],
     fw_compiler: Callable[..., Any],
     bw_compiler: Callable[..., Any] | None = None,
-    partition_fn: Callable[..., Any] = default_partition,
+    partition_fn: str | Callable[..., Any] = default_partition,
     decompositions: Mapping[Any, Any] | None = None,
     num_params_buffers: int = 0,
     keep_inference_input_mutations: bool = False,
@@ -109,7 +108,7 @@ def aot_function(
         fn: takes and returns any pytrees of tensors; of a module, the parameters and buffers become inputs.
         fw_compiler: `(graph_module, example_inputs) -> callable` for the forward.
         bw_compiler: the same for the backward; `fw_compiler` if None.
-        partition_fn: cuts the joint graph in two.
+        partition_fn: cuts the joint graph in two; a function, or the name of one of torch's.
         decompositions: operator -> function that it is traced as.
         num_params_buffers: so many leading inputs are parameters or buffers: static shapes, static memory.
         keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
@@ -200,7 +199,7 @@ def aot_module_simplified(
     args: Sequence[Any],
     fw_compiler: Callable[..., Any],
     bw_compiler: Callable[..., Any] | None = None,
-    partition_fn: Callable[..., Any] = default_partition,
+    partition_fn: str | Callable[..., Any] = default_partition,
     decompositions: Mapping[Any, Any] | None = None,
     keep_inference_input_mutations: bool = False,
     inference_compiler: Callable[..., Any] | None = None,

@@ -24,7 +24,7 @@ from aotviz.reached import Reached
 from aotviz.requests import request_for
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import CompiledCallable, Session
-from aotviz.torch_private import attributes, operators, runtime
+from aotviz.torch_private import attributes, operators, partitioners, runtime
 from aotviz.torch_private.fakes import SymbolGuards
 from aotviz.torch_private.subclasses import has_ragged_sizes
 
@@ -36,7 +36,7 @@ def compile(
     *,
     backend: str | Callable[..., Any] = "inductor",
     dynamic: bool | None = None,
-    partition_fn: Callable[..., Any] | None = None,
+    partition_fn: str | Callable[..., Any] | None = None,
     decompositions: Mapping[Any, Any] | None = None,
     keep_inference_input_mutations: bool | None = None,
     options: Mapping[str, Any] | None = None,
@@ -58,7 +58,8 @@ def compile(
         backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
         dynamic: True traces with symbolic sizes; False compiles each shape anew; None starts with static sizes and
             changes to symbolic ones when they vary.
-        partition_fn: cuts the joint graph in two; the backend's own choice if None.
+        partition_fn: cuts the joint graph in two: a function, "default_partition" (keep what the backward reads) or
+            "min_cut_rematerialization_partition" (recompute what is cheap); the backend's own choice if None.
         decompositions: operator -> function that it is traced as; the backend's own if None.
         keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
         options: settings of Inductor's config.
@@ -89,7 +90,7 @@ def compile(
     operators.check_decompositions(decompositions)
     lowering = lowering_named(backend, options)
     overrides = {
-        "partition_fn": partition_fn,
+        "partition_fn": partition_fn if partition_fn is None else partitioners.named(partition_fn),
         "decompositions": decompositions,
         "keep_inference_input_mutations": keep_inference_input_mutations,
         "donate_buffers": donate_buffers,

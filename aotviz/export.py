@@ -30,7 +30,7 @@ from aotviz.options import Export, Options
 from aotviz.sessions import CompiledCallable, Session
 from aotviz.torch_private import fakes, graphs, operators, pytree
 from aotviz.torch_private.attributes import Attributes
-from aotviz.torch_private.partitioners import default_partition
+from aotviz.torch_private.partitioners import default_partition, named
 
 __all__ = [
     "BackwardSignature",
@@ -241,7 +241,7 @@ def aot_export_joint_with_descriptors(
 def aot_compile_joint_with_descriptors(
     jd: JointWithDescriptors,
     *,
-    partition_fn: Callable[..., Any] = default_partition,
+    partition_fn: str | Callable[..., Any] = default_partition,
     fw_compiler: Callable[..., Any] = run_graph,
     bw_compiler: Callable[..., Any] | None = None,
 ) -> Any:
@@ -263,7 +263,7 @@ def aot_compile_joint_with_descriptors(
         fw_compiler=fw_compiler,
         bw_compiler=bw_compiler,
         inference_compiler=fw_compiler,
-        partition_fn=partition_fn,
+        partition_fn=named(partition_fn),
         backend=str(getattr(fw_compiler, "__name__", "custom")),
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)

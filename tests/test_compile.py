@@ -468,3 +468,16 @@ def test_a_table_of_decompositions_that_no_trace_would_look_into_is_refused(tabl
 def test_a_compiler_that_returns_nothing_is_told_so():
     with pytest.raises(TypeError, match="a compiler returned None"):
         aotviz.compile(lambda x: x * 2, backend=lambda graph, inputs: None)(torch.ones(2))
+
+
+def test_a_partitioner_goes_by_its_name_too() -> None:
+    kept = []
+    for name in ("default_partition", "min_cut_rematerialization_partition"):
+        compiled = aotviz.compile(lambda x: x.sin().cos().sin().sum(), backend="eager", partition_fn=name)
+        compiled(torch.ones(3, requires_grad=True)).backward()
+        kept.append(len(compiled.recording[0].saved_tensors))
+    assert kept[0] > kept[1]
+    with pytest.raises(ValueError, match=r"no partitioner 'minimal'; there are default_partition, min_cut"):
+        aotviz.compile(torch.sin, partition_fn="minimal")
+    with pytest.raises(TypeError, match=r"partition_fn must be callable or a name .* and is 3"):
+        aotviz.compile(torch.sin, partition_fn=3)

@@ -87,8 +87,9 @@ def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> J
             f"{call.name} takes tensors that are made of tensors: what_if can't cut its graph again. "
             "Compile it with the other partition_fn instead."
         )
-    chosen = partitioners.named(partition_fn) if isinstance(partition_fn, str) else partition_fn
-    options = call.options if chosen is None else replace(call.options, partition_fn=chosen)
+    options = call.options
+    if partition_fn is not None:
+        options = replace(options, partition_fn=partitioners.named(partition_fn))
     given = {field.name: getattr(call, field.name) for field in fields(JointGraph)}
     return JointGraph(**{**given, "options": options, "evidence": ()})
 

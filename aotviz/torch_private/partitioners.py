@@ -40,16 +40,20 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
     return named(chosen)
 
 
-def named(name: str) -> Callable[..., Any]:
-    """A partitioner of torch's by its name. Raises ValueError.
+def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
+    """A function that cuts a joint graph: one of torch's by its name, or the given one. Raises ValueError, TypeError.
 
     >>> named("default_partition").__name__
     'default_partition'
     """
     known = {fn.__name__: fn for fn in (default_partition, min_cut_rematerialization_partition)}
-    if name not in known:
-        raise ValueError(f"there is no partitioner {name!r}; there are {', '.join(known)}")
-    return known[name]
+    if isinstance(partition_fn, str):
+        if partition_fn not in known:
+            raise ValueError(f"there is no partitioner {partition_fn!r}; there are {', '.join(known)}")
+        return known[partition_fn]
+    if not callable(partition_fn):
+        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and is {partition_fn!r}")
+    return partition_fn
 
 
 @contextlib.contextmanager
