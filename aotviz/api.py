@@ -45,8 +45,7 @@ def compile_program(
         observer = watching.observer()
         try:
             outside = nullcontext() if request.is_graph else captured.names_kept(request)
-            noting = nullcontext() if request.is_graph else captured.draws_noted(request.name)
-            with captured.attributes_kept(request.root, request.name), outside, noting:
+            with captured.attributes_kept(request.root, request.name), outside:
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             met = strays.met_in(error)

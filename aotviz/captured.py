@@ -11,8 +11,6 @@ import contextlib
 import dis
 import functools
 import inspect
-import random
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -152,26 +150,6 @@ def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
         fn.__globals__[key] = known[key]
     else:
         del fn.__globals__[key]
-
-
-@contextlib.contextmanager
-def draws_noted(name: str) -> Iterator[None]:
-    """Warn where tracing draws random numbers of Python's or NumPy's, which a compiled call does not draw again."""
-    numpy = sys.modules.get("numpy")
-
-    def states() -> tuple[Any, ...]:
-        numbers = () if numpy is None else numpy.random.get_state()[1:3]
-        return random.getstate(), tuple(map(bytes, numbers[:1])) + tuple(numbers[1:])
-
-    before = states()
-    yield
-    for whose, was, now in zip(("Python's", "NumPy's"), before, states(), strict=True):
-        if was != now:
-            warnings.warn(
-                f"{name} draws random numbers of {whose} while it runs; a compiled call goes on with those that it "
-                "drew when it was compiled. Draw them with torch, or outside",
-                stacklevel=6,
-            )
 
 
 @contextlib.contextmanager

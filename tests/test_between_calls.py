@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import random
 
-import numpy
 import pytest
 import torch
 
@@ -181,12 +179,6 @@ def test_an_input_that_is_given_its_own_view_as_storage_is_refused():
         compiled(lambda x: x.set_(x[1:]))(x)
     assert caught.value.reason == "alias is given another storage"
     assert x.shape == (4,)
-
-
-@pytest.mark.parametrize("draw", [random.random, numpy.random.rand])
-def test_numbers_that_torch_does_not_draw_are_warned_of(draw):
-    with pytest.warns(UserWarning, match="draws random numbers of (Python|NumPy)'s while it runs"):
-        compiled(lambda x: x * draw())(torch.ones(2))
 
 
 def test_a_write_through_a_view_of_a_view_that_was_moved_is_refused():
