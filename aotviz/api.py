@@ -45,7 +45,8 @@ def compile_program(
         observer = watching.observer()
         try:
             outside = nullcontext() if request.is_graph else captured.names_kept(request)
-            with captured.attributes_kept(request.root, request.name), outside:
+            drawing = nullcontext() if request.is_graph else captured.draws_kept(request)
+            with captured.attributes_kept(request.root, request.name), outside, drawing:
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             met = strays.met_in(error)

@@ -21,7 +21,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from aotviz import reached
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import functional
+from aotviz.torch_private import functional, seeding
 from aotviz.torch_private.attributes import Attributes, hooks_of
 from aotviz.tracing import arguments
 
@@ -150,6 +150,30 @@ def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
         fn.__globals__[key] = known[key]
     else:
         del fn.__globals__[key]
+
+
+@contextlib.contextmanager
+def draws_kept(request: Request) -> Iterator[None]:
+    """Refuse a function that draws from a random generator that it makes, or that seeds one that it reaches: in a graph
+    it would be one and the same at every call, and draw on. Refuse an iterator as an argument too, which would stay
+    where it is.
+
+    Raises:
+        Refused: "random state inside", "argument is changed".
+    """
+    for name, value in request.arguments().items():
+        if isinstance(value, Iterator):
+            raise Refused("argument is changed", f"the iterator {name!r}", request.name)
+    known = {place.path: place.value() for place in reached.generators(request.fn, request.arguments())}
+    before = {path: generator.get_state() for path, generator in known.items()}
+    with seeding.met() as met:
+        yield
+    for path, generator in known.items():
+        if not torch.equal(generator.get_state(), before[path]):
+            generator.set_state(before[path])
+            raise Refused("random state inside", f"{path}.manual_seed()")
+    if met.keys() - set(map(seeding.identity, (torch.default_generator, *known.values()))):
+        raise Refused("random state inside", "torch.Generator(), or finds one that no name of its own leads to")
 
 
 @contextlib.contextmanager

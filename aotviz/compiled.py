@@ -7,9 +7,10 @@ recording's name of it. Shapes that vary become symbolic at the second one, or f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from aotviz import captured
 from aotviz.api import compile_program, compiling
 from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.ir.forms import Reason, Request
+from aotviz.ir.refusals import Refused
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reached import Reached
 from aotviz.requests import request_for
@@ -242,7 +244,7 @@ class _Programs:
                 self.fn, args, kwargs, options, root=self.root, reached=self.reached.places, evidence=reasons
             )
 
-        with self.lowering.around():
+        with self.lowering.around(), self._state_noted():
             program = compile_program(
                 request(), self.watching, lambda met: request() if self.reached.lift(met) else None
             )
@@ -262,6 +264,26 @@ class _Programs:
                 stacklevel=4,
             )
         return program.function
+
+    @contextlib.contextmanager
+    def _state_noted(self) -> Iterator[None]:
+        """Refuse a function that reads an iterator, and warn of one that counts: a compiled call does neither again.
+
+        Raises:
+            Refused: "argument is changed".
+        """
+        name = self.watching.name
+        if self.reached.iterators:
+            raise Refused("argument is changed", f"the iterator {self.reached.iterators[0]!r}", name)
+        before = self.reached.counters()
+        yield
+        for path, now in self.reached.counters().items():
+            if before.get(path) != now:
+                warnings.warn(
+                    f"{name} changes {path} from {before.get(path)!r} to {now!r} while it runs; a compiled call goes "
+                    "on with what it read when it was compiled, and does not change it again",
+                    stacklevel=6,
+                )
 
     def _is_dynamic(self, call: Call, differs: bool) -> bool:
         """Symbolic sizes where they were asked for, or where only sizes keep the known programs from fitting.

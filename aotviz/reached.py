@@ -12,6 +12,7 @@ import dis
 import functools
 import inspect
 import sysconfig
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -33,7 +34,9 @@ class Reached:
         self._fn = fn
         self.places: tuple[Place, ...] = ()
         self._settings: tuple[Place, ...] | None = None  # looked for at the first call
+        self._counters: tuple[Place, ...] = ()
         self._modules: list[State] = []
+        self.iterators: tuple[str, ...] = ()  # the paths of those that the code reads
         self.read_of_arguments: frozenset[Any] = frozenset()  # names of attributes
 
     def tensors(self) -> list[Any]:
@@ -44,6 +47,8 @@ class Reached:
         reads = _Reads()
         reads.of_value(self._fn, "", CALLS)
         self._settings = reads.places()
+        self._counters = reads.places(assigned=True)
+        self.iterators = tuple(dict.fromkeys(reads.iterators))
         self._modules = [State(module) for module in dict.fromkeys(reads.modules)]
         self.read_of_arguments = frozenset(reads.attributes - reads.assigned)
 
@@ -55,6 +60,10 @@ class Reached:
             return ()
         values = [(place.path, _frozen(place.value())) for place in self._settings]
         return (*values, *(("a module", state.read()[1]) for state in self._modules))
+
+    def counters(self) -> dict[str, Any]:
+        """By their paths, the plain values that the code reads and assigns, as they are now. No call compares them."""
+        return {place.path: place.value() for place in self._counters}
 
     def lift(self, met: Sequence[torch.Tensor]) -> bool:
         """Make inputs of the tensors that a trace met, and of their neighbours. False if one can't be."""
@@ -92,6 +101,23 @@ def difference(before: Sequence[Any], now: Sequence[Any]) -> str:
 
 def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Place]:
     """The places of the tensors that a call leads to, each container once."""
+    for place in _places(fn, arguments):
+        if isinstance(place.value(), torch.Tensor):
+            yield place
+
+
+def generators(fn: Any, arguments: Mapping[str, Any]) -> Iterator[Place]:
+    """The places of the random generators that a call leads to, also those in the user's modules and classes."""
+    for place in _places(fn, arguments):
+        value = place.value()
+        if isinstance(value, torch.Generator):
+            yield place
+        elif inspect.ismodule(value) or isinstance(value, type):
+            own = [name for name, held in vars(value).items() if isinstance(held, torch.Generator)]
+            yield from (_attribute(f"{place.path}.{name}", place, name, value) for name in own)
+
+
+def _places(fn: Any, arguments: Mapping[str, Any]) -> Iterator[Place]:
     seen: set[int] = set()
     for place in (*starts(fn), *(_fixed(path, value) for path, value in arguments.items())):
         yield from _walk(place, seen, DEPTH)
@@ -161,10 +187,10 @@ def _of_tuple(path: str, whole: Place, index: int) -> Place:
 
 def _walk(place: Place, seen: set[int], depth: int) -> Iterator[Place]:
     value = place.value()
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, torch.Generator, type)) or inspect.ismodule(value):
         yield place
         return
-    if depth == 0 or id(value) in seen or inspect.ismodule(value) or isinstance(value, (*PLAIN, bytes, type)):
+    if depth == 0 or id(value) in seen or isinstance(value, (*PLAIN, bytes)):
         return
     seen.add(id(value))
     for part in _parts(place, value):
@@ -226,12 +252,13 @@ class _Reads:
         self.found: dict[str, tuple[Place, Any]] = {}  # with the last name of the chain
         self.assigned: set[Any] = set()  # names, attributes and keys that the code assigns
         self.attributes: set[Any] = set()  # that the code reads, of whatever
+        self.iterators: list[str] = []
         self.modules: list[torch.nn.Module] = []  # that lie in containers and objects
         self._seen: set[tuple[int, int]] = set()
 
-    def places(self) -> tuple[Place, ...]:
-        """All but what the code assigns itself: a counter would never be what it was."""
-        return tuple(place for place, last in self.found.values() if last not in self.assigned)
+    def places(self, assigned: bool = False) -> tuple[Place, ...]:
+        """All but what the code assigns itself, which would never be what it was: a counter. Or only that."""
+        return tuple(place for place, last in self.found.values() if (last in self.assigned) is assigned)
 
     def of_value(self, value: Any, path: str, depth: int) -> None:
         """Read the code that a call of `value` runs, where it is the user's."""
@@ -276,7 +303,8 @@ class _Reads:
             key, length = _step(rest[position : position + 2])
             inner = None
             is_own = position == 0 and place.write is None and place.path == "self"
-            if length and (_frozen(value) is None or is_own):
+            is_functions = length == 1 and inspect.isfunction(value) and key in vars(value)
+            if length and (_frozen(value) is None or is_own or is_functions):
                 inner = _inner(place, value, key, length == 1)
             if isinstance(inner, Place):
                 place, last, position = inner, key, position + length
@@ -289,6 +317,8 @@ class _Reads:
         in_sight = isinstance(place.holder, torch.nn.Module) and isinstance(value, PLAIN)  # State reads those
         if _frozen(value) is not None and (is_inside or not _is_librarys_routine(value)) and not in_sight:
             self.found.setdefault(place.path, (place, last))
+        if isinstance(value, Iterator):
+            self.iterators.append(place.path)
         if isinstance(value, torch.nn.Module) and is_inside:  # others are submodules of the program's root
             self.modules.append(value)
         if isinstance(value, (list, tuple)) and len(value) <= MOST_ITEMS:
@@ -372,7 +402,7 @@ def _frozen(value: Any) -> Any:
         return type(value), value
     if isinstance(value, torch.nn.Module) or inspect.isroutine(value):
         return _Same, value
-    if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= MOST_ITEMS:
+    if isinstance(value, (list, tuple, deque, set, frozenset)) and len(value) <= MOST_ITEMS:
         if all(isinstance(item, PLAIN) for item in value):
             items = ((type(item), item) for item in value)
             return type(value), frozenset(items) if isinstance(value, (set, frozenset)) else tuple(items)

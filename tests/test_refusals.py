@@ -267,6 +267,32 @@ def test_what_random_programs_are_refused_for_is_on_the_list():
     assert refused <= set(REFUSALS)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x._version == 0,
+        lambda x: x._base is None,
+        lambda x: x[1:]._version == 0,
+        lambda x: x._is_view(),
+        lambda x: x.retains_grad,
+        lambda x: x.output_nr == 0,
+    ],
+)
+def test_what_autograd_keeps_of_an_argument_and_no_guard_compares_is_refused(ask):
+    with pytest.raises(aotviz.Refused, match="of 'x'") as caught:
+        aotviz.compile(lambda x: x + 1 if ask(x) else x - 1, backend="eager")(torch.ones(3, requires_grad=True) * 2)
+    assert caught.value.reason == "state of a tensor"
+
+
+def test_a_function_may_ask_for_the_version_of_what_it_makes():
+    def f(x):
+        y = x * 2
+        y.add_(1)
+        return y * y._version
+
+    assert torch.equal(aotviz.compile(f, backend="eager")(torch.ones(3)), f(torch.ones(3)))
+
+
 @pytest.mark.parametrize("written", ["x", "y", "y first"])
 def test_an_input_with_the_storage_of_another_that_is_written_is_refused(written):
     def f(x, y):

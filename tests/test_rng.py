@@ -236,6 +236,49 @@ def test_a_function_that_sets_a_random_state_is_refused_and_the_state_is_as_it_w
     assert torch.equal(compiled(torch.ones(4)), drawn_again(fn, before[0]))
 
 
+def makes_its_own(x):
+    return x * torch.rand(4, generator=torch.Generator().manual_seed(3))
+
+
+def clones_its_own(x):
+    return x * torch.rand(4, generator=OWN.clone_state())
+
+
+class Holder:
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(1)
+
+
+HOLDER = Holder()
+
+
+def seeds_what_an_object_holds(x):
+    HOLDER.generator.manual_seed(3)
+    return x * torch.rand(4, generator=HOLDER.generator)
+
+
+@takes_generators
+@pytest.mark.parametrize("fn", [makes_its_own, clones_its_own, seeds_what_an_object_holds])
+def test_a_generator_that_is_made_or_seeded_inside_is_refused(fn):
+    before = HOLDER.generator.get_state()
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(fn, backend="eager")(torch.ones(4))
+    assert caught.value.reason == "random state inside"
+    assert torch.equal(HOLDER.generator.get_state(), before)
+
+
+@takes_generators
+def test_a_generator_that_an_object_holds_draws_on_as_in_eager():
+    def draws(x):
+        return x * torch.rand(4, generator=HOLDER.generator)
+
+    found = []
+    for fn in (draws, aotviz.compile(draws, backend="eager")):
+        HOLDER.generator.manual_seed(7)
+        found.append([fn(torch.ones(4)).tolist() for _ in range(2)])
+    assert found[1] == found[0]
+
+
 def drawn_again(fn, state):
     torch.set_rng_state(state)
     return fn(torch.ones(4))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
+
 import pytest
 import torch
 
@@ -136,3 +139,67 @@ def test_a_real_tensor_that_somebody_else_puts_into_a_global_meanwhile_is_no_mat
         return x * 2 if latest is not None else x
 
     assert torch.equal(aotviz.compile(fn, backend="eager")(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def counts_by_a_cell():
+    n = 0
+
+    def f(x):
+        nonlocal n
+        n += 1
+        return x * n
+
+    return f
+
+
+def counts_by_its_attribute():
+    def f(x):
+        f.calls += 1
+        return x * f.calls
+
+    f.calls = 0
+    return f
+
+
+class Counts:
+    n = 0
+
+    def __call__(self, x):
+        self.n += 1
+        return x * self.n
+
+
+@pytest.mark.parametrize("make", [counts_by_a_cell, counts_by_its_attribute, Counts])
+def test_a_counter_that_a_function_counts_up_is_warned_of(make):
+    with pytest.warns(UserWarning, match="changes .* from 0 to 1 while it runs"):
+        aotviz.compile(make(), backend="eager")(torch.ones(2))
+
+
+def test_a_counter_that_stays_is_no_reason_for_a_warning(recwarn):
+    n = 0
+
+    def f(x):
+        nonlocal n
+        n = n + 0
+        return x * n
+
+    aotviz.compile(f, backend="eager")(torch.ones(2))
+    assert not [str(w.message) for w in recwarn if "changes n" in str(w.message)]
+
+
+@pytest.mark.parametrize("iterator", [lambda: iter([1, 2]), lambda: itertools.count(1), lambda: (k for k in range(3))])
+@pytest.mark.parametrize("passed", [True, False])
+def test_an_iterator_is_refused_and_stays_where_it_is(iterator, passed):
+    iterator = iterator()
+    fn = (lambda x, it: x * next(it)) if passed else (lambda x: x * next(iterator))
+    before = next(iterator)
+    with pytest.raises(aotviz.Refused, match=r"iterator '(it|iterator)'") as caught:
+        aotviz.compile(fn, backend="eager")(torch.ones(2), *([iterator] if passed else []))
+    assert caught.value.reason == "argument is changed"
+    assert next(iterator) == before + 1
+
+
+def test_a_queue_that_a_function_takes_from_gives_each_call_the_next():
+    queue = collections.deque([1.0, 2.0, 3.0])
+    compiled = aotviz.compile(lambda x: x * queue.popleft(), backend="eager")
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3]

@@ -154,6 +154,11 @@ REFUSALS = {
         "the function calls {names}. A trace draws nothing, and what a compiled call draws would not follow. Seed "
         'before the call; or use torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
     ),
+    "state of a tensor": (
+        "the function asks for `{operator}` of {names}, or of a view of it. That may be another at each call, and a "
+        "compiled call does not look. Ask before the call, and pass the answer; or use "
+        'torch.compile(fn, backend="aotviz").'
+    ),
     "class is not followed": (
         "input {names} is a {operator}, whose {instead} decides what torch's functions do with it, and a trace would "
         "not ask. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use "

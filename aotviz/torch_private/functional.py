@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -220,6 +221,30 @@ def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Itera
     finally:
         for kind in changed:
             del kind.grad
+
+
+@contextlib.contextmanager
+def questions_noted(asked: Callable[[Any, str], None], is_library: Callable[[str], bool]) -> Iterator[None]:
+    """Call `asked(tensor, name)` where the user's code reads, of a functional tensor, what autograd keeps of the one
+    that it stands for, and that a trace does not know: its version, its base, its place among the results of a node."""
+
+    def asking(name: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def answer(tensor: Any) -> Any:
+            if not is_library(sys._getframe(1).f_code.co_filename):
+                asked(tensor, name)
+            return read(tensor)
+
+        return answer
+
+    attributes = ("_version", "_base", "retains_grad", "output_nr")
+    for name in attributes:
+        setattr(FunctionalTensor, name, property(asking(name, getattr(torch.Tensor, name).__get__)))
+    FunctionalTensor._is_view = asking("_is_view()", torch.Tensor._is_view)
+    try:
+        yield
+    finally:
+        for name in (*attributes, "_is_view"):
+            delattr(FunctionalTensor, name)
 
 
 @contextlib.contextmanager

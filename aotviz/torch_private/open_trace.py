@@ -47,6 +47,7 @@ from aotviz.torch_private import (
     operators,
     saved_hooks,
     script_objects,
+    seeding,
     versions,
 )
 from aotviz.torch_private.modules import lazy_graph_module
@@ -87,12 +88,14 @@ class _Tracer(PythonKeyTracer):
         return node
 
     def create_arg(self, a: Any) -> Any:
-        if isinstance(a, torch.Generator) and not versions.has("a trace takes generators"):
-            raise NotImplementedError(
-                "the program draws from a torch.Generator of its own, and a graph of torch "
-                f"{torch.__version__} has no place for one (torch 2.13 has). Draw from the default generator, or "
-                "draw outside the function and pass the numbers."
-            )
+        if isinstance(a, torch.Generator):
+            seeding.note(a)
+            if not versions.has("a trace takes generators"):
+                raise NotImplementedError(
+                    "the program draws from a torch.Generator of its own, and a graph of torch "
+                    f"{torch.__version__} has no place for one (torch 2.13 has). Draw from the default generator, or "
+                    "draw outside the function and pass the numbers."
+                )
         return super().create_arg(a)
 
     def _user_stack(self) -> str:

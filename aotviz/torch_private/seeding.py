@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+_drawn_from: dict[int, torch.Generator] | None = None  # by `identity`, while `met` looks
+
 _SKIPPED = (torch.random.__file__, contextlib.__file__)
 
 
@@ -59,3 +61,25 @@ def noted(
         if not torch.equal(value.get_state(), state):
             value.set_state(state)
             asked(f"{name}.manual_seed()")
+
+
+@contextlib.contextmanager
+def met() -> Iterator[dict[int, torch.Generator]]:
+    """By `identity`, the generators that what is traced inside draws from, besides torch's own."""
+    global _drawn_from
+    before, _drawn_from = _drawn_from, {}
+    try:
+        yield _drawn_from
+    finally:
+        _drawn_from = before
+
+
+def note(generator: torch.Generator) -> None:
+    """A trace draws from this generator."""
+    if _drawn_from is not None:
+        _drawn_from[identity(generator)] = generator
+
+
+def identity(generator: torch.Generator) -> int:
+    """The same for two Python objects that are one generator, as an operator and its caller may have them."""
+    return int(generator._cdata)

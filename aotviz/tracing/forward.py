@@ -36,7 +36,7 @@ from aotviz.ir.refusals import Refused, translated
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
-from aotviz.torch_private.open_trace import OpenTrace, module_stack, telling_of_compilation
+from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts, gradient_hooks
 from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
@@ -120,7 +120,8 @@ class ForwardTrace:
             hooks = functional.hook_registrations(self._take_hook)
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
-            with tagging_checkpoints(), translated(), noted, hooks, gradients, attributes:
+            questions = functional.questions_noted(self._refuse_question, is_library)
+            with tagging_checkpoints(), translated(), noted, hooks, gradients, attributes, questions:
                 try:
                     self._run()
                 except ValueError as error:
@@ -301,6 +302,15 @@ class ForwardTrace:
     def _is_leaf(self, tensor: Any) -> bool:
         """Whether the function asks about an argument that is a leaf, and has a history in the trace only."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
+
+    def _refuse_question(self, tensor: Any, name: str) -> None:
+        """Raise where the function asks of an argument, or a view of one, what no trace knows and no guard compares."""
+        if not self.ledger.open or self.program.is_graph:
+            return
+        of_itself = name in ("retains_grad", "output_nr")
+        position = self._position(tensor if of_itself else self.ledger.root(tensor))
+        if position is not None and not (of_itself and self.program.args[position].is_leaf):
+            raise Refused("state of a tensor", self._name(position), name)
 
     def _refuse_gradient(self, tensor: Any) -> None:
         """Raise for `.grad` of an argument: a trace is not given it, and would take it for None.
