@@ -9,7 +9,7 @@ import { plural } from "./format";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
 import { RecordReader, Unexpected } from "./records";
 import {
-  Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, VERSION, type Wire,
+  Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, type ValueRecord, VERSION, type Wire,
 } from "./wire";
 
 const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
@@ -219,8 +219,12 @@ function checkIndices(data: RecordingData): void {
     if (compilation.stages.length > MAX_STAGES) {
       throw new RecordingError(`This recording is damaged: ${where} claims ${compilation.stages.length} stages.`);
     }
+    let good: Partial<ValueRecord> = {}; // the value before: as a rule, the next says the same
     for (let j = 0; j < values; j++) {
-      const { dtype, device, text, parts } = compilation.values[j]!;
+      const value = compilation.values[j]!;
+      const { dtype, device, text, parts } = value;
+      if (dtype === good.dtype && device === good.device && text === good.text && !parts.length) continue;
+      good = value;
       if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings)) within([dtype, device, text], strings, `${where}.values[${j}]`);
       if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
     }

@@ -227,8 +227,13 @@ export function parseSource(stack: string): SourceLine | null {
 const DEEPEST = 64; // modules in modules
 
 export function parseModules(text: string): ModuleStep[] {
-  return text.split("\n").filter((line) => line !== "").slice(0, DEEPEST).map((line) => {
-    const bar = line.lastIndexOf("|");
-    return bar < 0 ? { path: line, type: "" } : { path: line.slice(0, bar), type: line.slice(bar + 1) };
-  });
+  const steps: ModuleStep[] = [];
+  for (let from = 0, end = 0; from < text.length && steps.length < DEEPEST; from = end + 1) {
+    end = text.indexOf("\n", from);
+    if (end < 0) end = text.length;
+    if (end === from) continue;
+    const bar = text.lastIndexOf("|", end - 1);
+    steps.push(bar < from ? { path: text.slice(from, end), type: "" } : { path: text.slice(from, bar), type: text.slice(bar + 1, end) });
+  }
+  return steps;
 }

@@ -4,7 +4,7 @@
 
 import { parted } from "./deltas";
 import { Reader } from "./msgpack";
-import { Float, SCHEMA, type Schema, type Wire } from "./wire";
+import { Float, SCHEMA, type Schema, type ValueRecord, type Wire } from "./wire";
 
 const MANY = 64; // texts of a list that are decoded together
 
@@ -75,6 +75,7 @@ export class RecordReader extends Reader {
   }
 
   private listed(item: Schema, size: number): unknown[] {
+    if (item[1] === "ValueRecord") return this.values(size);
     if (size === 1) return [this.read(item)]; // a list that grows has room for 17
     if (size === 2) return [this.read(item), this.read(item)];
     if (item === "int") return this.column(size);
@@ -134,7 +135,6 @@ export class RecordReader extends Reader {
 
   private byPosition(name: string, fields: (typeof SCHEMA)[string]["fields"]): Record<string, unknown> {
     let last = this.last.get(name);
-    if (last && name === "ValueRecord" && begins(this.peek(), "int")) return this.anotherStorage(last);
     const size = this.listSize();
     if (size !== fields.length) throw new Unexpected(name);
     this.enter(size);
@@ -155,12 +155,19 @@ export class RecordReader extends Reader {
     return out;
   }
 
-  /** The value before, in another storage. */
-  private anotherStorage(last: Last): Record<string, unknown> {
-    const [step, { storage }] = [this.value(), last.record];
-    if (typeof step !== "number" || typeof storage !== "number") throw new Unexpected("ValueRecord");
-    this.packed = true;
-    return (last.record = { ...last.record, storage: storage + step });
+  /** Values. In a page, a number stands for the value before in another storage, so many on. */
+  private values(size: number): unknown[] {
+    const { fields } = SCHEMA.ValueRecord!;
+    const out = new Array<unknown>(size);
+    let before: ValueRecord | null = null;
+    for (let i = 0; i < size; i++) {
+      if (before && isInt(this.peek())) {
+        before = anotherStorage(before, this.value());
+        this.packed = true;
+      } else before = this.byPosition("ValueRecord", fields) as unknown as ValueRecord;
+      out[i] = before;
+    }
+    return out;
   }
 
   /** The texts of a recording: a list, or in a page one text. */
@@ -194,6 +201,16 @@ export class RecordReader extends Reader {
   }
 }
 
+/** Made field by field, which the browser does sooner than a copy that is then changed. */
+function anotherStorage({ kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord, step: Wire): ValueRecord {
+  if (typeof step !== "number" || typeof storage !== "number") throw new Unexpected("ValueRecord");
+  return { kind, dtype, shape, stride, offset, device, storage: storage + step, requires_grad, parts, text };
+}
+
+function isInt(tag: number): boolean {
+  return tag < 0x80 || tag >= 0xe0 || (tag >= 0xcc && tag <= 0xd3);
+}
+
 /** Whether a value whose first byte is `tag` may be what the schema says. */
 function begins(tag: number, schema: Schema): boolean {
   const isList = (tag >= 0x90 && tag < 0xa0) || tag === 0xdc || tag === 0xdd;
@@ -202,11 +219,10 @@ function begins(tag: number, schema: Schema): boolean {
     if (schema[0] === "or") return schema.slice(1).some((one) => begins(tag, one as Schema));
     return schema[0] === "list" || (schema[0] === "record" && SCHEMA[schema[1]]!.array) ? isList : isMap;
   }
-  const isInt = tag < 0x80 || tag >= 0xe0 || (tag >= 0xcc && tag <= 0xd3);
   switch (schema) {
     case "str": return (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
-    case "int": return isInt;
-    case "float": return isInt || tag === 0xca || tag === 0xcb;
+    case "int": return isInt(tag);
+    case "float": return isInt(tag) || tag === 0xca || tag === 0xcb;
     case "bool": return tag === 0xc2 || tag === 0xc3;
     case "none": return tag === 0xc0;
     default: return true;

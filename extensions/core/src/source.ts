@@ -83,34 +83,40 @@ function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
 
 /** As graph_bytes in aotviz/recorder/sizes.py; a test holds the two together. */
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
-  const largest = new Map<number, number>();
-  const given = new Set<number>();
+  const largest = new Array<number>(values.length).fill(0); // per storage, of which there are as a rule fewer than values
   const seen = new Uint8Array(values.length);
   let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // as a rule, as of the value before
   let bytes = 0; // of one of these
+  let sum = 0;
   const pending: number[] = [];
   for (let i = 0; i < graph.value.length; i++) {
     const number = graph.value[i]!;
     if (number < 0) continue;
-    if (graph.op[i] === "p") given.add(values[number]!.storage);
-    else if (graph.op[i] !== "o") pending.push(number);
+    const letter = graph.op[i];
+    if (letter !== "p") {
+      if (letter !== "o") pending.push(number);
+      continue;
+    }
+    const { storage } = values[number]!;
+    if (storage >= 0) largest[storage] = Infinity; // nobody makes what is given
   }
   for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
     if (seen[number]) continue; // a tuple may hold a value twice, and be held twice
     seen[number] = 1;
     const { kind, dtype, shape, storage, parts } = values[number]!;
     for (const part of parts) pending.push(part);
-    if (kind !== "tensor" || (storage >= 0 && given.has(storage))) continue;
+    if (kind !== "tensor") continue;
+    const before = storage >= 0 ? largest[storage] ?? 0 : 0;
+    if (before === Infinity) continue;
     if (dtype !== same.dtype || shape !== same.shape) {
       same = { dtype, shape };
       bytes = tensorBytes(strings[dtype] ?? "", shape);
       if (bytes === NONE) return NONE;
     }
-    const key = storage >= 0 ? storage : ~number;
-    if (bytes > (largest.get(key) ?? -1)) largest.set(key, bytes);
+    if (bytes <= before) continue;
+    sum += bytes - before;
+    if (storage >= 0) largest[storage] = bytes;
   }
-  let sum = 0;
-  for (const bytes of largest.values()) sum += bytes;
   return sum;
 }
 
