@@ -123,7 +123,7 @@ def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
     open_graph(page, puzzle)
     expect(page.locator(".graph-foot .keys")).to_contain_text("shares memory")
     page.get_by_label("Colour by").select_option("storage")
-    expect(page.locator(".graph-foot .keys")).to_contain_text("storage ")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("memory of ")
     page.wait_for_timeout(400)
     page.screenshot(path=screenshots / f"graph-puzzle-{theme}.png")
     with_aliases = page.locator("canvas.drawing").evaluate(INK)

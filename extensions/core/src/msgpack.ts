@@ -171,20 +171,24 @@ export class Reader {
   protected numbers(size: number): number[] | null {
     const { bytes } = this;
     const out = new Array<number>(size);
+    let { at } = this;
     for (let i = 0; i < size; i++) {
-      const tag = bytes[this.at]!;
+      const tag = bytes[at]!;
       if (tag < 0x80) {
         out[i] = tag;
-        this.at++;
-      } else if (tag === 0xcd && this.at + 2 < bytes.length) {
-        out[i] = (bytes[this.at + 1]! << 8) | bytes[this.at + 2]!;
-        this.at += 3;
+        at++;
+      } else if (tag === 0xcd && at + 2 < bytes.length) {
+        out[i] = (bytes[at + 1]! << 8) | bytes[at + 2]!;
+        at += 3;
       } else {
+        this.at = at;
         const value = this.value();
         if (typeof value !== "number") return null;
         out[i] = value;
+        at = this.at;
       }
     }
+    this.at = at;
     return out;
   }
 

@@ -54,7 +54,8 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     const known = entered[lane].get(steps); // nodes of a module share their steps
     if (known) return known;
     let group: Group = roots[lane];
-    for (const [depth, step] of steps.entries()) {
+    for (let depth = 0; depth < steps.length; depth++) {
+      const step = steps[depth]!;
       let next = last[depth]; // the next module is, as a rule, in most of what the last was in
       if (next?.parent === group && next.path === step.path && next.type === step.type) {
         group = next;
@@ -76,9 +77,8 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     return found;
   };
   const lanes = lanesIn(graph);
-  const laneAt = (index: number): Lane => (lanes[index] ? "backward" : "forward");
-  const home = homes(graph, laneAt, roots, enter);
-  settle(graph, laneAt, roots, home, userInputs);
+  const home = homes(graph, lanes, roots, enter);
+  settle(graph, lanes, roots, home, userInputs);
   for (let i = 0; i < home.length; i++) {
     const { forward, backward } = home[i]!;
     forward?.nodes.push(i);
@@ -97,7 +97,7 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
 
 /** The homes of what computes. What is given has none yet. */
 function homes(
-  graph: Graph, laneAt: (index: number) => Lane, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home,
+  graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home,
 ): Home[] {
   const { op, module } = graph.snapshot;
   // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
@@ -108,14 +108,14 @@ function homes(
   for (let i = 0; i < home.length; i++) {
     const letter = op[i];
     if (isGiven(letter)) continue;
-    const lane = laneAt(i);
-    if (before >= 0 && letter !== "o" && module[i] === module[before] && laneAt(before) === lane) {
+    if (before >= 0 && letter !== "o" && module[i] === module[before] && lanes[i] === lanes[before]) {
       home[i] = home[before]!;
       continue;
     }
+    const lane = laneIn(lanes, i);
     const node = graph.nodes[i]!;
     if (letter === "o") {
-      const read = new Set(node.inputs.map(laneAt));
+      const read = new Set(node.inputs.map((input) => laneIn(lanes, input)));
       home[i] = {
         forward: read.has("forward") || (!read.size && lane === "forward") ? roots.forward : null,
         backward: read.has("backward") || (!read.size && lane === "backward") ? roots.backward : null,
@@ -143,6 +143,7 @@ function only(lane: Lane, group: Group): Home {
 
 /** Puts the members of a group that has too many into runs; a run that is still too long is cut again. */
 function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[]): void {
+  if (group.groups.length <= READABLE && group.nodes.length <= READABLE) return;
   const run = (index: number, nodes: number[], inner: Group[], label: string): Group => {
     const made: Group = {
       id: `${group.id}/#${index}`, label, type: "", path: group.path, lane: group.lane, parent: group, groups: inner, nodes,
@@ -194,13 +195,17 @@ function lanesIn(graph: Graph): Uint8Array {
   return lanes;
 }
 
+function laneIn(lanes: Uint8Array, index: number): Lane {
+  return lanes[index] ? "backward" : "forward";
+}
+
 /** Whether a node takes a value rather than computes one: it has no module of its own, only users. */
 function isGiven(letter: string | undefined): boolean {
   return letter === "p" || letter === "a";
 }
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
-function settle(graph: Graph, laneAt: (index: number) => Lane, roots: Hierarchy["roots"], home: Home[], users: ReadonlySet<string>): void {
+function settle(graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], home: Home[], users: ReadonlySet<string>): void {
   const { nodes, snapshot: { op }, inputs: { starts, all } } = graph;
   const given: number[] = [];
   const common = new Map<number, Group>();
@@ -210,12 +215,13 @@ function settle(graph: Graph, laneAt: (index: number) => Lane, roots: Hierarchy[
     else if (letter === "o") continue;
     for (let k = starts[i]!; k < starts[i + 1]!; k++) {
       const input = all[k]!;
-      const at = isGiven(op[input]) ? home[i]?.[laneAt(input)] : null;
+      if (!isGiven(op[input])) continue;
+      const at = home[i]?.[laneIn(lanes, input)];
       if (at) common.set(input, lowestCommon(common.get(input) ?? at, at));
     }
   }
   for (const index of given) {
-    const [node, lane] = [nodes[index]!, laneAt(index)];
+    const [node, lane] = [nodes[index]!, laneIn(lanes, index)];
     const outside = isTangent(node) || users.has(userName(node.descriptor));
     home[index] = only(lane, (!outside && common.get(index)) || roots[lane]);
   }
@@ -243,8 +249,8 @@ function lowestCommon(a: Group, b: Group): Group {
 
 function below(step: ModuleStep, parent: Group): string {
   if (step.path === "") return step.type || "module";
-  const prefix = `${parent.path}.`;
-  return parent.path && step.path.startsWith(prefix) ? step.path.slice(prefix.length) : step.path;
+  const { length } = parent.path;
+  return length && step.path[length] === "." && step.path.startsWith(parent.path) ? step.path.slice(length + 1) : step.path;
 }
 
 /** What to open at first: modules that are most of what is around them, down to where there is something to choose. */

@@ -112,15 +112,15 @@ function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: 
 
 /** Boxes whose values share memory, each with the next in the order of the graph. */
 function aliasEdges(graph: Graph, boxes: number, own: Int32Array): Edge[] {
-  const last = new Map<number, number>(); // storage group -> box
+  const last = new Array<number>(own.length).fill(-1); // per storage group, of which there are as a rule fewer than nodes: the box
   const counts = new Map<number, number>();
   for (let i = 0; i < own.length; i++) {
     const storage = graph.nodes[i]!.value?.storage ?? -1;
     if (storage < 0 || graph.snapshot.op[i] === "o") continue;
     const box = own[i]!;
-    const before = last.get(storage);
-    last.set(storage, box);
-    if (before === undefined || before === box || before < 0 || box < 0) continue;
+    const before = last[storage] ?? -1;
+    last[storage] = box;
+    if (before === box || before < 0 || box < 0) continue;
     const key = before * boxes + box;
     if (counts.has(key) || counts.size < MOST_ALIASES) counts.set(key, (counts.get(key) ?? 0) + 1);
   }
