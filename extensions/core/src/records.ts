@@ -98,6 +98,10 @@ export class RecordReader extends Reader {
     let [start, end]: [number, number] = [0, 0];
     let last: unknown;
     for (let i = 0; i < size; i++) {
+      if (this.peek() < 0x80) { // a number, or the end
+        out[i] = this.value();
+        continue;
+      }
       if (!this.again(start, end)) {
         start = this.at;
         last = this.value();

@@ -88,34 +88,32 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
   let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // as a rule, as of the value before
   let bytes = 0; // of one of these
   let sum = 0;
-  const pending: number[] = [];
-  for (let i = 0; i < graph.value.length; i++) {
-    const number = graph.value[i]!;
-    if (number < 0) continue;
-    const letter = graph.op[i];
-    if (letter !== "p") {
-      if (letter !== "o") pending.push(number);
-      continue;
-    }
-    const { storage } = values[number]!;
+  const { op, value } = graph;
+  for (let i = op.indexOf("p"); i >= 0; i = op.indexOf("p", i + 1)) {
+    const storage = values[value[i]!]?.storage ?? NONE;
     if (storage >= 0) largest[storage] = Infinity; // nobody makes what is given
   }
-  for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
-    if (seen[number]) continue; // a tuple may hold a value twice, and be held twice
-    seen[number] = 1;
-    const { kind, dtype, shape, storage, parts } = values[number]!;
-    for (const part of parts) pending.push(part);
-    if (kind !== "tensor") continue;
-    const before = storage >= 0 ? largest[storage] ?? 0 : 0;
-    if (before === Infinity) continue;
-    if (dtype !== same.dtype || shape !== same.shape) {
-      same = { dtype, shape };
-      bytes = tensorBytes(strings[dtype] ?? "", shape);
-      if (bytes === NONE) return NONE;
+  const pending: number[] = [];
+  for (let i = 0; i < op.length; i++) {
+    if (op[i] === "p" || op[i] === "o") continue;
+    pending.push(value[i]!);
+    for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
+      if (number < 0 || seen[number]) continue; // a tuple may hold a value twice, and be held twice
+      seen[number] = 1;
+      const { kind, dtype, shape, storage, parts } = values[number]!;
+      for (let k = 0; k < parts.length; k++) pending.push(parts[k]!);
+      if (kind !== "tensor") continue;
+      const before = storage >= 0 ? largest[storage] ?? 0 : 0;
+      if (before === Infinity) continue;
+      if (dtype !== same.dtype || shape !== same.shape) {
+        same = { dtype, shape };
+        bytes = tensorBytes(strings[dtype] ?? "", shape);
+        if (bytes === NONE) return NONE;
+      }
+      if (bytes <= before) continue;
+      sum += bytes - before;
+      if (storage >= 0) largest[storage] = bytes;
     }
-    if (bytes <= before) continue;
-    sum += bytes - before;
-    if (storage >= 0) largest[storage] = bytes;
   }
   return sum;
 }

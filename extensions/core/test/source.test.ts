@@ -7,9 +7,9 @@ import { listing } from "../src/code/python";
 import { decodeRecording } from "../src/decode";
 import { Recording } from "../src/model";
 import { replays } from "../src/replays";
-import { KernelSource, type Question } from "../src/source";
+import { KernelSource, type Question, WholeSource } from "../src/source";
 import { State } from "../src/state";
-import type { CompilationData } from "../src/wire";
+import type { CompilationData, GraphSnapshot, ValueRecord } from "../src/wire";
 
 const read = (name: string): Uint8Array => new Uint8Array(readFileSync(new URL(name, import.meta.url)));
 const parts = JSON.parse(new TextDecoder().decode(read("fixture.parts.json"))) as Record<string, string>;
@@ -46,6 +46,23 @@ async function settled(state: State): Promise<void> {
     if (kernel.asked.length === before && state.graphNeed().every((need) => recording.has(need))) return;
   }
 }
+
+test("what a graph makes counts once a storage, whatever the storages' numbers are, and without what it is given", async () => {
+  const data = await decodeRecording(read("fixture.aotviz"));
+  const dtype = data.strings.indexOf("torch.float32");
+  const value = (storage: number, ...shape: (number | string)[]): ValueRecord =>
+    ({ kind: "tensor", dtype, shape, stride: [], offset: 0, device: -1, storage, requires_grad: false, parts: [], text: -1 });
+  const tuple = { ...value(-1), kind: "tuple", parts: [2, 3, 3] };
+  const bytes = (op: string, numbers: number[], values: ValueRecord[]): number => {
+    const graph = { ...data.compilations[0]!.graphs[0]!, op, value: numbers } as GraphSnapshot;
+    const id = "made";
+    return new WholeSource({ ...data, compilations: [{ ...data.compilations[0]!, id, values, graphs: [graph], stages: [] }] }).compilation(id).graph_bytes[0]!;
+  };
+  const values = [value(0, 2), value(0, 100), value(7, 3), value(2 ** 60, 5), tuple, value(-1, 1), value(-1, 1), value(7, 4)];
+  expect(bytes("pffffffo", [0, 1, 4, 5, 6, 7, -1, 4], values)).toBe(4 * (4 + 5 + 1 + 1)); // a view of the input makes nothing
+  expect(bytes("pf", [0, 1], [value(0, 2), value(0, "s0")])).toBe(0);
+  expect(bytes("pf", [0, 1], [value(0, 2), value(1, "s0")])).toBe(-1);
+});
 
 describe("a recording in a kernel", () => {
   test("is known by its index alone", () => {
