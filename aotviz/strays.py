@@ -55,6 +55,12 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
     holder = next((argument for argument in arguments if any(path.startswith(f"{argument}.") for path in found)), None)
     if holder is not None:
         kind = type(arguments[holder]).__name__
+        if isinstance(arguments[holder], torch.nn.Module):
+            return NotImplementedError(
+                f"{name} uses the tensor {names} of the {kind} that it is passed as {holder!r}; aotviz.compile follows "
+                "a module that the function finds by its name, as a global or in its closure, and one that is itself "
+                'what is compiled. torch.compile(fn, backend="aotviz") takes modules as arguments.'
+            )
         return NotImplementedError(
             f"{name} uses the tensor {names}, which lies in an object that aotviz can't look into: pass the tensor "
             f"itself, or make {kind} a pytree (torch.export.register_dataclass({kind}) if it is a dataclass). "

@@ -293,6 +293,82 @@ def test_a_function_may_ask_for_the_version_of_what_it_makes():
     assert torch.equal(aotviz.compile(f, backend="eager")(torch.ones(3)), f(torch.ones(3)))
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.expand(3, 4).add_(1),
+        lambda x: x.expand(3, 4).copy_(torch.ones(3, 4)),
+        lambda x: x[1:].add_(x[:-1]),
+        lambda x: torch.add(x[:3], 1, out=x[1:]),
+    ],
+)
+def test_a_write_that_eager_refuses_for_its_overlap_raises_what_eager_raises(write):
+    with pytest.raises(RuntimeError) as eager:
+        write(torch.ones(4))
+    x = torch.ones(4)
+    with pytest.raises(RuntimeError) as ours:
+        aotviz.compile(write, backend="eager")(x)
+    assert str(ours.value) == str(eager.value)
+    assert (x.tolist(), x._version) == ([1] * 4, 0)
+
+
+def test_a_write_whose_result_depends_on_the_order_is_refused_and_one_of_the_same_everywhere_is_not():
+    def f(x, write):
+        write(x.as_strided((3, 2), (1, 1)))
+        return x * 2
+
+    compiled = aotviz.compile(f, backend="eager")
+    with pytest.raises(aotviz.Refused, match="by add_") as caught:
+        compiled(torch.ones(4), lambda y: y.add_(1))
+    assert caught.value.reason == "overlapping write"
+    assert torch.equal(compiled(torch.ones(4), lambda y: y.fill_(3)), torch.full((4,), 6.0))
+
+
+def test_a_write_that_reads_where_it_writes_is_compiled():
+    def f(x):
+        x.add_(x).view(2, 2).mul_(x.view(2, 2))
+        x[:2].add_(x[2:])
+        x.as_strided((2, 2), (1, 2)).mul_(2)
+        return x.t_() if x.dim() == 2 else x
+
+    found = [fn(torch.arange(4.0)) for fn in (f, aotviz.compile(f, backend="eager"))]
+    assert torch.equal(found[1], found[0])
+
+
+def through_a_conjugate(z):
+    z.conj().mul_(2 + 1j)
+    z.imag.add_(1)
+    return z
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "reason"),
+    [
+        (lambda x: x + x.data_ptr() % 2, torch.ones(3), "address of a tensor"),
+        (lambda x: x + x.untyped_storage().data_ptr() % 2, torch.ones(3), "address of a tensor"),
+        (through_a_conjugate, torch.ones(2, dtype=torch.complex64), "write through a conjugate"),
+    ],
+)
+def test_an_error_of_the_trace_alone_has_a_name(fn, x, reason):
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.compile(fn, backend="eager")(x)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_compiler_that_returns_too_few_results_is_told(requires_grad):
+    def lossy(module, inputs):
+        return lambda *args: module(*args)[:-1]
+
+    with pytest.raises(TypeError, match=r"returned . results; the graph has . outputs"):
+        aotviz.compile(lambda x: (x.sin(), x.cos()), backend=lossy)(torch.ones(3, requires_grad=requires_grad))
+
+
+def test_a_module_that_is_passed_is_told_where_modules_are_found():
+    with pytest.raises(NotImplementedError, match=r"of the Linear that it is passed as 'm'; .*by its name"):
+        aotviz.compile(lambda m, x: m(x), backend="eager")(torch.nn.Linear(2, 2), torch.ones(2))
+
+
 @pytest.mark.parametrize("written", ["x", "y", "y first"])
 def test_an_input_with_the_storage_of_another_that_is_written_is_refused(written):
     def f(x, y):

@@ -159,6 +159,18 @@ REFUSALS = {
         "compiled call does not look. Ask before the call, and pass the answer; or use "
         'torch.compile(fn, backend="aotviz").'
     ),
+    "address of a tensor": (
+        "the function asks where a tensor lies in memory: {names}. In a trace it lies nowhere. Ask outside, or leave "
+        "this function to eager."
+    ),
+    "write through a conjugate": (
+        "a tensor is written through z.conj(), and read or written through z.real, z.imag or view_as_real: {names}. "
+        "A trace takes the conjugate for a view without memory of its own. Write to z itself, or to a clone."
+    ),
+    "overlapping write": (
+        "the function writes, by {names}, a tensor of which several elements are one in memory, or which shares some "
+        "with what is read there. What comes of that depends on the order in which eager writes. Write to a clone."
+    ),
     "class is not followed": (
         "input {names} is a {operator}, whose {instead} decides what torch's functions do with it, and a trace would "
         "not ask. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use "
@@ -196,6 +208,9 @@ _SAID = {
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
     "Attempted to call resize_() on an invalid python storage": "storage is resized",
+    "Cannot access data pointer of Tensor": "address of a tensor",
+    "the data pointer on an invalid python storage": "address of a tensor",
+    "view_as_real doesn't work on unresolved conjugated": "write through a conjugate",
     ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
@@ -212,7 +227,13 @@ _UNNAMED = {
 }
 
 
-_BY_STATEMENT = ("storage is resized", "NumPy inside", "sparse tensor inside")
+_BY_STATEMENT = (
+    "storage is resized",
+    "NumPy inside",
+    "sparse tensor inside",
+    "address of a tensor",
+    "write through a conjugate",
+)
 
 
 def _statement(error: BaseException) -> str:

@@ -45,7 +45,7 @@ def _inference(call: GraphCall) -> LoweredGraph:
     inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
     module = graphs.copy(call.graph_module)  # compilers edit what they are given
     with lowering(call.fake_mode, _facts(call, ())) as strides:
-        compiled = boxed(call.options.inference_compiler(module, inputs))
+        compiled = boxed(call.options.inference_compiler(module, inputs), _results(call.graph_module))
         compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
     fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
     return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
@@ -56,7 +56,7 @@ def _split(call: Split) -> LoweredSplit:
     module = graphs.copy(call.forward_module)
     facts = _facts(call, call.donated)
     with lowering(call.fake_mode, facts) as strides:
-        compiled = boxed(call.options.fw_compiler(module, inputs))
+        compiled = boxed(call.options.fw_compiler(module, inputs), _results(call.forward_module))
         reported = list(strides)
         compiled = _with_first_fake(compiled, call.forward_module.graph, reported, call.fake_mode)
     values = _as_reported(call, reported)
@@ -112,13 +112,17 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
     module = graphs.copy(request.backward_module)
     with lowering(fake_mode, facts, context):
-        compiled = boxed(request.options.bw_compiler(module, list(request.values)))
+        compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
     fields = {name: getattr(request, name) for name in BackwardRequest.__dataclass_fields__}
     return LoweredBackward(**fields, compiled=compiled)
 
 
-def boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """The compiled callable as one that takes a list, which it may empty."""
+def _results(module: Any) -> int:
+    return len(graphs.outputs(module.graph))
+
+
+def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]], Any]:
+    """The compiled callable as one that takes a list, which it may empty. `count`: how many results it is to return."""
     if getattr(compiled, "_boxed_call", False):
         return compiled
     if not callable(compiled):
@@ -132,6 +136,11 @@ def boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
             raise TypeError(
                 f"what the compiler made of a graph ({name}) returned {type(results).__name__}; it must return a tuple "
                 "or list, one entry per output of the graph, also where there is only one"
+            )
+        if len(results) < count:
+            raise TypeError(
+                f"what the compiler made of a graph ({name}) returned {len(results)} results; the graph has {count} "
+                "outputs, and it must return one entry for each"
             )
         return results
 

@@ -298,6 +298,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
+            if ledger.open:
+                ledger.refuse_overlapping_write(func, args, kwargs or {})
             if func._schema.name == "aten::set_":
                 ledger.leave(args[0])
         before = noted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ import torch
 import torch.fx as fx
 from torch._decomp import decompositions
 from torch._prims.rng_prims import run_and_save_rng_state
+from torch.utils._python_dispatch import _disable_current_modes
 
 # Under the Python dispatcher these run in place of an operator's C++ code, and take a view of their result where that
 # code says `_unsafe_view` or `squeeze_`: what eager returns is a view of nothing.
@@ -32,6 +34,11 @@ def check_decompositions(table: Any) -> None:
         if not isinstance(key, torch._ops.OperatorBase):
             some = f"{key}.{key.overloads()[0]}" if isinstance(key, torch._ops.OpOverloadPacket) else "aten.sin.default"
             raise TypeError(f"decompositions: {key!r} is no operator with its overload, such as torch.ops.{some}")
+
+
+def outside_of_a_trace() -> contextlib.AbstractContextManager[Any]:
+    """Inside, operators run on real tensors, though a trace is open."""
+    return _disable_current_modes()
 
 
 def writes(target: Any) -> bool:

@@ -28,6 +28,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing import overlapping_writes
 from aotviz.tracing.views import layout
 
 
@@ -139,6 +140,11 @@ class Ledger:
         """Called before a tensor's `requires_grad` is set."""
         if self.open and tensor.requires_grad != on:
             self.events.append(Marked(tensor, on, method))
+
+    def refuse_overlapping_write(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Called before an operator that writes; see tracing/overlapping_writes.py."""
+        if torch.Tag.inplace_view not in operator.tags:
+            overlapping_writes.refuse(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
 
     def leave(self, tensor: Any) -> None:
         """Called before a tensor is given another storage: whoever shares the old one sees what was written to it."""

@@ -1,0 +1,108 @@
+"""Writes through a tensor that has one element in several places, or that shares some with what the operator reads.
+
+Eager raises for most of them: `x.expand(3, 4).add_(1)` would write each element three times, and `x[1:].add_(x[:-1])`
+would read what it has written. A functional trace computes something for all of them, since it reads first and writes
+then. So where a trace meets such a write, eager is asked: the operator runs on zeros that lie in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir.metadata import Layout
+from aotviz.ir.refusals import Refused
+from aotviz.torch_private import functional, operators, pytree
+from aotviz.tracing.overlap import overlap, span
+from aotviz.tracing.views import layout
+
+_SAME_TO_ALL = ("aten.fill_", "aten.zero_")  # an element may get its value twice
+_MOST_BYTES = 1 << 24
+
+
+def refuse(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], written: Iterable[Any], root: Callable[[Any], Any]
+) -> None:
+    """Raise what eager raises for such a write. `root` gives the tensor whose memory a tensor is.
+
+    Raises:
+        RuntimeError: eager's, where eager refuses it.
+        Refused: "overlapping write", where what eager computes depends on the order in which it writes.
+    """
+    given = [value for value in pytree.tree_flatten((args, dict(kwargs)))[0] if functional.is_functional(value)]
+    if str(operator.overloadpacket) in _SAME_TO_ALL or not all(map(_is_static, given)):
+        return
+    targets = [value for value in written if functional.is_functional(value)]
+    with operators.outside_of_a_trace():
+        if not any(writes_twice(layout(target)) or _reads_of(target, given, root) for target in targets):
+            return
+    if not any(isinstance(value, torch.Generator) for value in kwargs.values()):
+        _ask_eager(operator, args, kwargs, given, root)
+    raise Refused("overlapping write", str(operator.overloadpacket).removeprefix("aten."))
+
+
+def _reads_of(target: Any, given: Sequence[Any], root: Callable[[Any], Any]) -> bool:
+    """Whether another argument has elements of what is written, in other places."""
+    others = [other for other in given if other is not target and root(other) is root(target)]
+    return any(layout(other) != layout(target) and overlap(target, other) for other in others)
+
+
+def writes_twice(where: Layout) -> bool:
+    """Whether two indices address one element.
+
+    >>> from aotviz.ir.metadata import Layout
+    >>> writes_twice(Layout((3, 2), (1, 1), 0)), writes_twice(Layout((2, 3), (1, 2), 0))
+    (True, False)
+    """
+    dims = sorted((stride, size) for size, stride in zip(where.size, where.stride, strict=True) if size > 1)
+    if 0 in where.size or _are_nested(dims):
+        return False
+    places = {0}
+    for stride, size in dims:
+        fresh = {place + k * stride for place in places for k in range(size)}
+        if len(fresh) < len(places) * size or len(fresh) > _MOST_BYTES:
+            return True
+        places = fresh
+    return False
+
+
+def _are_nested(dims: Sequence[tuple[int, int]]) -> bool:
+    """Whether each stride steps over all that the dimensions of smaller strides span, as in any slice of a tensor."""
+    reach = 0
+    for stride, size in dims:
+        if stride <= reach:
+            return False
+        reach += (size - 1) * stride
+    return True
+
+
+def _is_static(tensor: Any) -> bool:
+    where = layout(tensor)
+    return all(isinstance(number, int) for number in (*where.size, *where.stride, where.offset))
+
+
+def _ask_eager(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[Any], root: Callable[[Any], Any]
+) -> None:
+    """Run the operator on zeros in the same places."""
+    ends: dict[int, int] = {}
+    for tensor in given:
+        end = span(layout(tensor), tensor.dtype)[1]
+        ends[id(root(tensor))] = max(end, ends.get(id(root(tensor)), 0))
+    if sum(ends.values()) > _MOST_BYTES:
+        return
+    flat, spec = pytree.tree_flatten((args, dict(kwargs)))
+    with operators.outside_of_a_trace(), torch.no_grad():
+        memory = {key: torch.UntypedStorage(end).fill_(0) for key, end in ends.items()}
+
+        def real(value: Any) -> Any:
+            if not functional.is_functional(value):
+                return value
+            where = layout(value)
+            empty = torch.empty(0, dtype=value.dtype)
+            return empty.set_(memory[id(root(value))], where.offset, where.size, where.stride)
+
+        real_args, real_kwargs = pytree.tree_unflatten([real(value) for value in flat], spec)
+        operator(*real_args, **real_kwargs)
