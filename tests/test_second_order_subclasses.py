@@ -185,7 +185,7 @@ def test_what_was_kept_and_is_written_is_noticed():
 
 def test_an_error_that_waits_for_a_second_differentiation_is_not_lost_on_a_subclass():
     t = two(3, grad=True)
-    (first,) = delayed_error([t.detach()], [t * 2], "it can't be had")
+    (first,) = delayed_error([t.detach()], [t * 2], RuntimeError("it can't be had"))
     assert type(first) is TwoTensor
     assert first.requires_grad
     with pytest.raises(RuntimeError, match="it can't be had"):

@@ -166,6 +166,7 @@ def test_names_in_a_figure_are_text_not_tags():
                 "why": "&",
                 "donated": False,
                 "why_donated": "<br>",
+                "memory_of": "",
             }
         ]
     )

@@ -71,7 +71,7 @@ class WrittenSince:
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
         if "modified by an inplace operation" not in str(error):
             return error
-        position = written_since(ctx)
+        position = written_since(ctx, error)
         return error if position is None else self.at(position)
 
     def at(self, position: int) -> Refused:

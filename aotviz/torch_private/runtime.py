@@ -225,14 +225,21 @@ def asked_for() -> Sequence[Any]:
 _RUN_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 
 
-def written_since(ctx: Any) -> int | None:
-    """Which of the tensors that a call saved was written afterwards, so that autograd does not give it out."""
-    for position, saved in enumerate(ctx._raw_saved_tensors):
-        try:
-            saved.unpack()
-        except RuntimeError:
-            return position
-    return None
+def written_since(ctx: Any, error: RuntimeError) -> int | None:
+    """Which of the tensors that a call saved was written afterwards, so that autograd raised `error`."""
+    written = (place for place, saved in enumerate(ctx._raw_saved_tensors) if _is_written(saved, str(error)))
+    return next(written, None)
+
+
+def _is_written(saved: Any, error: str) -> bool:
+    if not hasattr(saved, "unpack"):  # older releases: what autograd said tells the tensor's type, sizes and version
+        tensor = saved.data
+        return f"[{tensor.type()} {list(tensor.shape)}]" in error and f"is at version {tensor._version};" in error
+    try:
+        saved.unpack()
+    except RuntimeError:
+        return True
+    return False
 
 
 def is_captured(node: Any) -> bool:
