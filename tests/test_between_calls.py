@@ -192,3 +192,21 @@ def test_a_write_through_a_view_of_a_view_that_was_moved_is_refused():
     with pytest.raises(aotviz.Refused) as caught:
         compiled(f)(grown(2, 2))
     assert caught.value.reason == "view moved under autograd"
+
+
+def test_a_view_taken_after_a_write_knows_its_history():
+    def f(x):
+        y = x.view(torch.int32).view(torch.float32)
+        y.mul_(x)
+        view = y[...]
+        y.t_()
+        return view, y
+
+    results = []
+    for fn in (f, compiled(f)):
+        x = torch.linspace(-1, 2, 4).reshape(2, 2).requires_grad_()
+        view, _ = fn(x)
+        view.mul_(2)  # autograd raised where the view had yet to ask
+        view.sum().backward()
+        results.append((view.detach(), x.grad))
+    torch.testing.assert_close(results[1], results[0])

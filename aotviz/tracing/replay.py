@@ -104,15 +104,20 @@ class _Builder:
                 self.steps.append(ReplayStep("count", ref, args=(missing,)))
 
     def _look(self) -> None:
-        """A view that was written knows its history; made again before the write of its base, it has yet to ask."""
-        last: dict[int, Wrote] = {}
+        """A view that was written, or taken after the write, knows its history; made again before the write of its
+        base, it has yet to ask."""
+        last: dict[int, Wrote] = {}  # by what the memory is of
+        knows: dict[int, Wrote] = {}  # by view: the last write when it was taken
         for event in self.ledger.events if any(step.action == "write" for step in self.steps) else ():
             if isinstance(event, Wrote):
                 last[id(self.ledger.root(event.tensor))] = event
+            elif isinstance(event, Viewed) and (write := last.get(id(self.ledger.root(event.source)))):
+                knows.update(dict.fromkeys(map(id, event.results), write))
         for tensor in self.wanted.views:
-            write = last.get(id(self.ledger.root(tensor)))
-            written = write is not None and write.tensor is tensor and write.mode.grad
-            if written and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
+            latest = last.get(id(self.ledger.root(tensor)))
+            if latest is None or not (latest.tensor is tensor or knows.get(id(tensor)) is latest):
+                continue
+            if latest.mode.grad and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
                 self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
 
     def _need(self, tensor: Any) -> None:
