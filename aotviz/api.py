@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -44,9 +44,11 @@ def compile_program(
     with compiling, sessions.tracing():
         observer = watching.observer()
         try:
-            outside = nullcontext() if request.is_graph else captured.names_kept(request)
-            drawing = nullcontext() if request.is_graph else captured.draws_kept(request)
-            with captured.attributes_kept(request.root, request.name), outside, drawing:
+            with ExitStack() as kept:
+                kept.enter_context(captured.attributes_kept(request.root, request.name))
+                if not request.is_graph:
+                    kept.enter_context(captured.names_kept(request))
+                    kept.enter_context(captured.draws_kept(request))
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
             met = strays.met_in(error)

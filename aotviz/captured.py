@@ -23,7 +23,7 @@ from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, seeding
 from aotviz.torch_private.attributes import Attributes, hooks_of
-from aotviz.tracing import arguments
+from aotviz.tracing import arguments, randomness
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
 
@@ -165,15 +165,10 @@ def draws_kept(request: Request) -> Iterator[None]:
         if isinstance(value, Iterator):
             raise Refused("argument is changed", f"the iterator {name!r}", request.name)
     known = {place.path: place.value() for place in reached.generators(request.fn, request.arguments())}
-    before = {path: generator.get_state() for path, generator in known.items()}
-    with seeding.met() as met:
+    with seeding.states_kept(known.items(), randomness.refuse), seeding.met() as met:
         yield
-    for path, generator in known.items():
-        if not torch.equal(generator.get_state(), before[path]):
-            generator.set_state(before[path])
-            raise Refused("random state inside", f"{path}.manual_seed()")
     if met.keys() - set(map(seeding.identity, (torch.default_generator, *known.values()))):
-        raise Refused("random state inside", "torch.Generator(), or finds one that no name of its own leads to")
+        randomness.refuse("torch.Generator(), or finds one that no name of its own leads to")
 
 
 @contextlib.contextmanager

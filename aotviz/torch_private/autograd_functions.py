@@ -118,13 +118,17 @@ def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch
 def _unmaterialized(bwd: fx.GraphModule) -> str:
     """The name of the user's Function if its text says `set_materialize_grads(False)`, of which Dynamo's graphs know
     nothing; else nothing."""
+    lines: dict[str, list[str]] = {}  # of each file, which is read once for all nodes
     for node in bwd.graph.nodes:
         for filename, line in re.findall(r'File "(.+)", line (\d+), in backward\b', node.meta.get("stack_trace") or ""):
-            try:
-                program = ast.parse("".join(linecache.getlines(filename)))
-            except SyntaxError:
-                continue
-            kinds = [one for one in ast.walk(program) if isinstance(one, ast.ClassDef)]
+            lines.setdefault(filename, []).append(line)
+    for filename, found in lines.items():
+        try:
+            program = ast.parse("".join(linecache.getlines(filename)))
+        except SyntaxError:
+            continue
+        kinds = [one for one in ast.walk(program) if isinstance(one, ast.ClassDef)]
+        for line in dict.fromkeys(found):
             around = [kind for kind in kinds if kind.lineno <= int(line) <= (kind.end_lineno or 0)]
             if around and "set_materialize_grads(False)" in ast.unparse(around[-1]):
                 return around[-1].name

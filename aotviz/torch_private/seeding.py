@@ -49,17 +49,23 @@ def noted(
     of the `others`, (name, value) pairs of which some are generators.
     """
     generator = torch.random.default_generator
-    watched = [("torch", generator)]
-    watched += [(name, value) for name, value in others if isinstance(value, torch.Generator)]
-    before = [value.get_state() for _, value in watched]
-    torch.random.default_generator = _Watched(generator, is_library, asked)
-    try:
-        yield
-    finally:
-        torch.random.default_generator = generator
-    for (name, value), state in zip(watched, before, strict=True):
-        if not torch.equal(value.get_state(), state):
-            value.set_state(state)
+    own = [(name, value) for name, value in others if isinstance(value, torch.Generator)]
+    with states_kept([("torch", generator), *own], asked):
+        torch.random.default_generator = _Watched(generator, is_library, asked)
+        try:
+            yield
+        finally:
+            torch.random.default_generator = generator
+
+
+@contextlib.contextmanager
+def states_kept(generators: Iterable[tuple[str, torch.Generator]], asked: Callable[[str], None]) -> Iterator[None]:
+    """Give generators their states back behind the block, and call `asked("x.manual_seed()")` for one that lost its."""
+    before = [(name, generator, generator.get_state()) for name, generator in generators]
+    yield
+    for name, generator, state in before:
+        if not torch.equal(generator.get_state(), state):
+            generator.set_state(state)
             asked(f"{name}.manual_seed()")
 
 

@@ -15,7 +15,8 @@ from aotviz.torch_private import seeding
 from aotviz.torch_private.open_trace import is_library
 
 
-def _refuse(what: str) -> None:
+def refuse(what: str) -> None:
+    """Raise Refused: the function calls `what`."""
     raise Refused("random state inside", what)
 
 
@@ -27,7 +28,7 @@ def followed(request: Request) -> Iterator[None]:
         Refused: "random state inside".
     """
     before = _states()
-    with seeding.noted(_refuse, is_library, (*request.arguments().items(), *request.references)):
+    with seeding.noted(refuse, is_library, (*request.arguments().items(), *request.references)):
         yield
     for name, state in _states().items():
         if name in before and before[name] != state:
