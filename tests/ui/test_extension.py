@@ -228,7 +228,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
     jupyter.run_all(page)
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
-    row = page.get_by_role("region", name="Live compilations").locator(".aotviz-row", has_text="late")
+    row = compilations(page, "late.ipynb").locator(".aotviz-row", has_text="late")
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     row.click()
     bench = page.locator(".workbench")
@@ -280,7 +280,7 @@ def test_a_live_compilation_is_opened_by_keys(lab: Lab, page: Page, screenshots:
     jupyter.open_notebook(page, lab.url, "keys.ipynb")
     jupyter.run_all(page)
     from_palette(page, "live comp")
-    row = page.locator("#aotviz-live .aotviz-row", has_text="late")
+    row = compilations(page, "keys.ipynb").locator(".aotviz-row", has_text="late")
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     tab_to(page, row)
     assert serious(page, "'#aotviz-live'") == []
@@ -303,7 +303,7 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: st
     jupyter.run_all(page)
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
-    section = page.get_by_role("region", name="Live compilations").get_by_label(name)
+    section = compilations(page, name)
     row = section.locator(".aotviz-row", has_text="late")
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     row.click()
@@ -320,6 +320,11 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: st
     expect(row).to_have_count(1)
     row.click()
     expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+
+
+def compilations(page: Page, notebook: str) -> Locator:
+    """One notebook's part of the panel, which shows the kernels that earlier tests left running too."""
+    return page.get_by_role("region", name="Live compilations").get_by_label(notebook)
 
 
 def connections(lab: Lab, notebook: str) -> int:
