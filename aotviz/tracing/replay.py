@@ -106,18 +106,18 @@ class _Builder:
     def _look(self) -> None:
         """A view that was written, or taken after the write, knows its history; made again before the write of its
         base, it has yet to ask."""
-        last: dict[int, Wrote] = {}  # by what the memory is of
-        knows: dict[int, Wrote] = {}  # by view: the last write when it was taken
-        for event in self.ledger.events if any(step.action == "write" for step in self.steps) else ():
-            if isinstance(event, Wrote):
-                last[id(self.ledger.root(event.tensor))] = event
-            elif isinstance(event, Viewed) and (write := last.get(id(self.ledger.root(event.source)))):
-                knows.update(dict.fromkeys(map(id, event.results), write))
+        if not any(step.action == "write" for step in self.steps):
+            return
+        grown: set[int] = set()  # ids of those with memory of their own that a write has given a history
+        knows: set[int] = set()  # ids of the views
+        for event in self.ledger.events:
+            if isinstance(event, Wrote) and event.mode.grad and event.tensor.requires_grad:
+                grown.add(id(self.ledger.root(event.tensor)))
+                knows.add(id(event.tensor))
+            elif isinstance(event, Viewed) and id(self.ledger.root(event.source)) in grown:
+                knows.update(map(id, event.results))
         for tensor in self.wanted.views:
-            latest = last.get(id(self.ledger.root(tensor)))
-            if latest is None or not (latest.tensor is tensor or knows.get(id(tensor)) is latest):
-                continue
-            if latest.mode.grad and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
+            if id(tensor) in knows and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
                 self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
 
     def _need(self, tensor: Any) -> None:

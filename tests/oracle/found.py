@@ -388,6 +388,18 @@ def f(x):
     x.detach_()
     return x.expand(2, -1, -1)
 """,
+    "a_view_of_an_alias_by_bytes_is_written_before_its_memory_is_written_under_no_grad": """
+def inputs():
+    b = torch.linspace(-0.71, 1.09, 4).requires_grad_()
+    return b, b.view(torch.int32).view(torch.float32)
+
+def f(x, alias):
+    view = alias[...]
+    view.mul_(x)
+    with torch.no_grad():
+        x.view(-1).sub_(alias.clone(), alpha=0.5)
+    return view
+""",
 }
 
 # name -> (why it is refused, the program)
