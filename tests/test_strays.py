@@ -30,6 +30,14 @@ def test_a_choice_by_value_says_where_and_what_to_do() -> None:
     assert caught.value.reason == "value of a tensor"
 
 
+def test_a_complex_value_is_asked_for_in_vain_too() -> None:
+    compiled = aotviz.compile(lambda x: x * x.sum().item(), backend="eager")
+    assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]  # torch has a symbol for a float
+    with pytest.raises(Refused, match=r"asks for the value of a tensor at .*\.item\(\)") as caught:
+        compiled(torch.ones(2, dtype=torch.complex64))
+    assert caught.value.reason == "value of a tensor"
+
+
 def test_a_value_that_a_module_of_torch_asks_for_is_named_by_its_buffer() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, momentum=None))
     with pytest.raises(Refused, match=r"the value of the buffer '1\.num_batches_tracked' of BatchNorm1d"):

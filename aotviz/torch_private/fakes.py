@@ -236,7 +236,10 @@ def strays(error: BaseException) -> list[torch.Tensor]:
     return list(found.values())
 
 
+COMPLEX_ITEM = "local_scalar_dense/item NYI"  # torch has symbols for integers, floats and booleans only
+
+
 def asks_for_values(error: BaseException) -> bool:
     """Whether the program asked for the value of a tensor, or for a shape that depends on one."""
     kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
-    return isinstance(error, kinds)
+    return isinstance(error, kinds) or (isinstance(error, NotImplementedError) and str(error).startswith(COMPLEX_ITEM))
