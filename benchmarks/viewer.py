@@ -109,7 +109,7 @@ class Visit:
         self.page = instance.new_page(viewport=size, reduced_motion="reduce")  # no time in animations
         self.thread = MainThread(self.page)
 
-    def run(self, body: str, **arguments: float) -> list[float]:
+    def run(self, body: str, **arguments: float | str) -> list[float]:
         """The numbers that an async function's body returns in the page; `canvas` is the graph's."""
         names = "".join(f"const {name} = {value!r};" for name, value in arguments.items())
         if "const canvas" not in body and "canvas" in body:
@@ -124,9 +124,9 @@ class Visit:
         self.page.wait_for_timeout(1000)  # graphviz has started by now: what follows is warm
         return cost
 
-    def act(self, body: str) -> Cost:
+    def act(self, body: str, **arguments: float | str) -> Cost:
         before = self.thread.ms()
-        clock = self.run(body)[0]
+        clock = self.run(body, **arguments)[0]
         return Cost(clock, self.thread.ms() - before)
 
     def pan(self, seconds: float) -> Cost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks import viewer
+from benchmarks import groups, viewer
 
 
 def test_the_viewer_is_measured_in_a_browser() -> None:
@@ -14,3 +14,13 @@ def test_the_viewer_is_measured_in_a_browser() -> None:
     assert quantities[0] == "first paint"
     assert set(viewer.TARGETS) <= set(quantities)
     assert all(0 < row.figure == row.values["main thread"] and row.values["clock"] > 0 for row in found.rows)
+
+
+def test_groups_are_opened_in_a_browser() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(groups.run, rounds=1, nodes=5_000).result()
+    typical, slowest, large, _ = found.rows
+    assert found.settings["openings"] == 20
+    assert 0 < typical.figure <= slowest.figure
+    assert large.case.startswith("5,000 nodes: a view of ")
+    assert large.figure > 0

@@ -3,8 +3,11 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import type { Answer, Layouter as LayouterOf, Question } from "../src/layout/layouter";
+import { column } from "../src/layout/column";
+import { toDot } from "../src/layout/dot";
 import { layered } from "../src/layout/layered";
 import type { LaneInput } from "../src/layout/placed";
+import { rehearsal } from "../src/layout/rehearsal";
 
 // Boxes that all read the first one: no column.
 const lane = (boxes: number): LaneInput => ({
@@ -60,6 +63,35 @@ describe("the layouter", () => {
     expect([...lanes[0]!.y]).toEqual([0, 56, 112]);
     expect(note).toBe("");
     expect(FakeWorker.started).toBe(0);
+  });
+  test("asks for no lane that it has just had laid out, and gives each lane its own", async () => {
+    const asked: number[][] = [];
+    const answering = layouter(({ id, lanes }) => {
+      asked.push(lanes.map(({ width }) => width.length));
+      return { id, layouts: lanes.map(layered) };
+    });
+    await answering.layout([lane(3), lane(5)]);
+    const { lanes } = await answering.layout([lane(4), lane(5)]);
+    expect(lanes.map(({ x }) => x.length)).toEqual([4, 5]);
+    expect((await answering.layout([lane(3), lane(5)])).lanes.map(({ x }) => x.length)).toEqual([3, 5]);
+    expect(asked).toEqual([[3, 5], [4]]);
+    const wider = { ...lane(4), width: new Float32Array(4).fill(90) };
+    await answering.layout([wider, { ...lane(5), upward: true }]);
+    expect(asked).toEqual([[3, 5], [4], [4, 5]]);
+  });
+  test("forgets what graphviz did not lay out", async () => {
+    let answers = 0;
+    const failing = layouter(({ id }) => (answers++, { id, error: "no memory" }));
+    await failing.layout([lane(3)]);
+    expect((await failing.layout([lane(3)])).note).toContain("no memory");
+    expect(answers).toBe(2);
+  });
+  test("what graphviz rehearses has modules in modules and edges to route around boxes", () => {
+    const dot = toDot(rehearsal());
+    expect(dot).toContain("splines=true");
+    expect(dot).toMatch(/subgraph cluster_0 \{[^}]*subgraph cluster_1 \{/);
+    expect(column(rehearsal())).toBeNull();
+    expect(dot).toMatch(/n0 -> n3\d;/);
   });
   test("is warm before it is asked", async () => {
     const idle = layouter(() => null);

@@ -1,7 +1,8 @@
 // Chooses a layout and never leaves the reader waiting: none where boxes follow one another in a column; graphviz in a
 // worker for pictures of a readable size; the plain layered one for larger pictures, where there is no worker, or when graphviz takes too long or fails. One
 // worker serves all workbenches of a page. It starts when the page has nothing else to do, so that it is warm when it
-// is needed; a layout that is no longer wanted ends with the worker, which starts anew.
+// is needed; a layout that is no longer wanted ends with the worker, which starts anew. What graphviz answered is kept
+// for a while: who opens a module of the forward changes nothing in the backward, and who closes it is where he was.
 
 import { column } from "./column";
 import { layered } from "./layered";
@@ -11,6 +12,7 @@ export const GRAPHVIZ_BOXES = 600; // more are laid out by the plain layout
 const BESIDE = 3000; // boxes up to which the plain layout runs where it is called
 const PATIENCE_MS = 2500;
 const WARM_AFTER_MS = 600;
+const REMEMBERED = 12; // lanes
 
 export type Question = { id: number; lanes: readonly LaneInput[]; plain: boolean };
 export type Answer = { id: number; layouts?: LaneLayout[]; error?: string };
@@ -24,18 +26,20 @@ export class Cancelled extends Error {}
 
 /** The worker, and who waits for its answers. */
 class Bench {
-  private worker: Promise<Worker | null> | null = null;
+  worker: Worker | null = null; // once it has started
+  private starting: Promise<Worker | null> | null = null;
   private next = 0;
   private readonly waiting = new Map<number, (answer: Answer) => void>();
 
   start(make: () => Promise<Worker>): Promise<Worker | null> {
-    return (this.worker ??= make().then((worker) => {
+    return (this.starting ??= make().then((worker) => {
       worker.addEventListener("message", (event: MessageEvent<Answer>) => this.waiting.get(event.data.id)?.(event.data));
       worker.addEventListener("error", () => {
         this.fail("the worker failed");
-        this.worker = Promise.resolve(null);
+        this.worker = null;
+        this.starting = Promise.resolve(null);
       });
-      return worker;
+      return (this.worker = worker);
     }, () => null)); // e.g. a page whose policy bars workers
   }
 
@@ -59,8 +63,8 @@ class Bench {
   }
 
   private restart(why: string): void {
-    void this.worker?.then((worker) => worker?.terminate());
-    this.worker = null;
+    void this.starting?.then((worker) => worker?.terminate());
+    this.worker = this.starting = null;
     this.fail(why);
   }
 
@@ -69,7 +73,31 @@ class Bench {
   }
 }
 
+/** The last lanes that graphviz has laid out. */
+class Memory {
+  private readonly kept: (readonly [LaneInput, LaneLayout])[] = []; // the last one used is last
+
+  recall(lane: LaneInput): LaneLayout | undefined {
+    const at = this.kept.findIndex(([known]) => same(known, lane));
+    if (at < 0) return undefined;
+    const [found] = this.kept.splice(at, 1);
+    this.kept.push(found!);
+    return found![1];
+  }
+
+  keep(lane: LaneInput, layout: LaneLayout): void {
+    this.kept.push([lane, layout]);
+    if (this.kept.length > REMEMBERED) this.kept.shift();
+  }
+}
+
+function same(a: LaneInput, b: LaneInput): boolean {
+  const parts = ["width", "height", "cluster", "parent", "titles", "from", "to"] as const;
+  return a.upward === b.upward && parts.every((part) => a[part].length === b[part].length && a[part].every((value, i) => value === b[part][i]));
+}
+
 const bench = new Bench();
+const memory = new Memory();
 
 export class Layouter {
   private readonly warming: ReturnType<typeof setTimeout>;
@@ -90,11 +118,18 @@ export class Layouter {
     const large = boxes > GRAPHVIZ_BOXES;
     const why = large ? "plain layout: too many boxes to route edges around them" : "";
     if (large && boxes <= BESIDE) return { lanes: lanes.map(layered), note: why };
-    const worker = await bench.start(this.startWorker);
+    const known = large ? [] : lanes.map((lane) => memory.recall(lane));
+    const asked = lanes.filter((_, i) => !known[i]);
+    if (!asked.length) return { lanes: known as LaneLayout[], note: "" };
+    const worker = bench.worker ?? (await bench.start(this.startWorker)); // asked at once, where it can be
     if (signal?.aborted) throw new Cancelled("The layout was cancelled.");
     if (!worker) return { lanes: lanes.map(layered), note: why || "plain layout: graphviz needs a worker, which this page does not allow" };
-    const answer = await bench.ask(worker, lanes, large, large ? 60_000 : PATIENCE_MS, signal);
-    if (answer.layouts) return { lanes: answer.layouts, note: why };
+    const answer = await bench.ask(worker, asked, large, large ? 60_000 : PATIENCE_MS, signal);
+    if (answer.layouts) {
+      const fresh = new Map(asked.map((lane, i) => [lane, answer.layouts![i]!]));
+      if (!large) fresh.forEach((layout, lane) => memory.keep(lane, layout));
+      return { lanes: lanes.map((lane, i) => known[i] ?? fresh.get(lane)!), note: why };
+    }
     if (boxes > BESIDE) throw new Error(`The layout of ${boxes.toLocaleString("en-US")} boxes failed: ${answer.error ?? "no answer"}.`);
     return { lanes: lanes.map(layered), note: `plain layout: graphviz gave none (${answer.error ?? "no answer"})` };
   }

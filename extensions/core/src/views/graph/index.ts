@@ -195,8 +195,8 @@ class GraphView implements Mounted {
     }
     if (open) this.open.add(group.id);
     else closeAll(group, this.open);
+    if (!this.wishes.flat) void this.lay(group, -1, bring); // first, as graphviz works beside the page
     this.listRows();
-    if (!this.wishes.flat) void this.lay(group, -1, bring);
   }
 
   private everything(open: boolean): void {
@@ -280,7 +280,7 @@ class GraphView implements Mounted {
     this.surface.show(this.drawn, overview, around ? from : null);
     this.map.show(overview, drawn.scene.width, drawn.scene.height);
     if (place && was) this.surface.anchor(was, place);
-    this.listRows();
+    if (!around) this.listRows(); // else they were as soon as it was opened
     if (!before) this.surface.begin();
     else if (whole && this.surface.keepWhole()) bring = false;
     if (place && bring) this.surface.reveal(place, true, false);
