@@ -25,9 +25,11 @@ from typing import Any
 
 from aotviz import dynamo_guards
 from aotviz.api import compile_program
+from aotviz.ir.forms import Reason
 from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
+from aotviz.recorder.torch_trace.guards import told
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
@@ -92,6 +94,8 @@ def _compile(
         session.store = _recent
     options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
     request = graph_request(autograd_functions.connected(gm), tuple(example_inputs), options, name)
+    if reason := dynamo.recompile_reason():
+        request = replace(request, evidence=(Reason(name, told(reason)),))
     if dynamo.starts_in_module(original) and request.input_names is not None:
         request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
     with lowering.around():

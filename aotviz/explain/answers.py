@@ -96,7 +96,9 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *timeline.explain_all(facts).points,
     ]
     again = len(recompiles.find(facts))
-    frames = len(facts.frames) or len({compilation.name for compilation in facts.data.compilations})
+    frames = len(facts.frames) or len(
+        {recompiles.own_function(compilation.name) for compilation in facts.data.compilations}
+    )
     title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(frames, 'function')}"
     total = sum(facts.seconds(place) for place in range(len(facts.data.compilations)))
     if again:

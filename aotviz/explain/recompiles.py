@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from aotviz.explain.expressions import spoken
 from aotviz.explain.facts import Facts, user_frames
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.recorder.events import GuardRecord, RecompileReason
+from aotviz.recorder.torch_trace.guards import FAILED
 
 TENSOR_FACTS = {  # where a guard on a tensor says what it holds the tensor to
     "size": re.compile(r"\bsize=\[(.*?)\]"),
@@ -33,6 +34,7 @@ TENSOR_FACTS = {  # where a guard on a tensor says what it holds the tensor to
 DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
 MOST_TOLD = 4  # of the other programs that did not fit
 LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/")  # as torch shortens paths
+ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_VALUE = re.compile(r"currently set to (\d+)")
 
@@ -137,23 +139,49 @@ def find(facts: Facts) -> list[Recompile]:
 
 
 def _of_our_own(facts: Facts) -> list[Recompile]:
-    """The recompiles of aotviz's own functions, whose compilations say themselves why earlier programs did not do."""
+    """The recompiles of aotviz's own functions, whose compilations say themselves why earlier programs did not do.
+
+    What Dynamo asked for is left out where a log tells of the same recompile.
+    """
     found = []
+    logged = {one.compile_id for one in facts.data.compilations if one.because and one.compile_id}
     programs: dict[str, list[int]] = defaultdict(list)  # of each name, the newest first
     for place, compilation in enumerate(facts.data.compilations):
         earlier = programs[compilation.name]
-        if compilation.because:
-            told = len(earlier) == len(compilation.because)  # else some of another function of that name, or dropped
-            ids = [facts.id(one) for one in earlier] if told else [""] * len(compilation.because)
-            reasons = tuple(
-                Reason(id, guard_failures.read(text), "", "", False)
-                for id, text in zip(ids, compilation.because, strict=True)
-            )
+        asked = ASKED.fullmatch(compilation.name)
+        if compilation.because and not compilation.compile_id and not (asked and asked["id"] in logged):
+            if asked:
+                reasons = tuple(_of_dynamo(facts, asked["function"], programs, text) for text in compilation.because)
+            else:
+                told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
+                ids = [facts.id(one) for one in earlier] if told else [""] * len(compilation.because)
+                reasons = tuple(
+                    Reason(id, guard_failures.read(text), "", "", False)
+                    for id, text in zip(ids, compilation.because, strict=True)
+                )
+            name = asked["function"] if asked else compilation.name
             outcome = "failed" if compilation.error else "compiled"
-            seconds_spent = facts.seconds(place)
-            found.append(Recompile(place, facts.id(place), compilation.name, reasons, seconds_spent, outcome, 0))
+            found.append(Recompile(place, facts.id(place), name, reasons, facts.seconds(place), outcome, 0))
         earlier.insert(0, place)
     return found
+
+
+def own_function(name: str) -> str:
+    """What compilations of one function of aotviz's own have in common.
+
+    >>> own_function("step [0/3]"), own_function("step")
+    ('step [0]', 'step')
+    """
+    asked = ASKED.fullmatch(name)
+    return f"{asked['function']} [{asked['id'].partition('/')[0]}]" if asked else name
+
+
+def _of_dynamo(facts: Facts, function: str, programs: Mapping[str, list[int]], text: str) -> Reason:
+    """Why a program of ours that Dynamo asked for did not do, from what the backend was told."""
+    match = FAILED.fullmatch(text)
+    earlier = programs.get(f"{function} [{match['id']}]", []) if match else []
+    id = facts.id(earlier[0]) if earlier else ""
+    return Reason(id, guard_failures.read(match["guard"] if match else text), "", "", False)
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:

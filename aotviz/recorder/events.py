@@ -133,7 +133,7 @@ class RecomputedRecord(Frozen, frozen=True):
     name: str  # node name in both graphs
     dtype: str
     shape: list[int | str]
-    nbytes: int | None  # None where a size is symbolic; what is not a tensor takes none
+    nbytes: int | None  # None where a size is symbolic; a view takes none, and what is not a tensor
     producer: str  # target of the node
     source: str  # user's source line, or ""
     module: str  # module path, or ""
@@ -247,7 +247,7 @@ class CompilationData(Frozen, frozen=True):
     rank: int = NONE  # of the process that compiled it, -1 where there is one process
     log: int = NONE  # index into RecordingData.logs
     stack: Text = NONE  # the user's frames when it began, the compiled function's own last
-    because: list[str] = []  # of our own: why each program there was did not do, the newest first; empty for the first
+    because: list[str] = []  # why each program there was did not do, the newest first; empty for the first
     graph_texts: list[Text] = []  # one per graph: what it was parsed from; empty for our own
     recomputed: list[RecomputedRecord] = []
     storages: list[StorageRecord] = []  # of our own: the memory of inputs, outputs, and what is written in between

@@ -54,6 +54,10 @@ class Halves:
         self.kept, self.values, self.texts = kept, values, texts
         self.forward, self.backward = graphs[kept.forward], graphs[kept.backward]
         self.readers = readers(self.backward)
+        self._first: dict[int, int] = {}  # storage group -> the node of the backward that is the first to lie there
+        for position, number in enumerate(self.backward.value):
+            if number != NONE and values[number].storage != NONE:
+                self._first.setdefault(values[number].storage, position)
 
     def saved_tensors(self) -> list[SavedTensorRecord]:
         """One record a value that the forward keeps, in order."""
@@ -86,13 +90,17 @@ class Halves:
     def _recomputed(self, position: int) -> RecomputedRecord:
         graph, number = self.backward, self.backward.value[position]
         lines = self._text(graph.module[position]).rpartition("\n")[2]
+        value = self.values[number] if number != NONE else None
+        tensor = self._tensor(value)
+        if value is not None and self._first.get(value.storage, position) != position:
+            tensor["nbytes"] = 0  # a view
         return RecomputedRecord(
             name=self.texts[graph.name[position]],
             producer=self.texts[graph.target[position]],
             source=self._source(graph.stack[position]),
             module=lines.rpartition("|")[0],
             made_at=position,
-            **self._tensor(self.values[number] if number != NONE else None),
+            **tensor,
             **self._read(position),
         )
 

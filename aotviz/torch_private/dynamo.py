@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._dynamo import external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 
 _GROUP = "torch_dynamo_backends"
@@ -38,6 +38,12 @@ def frame_name(graph_module: Any) -> str:
         function = _outermost_module(graph_module) or function
     number = CompileContext.current_compile_id()
     return f"{function} [{number}]" if number is not None else str(function)
+
+
+def recompile_reason() -> str:
+    """The guard that the newest program of this function failed, as Dynamo logs it; "" for a first program."""
+    gathering = get_metrics_context()
+    return str(gathering._metrics.get("recompile_reason") or "") if gathering.in_progress() else ""
 
 
 def starts_in_module(graph_module: Any) -> bool:

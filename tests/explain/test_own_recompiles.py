@@ -72,3 +72,24 @@ def test_calls_that_fit_are_no_recompiles() -> None:
     recording = recompiles_of((X, 2), (X + 1, 2))
     assert len(recording.recompiles()) == 0
     assert recording.explain("0").sentences[0].startswith("This is the first compilation of `scaled`")
+
+
+def tripled(x, n):
+    return x.sin() * n
+
+
+@pytest.mark.parametrize("listen", [aotviz.record, aotviz.watch])
+def test_a_program_that_dynamo_asked_for_again_tells_the_guard_that_failed(listen) -> None:
+    torch._dynamo.reset()
+    with listen() as recorded:
+        compiled = torch.compile(tripled, backend="aotviz_eager", dynamic=False)
+        for call in ((X, 2), (torch.ones(4), 2), (torch.ones(4), 3)):
+            compiled(*call)
+    ours = [compilation for compilation in recorded.compilations if not compilation.compile_id]
+    size = "guard of 0/0 failed: tensor 'x' size mismatch at index 0. expected 3, actual 4"
+    assert [compilation.data.because for compilation in ours] == [[], [size], ["guard of 0/1 failed: n == 2"]]
+    table = recorded.recompiles()
+    assert list(table.function) == ["tripled", "tripled"], "told once, though two compilations of a watch are of it"
+    assert list(table.subject) == ["x.shape[0]", "n"]
+    assert list(table.earlier) == (["0/0", "0/1"] if listen is aotviz.watch else ["0", "1"])
+    assert "of 1 function, 2 of them recompiles" in str(recorded.explain())

@@ -46,7 +46,12 @@ def test_every_view_of_a_stock_compilation_shows_what_there_is(
     expect(page.locator(".panel tbody").first).to_contain_text("parameter")
     page.screenshot(path=screenshots / "torch-aliasing.png")
     view("saved")
-    expect(page.locator(".panel tbody tr").first).to_be_visible()
+    relu = page.locator(".panel tbody tr", has_text="aten.relu.default")
+    expect(relu.get_by_role("button")).to_have_text(["mm_1", "le"])
+    expect(page.locator("svg.steps")).to_contain_text("node 12")  # the last that reads what is kept
+    view_again = page.locator(".panel tbody tr", has_text="computed again")
+    expect(view_again).to_contain_text("0 B")
+    expect(view_again).to_contain_text("a view has no memory of its own")
     page.screenshot(path=screenshots / "torch-saved.png")
     view("wrapper")
     expect(page.locator(".panel")).to_contain_text("Torch compiled this, not aotviz.")
@@ -58,3 +63,36 @@ def test_every_view_of_a_stock_compilation_shows_what_there_is(
     expect(page.locator(".panel figcaption").first).to_be_visible()
     page.close()
     assert problems == []
+
+
+def test_a_compilation_is_found_by_the_guard_that_made_it(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
+    html = tmp_path / "recompiles.html"
+    aotviz.read_trace(corpus.folder("recompiles_values")).to_html(html)
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)
+    page.goto(html.as_uri())
+    page.locator("[role=tab][data-view=compilations]").click()
+    page.get_by_label("Search the compilations").fill("guard temperature")
+    row = page.locator("tr[data-compilation]")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("G['temperature'] == 1.0")
+    page.get_by_label("Search the compilations").fill("")
+    page.get_by_label("Which").select_option(label="compiled again")
+    expect(row.first).to_contain_text("guard of")
+    page.screenshot(path=screenshots / "torch-compiled-again.png")
+    page.close()
+
+
+def test_a_log_without_a_backward_says_that_nothing_tells_when_values_are_freed(
+    browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    (log,) = corpus.folder("training").iterdir()
+    (tmp_path / log.name).write_bytes(log.read_bytes().replace(b'"aot_backward_graph"', b'"an_unknown_graph"'))
+    html = tmp_path / "without.html"
+    aotviz.read_trace(tmp_path, index=False).to_html(html)
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)
+    page.goto(html.as_uri())
+    page.locator("[role=tab][data-view=saved]").click()
+    expect(page.locator(".plots")).to_contain_text("When each value is freed is not known.")
+    expect(page.locator("svg.steps")).to_have_count(0)
+    page.screenshot(path=screenshots / "torch-saved-unknown.png")
+    page.close()

@@ -19,10 +19,12 @@ from aotviz.recorder.events import (
     CompilationData,
     InputRecord,
     OutputRecord,
+    RecomputedRecord,
     SavedTensorRecord,
     TensorDescription,
 )
 from aotviz.recorder.graphs import Graph, Node
+from aotviz.recorder.kept import readers
 from aotviz.recorder.listing import SHORT
 from aotviz.recorder.sources import user_name
 from aotviz.recorder.torch_trace.texts import Texts
@@ -39,6 +41,10 @@ USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d+)\)")
 OTHER = re.compile(r"[^a-zA-Z0-9]+")
 DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
 SAVED = "SavedForBackwards"
+VIEW = re.compile(  # operators that make no memory, of those that torch's graphs have after decomposition
+    r"aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|"
+    r"unbind|unsqueeze|view|view_as_complex|view_as_real)\.\w+"
+)
 OF_INPUTS = ("alias_of_input", "is_input", "custom_function_view")
 
 METADATA = "aot_forward_graph_fw_metadata"  # the artifact that tells what a call does
@@ -55,12 +61,14 @@ def with_tables(
         return data
     found = inputs(dynamo, tensors, metadata, strings.__getitem__)
     forward = _found(data, "forward", strings, meaning=True)
+    backward = _found(data, "backward", strings, meaning=True) if forward is not None else None
     graph = forward or _found(data, "inference", strings, meaning=True)
     return replace(
         data,
         inputs=found,
         outputs=outputs(graph, found, metadata) if graph is not None else [],
-        saved_tensors=saved_tensors(forward, metadata) if forward is not None else [],
+        saved_tensors=saved_tensors(forward, backward, metadata) if forward is not None else [],
+        recomputed=recomputed(forward, backward) if forward is not None and backward is not None else [],
     )
 
 
@@ -137,10 +145,11 @@ def outputs(graph: Graph, inputs: Sequence[InputRecord], metadata: str) -> list[
     return records
 
 
-def saved_tensors(forward: Graph, metadata: str) -> list[SavedTensorRecord]:
+def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list[SavedTensorRecord]:
     """One record a value that the forward keeps, in its order: tensors, then sizes.
 
-    Torch logs which are donated, counted in the backward's order (sizes first), and never why one is saved.
+    Torch logs which are donated, counted in the backward's order (sizes first), and never why one is saved. Who reads
+    it is in the backward, whose inputs have the names that the forward's outputs have; None where it was not logged.
     """
     nodes = {node.name: node for node in forward.rows}
     pairs = zip(forward.outputs, forward.output_descriptors, strict=False)
@@ -149,19 +158,54 @@ def saved_tensors(forward: Graph, metadata: str) -> list[SavedTensorRecord]:
     donated = DONATED.search(metadata)
     places = {int(place) - (len(kept) - len(tensors)) for place in re.findall(r"\d+", donated[1])} if donated else set()
     chosen = {tensor.name for place, tensor in enumerate(tensors) if place in places}
-    return [_saved(forward, node, node.name in chosen) for node in kept]
+    read = _read(backward, lambda node: node.op == "placeholder") if backward is not None else {}
+    return [_saved(forward, node, node.name in chosen, *read.get(node.name, ([], NONE))) for node in kept]
 
 
-def _saved(graph: Graph, node: Node, donated: bool) -> SavedTensorRecord:
+def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
+    """One record a node of the forward that is in the backward as well: both have it by the name in the joint graph."""
+    called = {node.name: node.target for node in forward.rows if node.op == "call_function"}
+    read = _read(backward, lambda node: called.get(node.name) == node.target)
+    records = []
+    for node in backward.rows:
+        if node.name in read:
+            consumers, dies_at = read[node.name]
+            records.append(
+                RecomputedRecord(
+                    name=node.name,
+                    dtype=_dtype(backward, node),
+                    shape=node.value.shape if node.value is not None else [],
+                    nbytes=0 if VIEW.fullmatch(node.target) else _size(backward, node),
+                    producer=node.target,
+                    source=f"{node.source} {node.source.code}".strip(),
+                    module=node.module_path,
+                    consumers=consumers,
+                    made_at=node.index,
+                    dies_at=dies_at,
+                )
+            )
+    return records
+
+
+def _read(graph: Graph, wanted: Callable[[Node], bool]) -> dict[str, tuple[list[str], int]]:
+    """Of each node that is wanted, by name: the nodes that read it, and the position of the last."""
+    found = readers(graph.snapshot)
+    return {
+        node.name: ([graph.rows[i].name for i in found[node.index]], max(found[node.index], default=NONE))
+        for node in graph.rows
+        if wanted(node)
+    }
+
+
+def _saved(graph: Graph, node: Node, donated: bool, consumers: list[str], dies_at: int) -> SavedTensorRecord:
     value = node.value
     tensor = value is None or value.kind == "tensor"
-    shape = value.shape if value is not None else []
     return SavedTensorRecord(
         name=node.name,
         kind="tensor" if tensor else "symint",
-        dtype=graph.text(value.dtype) if value is not None and tensor else "",
-        shape=shape,
-        nbytes=_nbytes(graph.text(value.dtype), shape) if value is not None and tensor else None if tensor else 0,
+        dtype=_dtype(graph, node),
+        shape=value.shape if value is not None else [],
+        nbytes=_size(graph, node),
         producer=node.target,
         source=f"{node.source} {node.source.code}".strip(),
         module=node.module_path,
@@ -169,7 +213,20 @@ def _saved(graph: Graph, node: Node, donated: bool) -> SavedTensorRecord:
         version_checked=False,
         donated=donated,
         why_donated="nothing else shares its memory" if donated else "",
+        consumers=consumers,
+        dies_at=dies_at,
     )
+
+
+def _dtype(graph: Graph, node: Node) -> str:
+    return graph.text(node.value.dtype) if node.value is not None and node.value.kind == "tensor" else ""
+
+
+def _size(graph: Graph, node: Node) -> int | None:
+    """Bytes of what a node makes, 0 for what is no tensor; None where a size is symbolic, or nothing is known of it."""
+    if node.value is None:
+        return None
+    return _nbytes(_dtype(graph, node), node.value.shape) if node.value.kind == "tensor" else 0
 
 
 def _nbytes(dtype: str, shape: Sequence[int | str]) -> int | None:

@@ -91,6 +91,7 @@ class Compilation:
     stack: int = NONE
     error: ErrorRecord | None = None
     options: dict[str, str] = field(default_factory=dict)
+    because: list[str] = field(default_factory=list)  # one per reason as logged
 
 
 @dataclass
@@ -327,6 +328,7 @@ class Assembler:
             wrapper=None,
             error=found.error,
             compile_id=found.compile_id,
+            because=list(dict.fromkeys(found.because)),  # an attempt that begins anew logs them again
             attempts=found.attempts,
             rank=found.stream.rank,
             log=found.stream.log.number,

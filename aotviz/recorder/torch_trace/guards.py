@@ -17,6 +17,8 @@ HINT = " (HINT: "
 STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
 LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
+FAILED = re.compile(r"guard (?:of (?P<id>\S+) )?failed: (?P<guard>.*)", re.S)  # what `told` makes
+LONGEST = 400  # characters of a guard that are told
 SOURCE = re.compile(r"source=(?P<source>.*?), (?:accessed_by|type)=")
 
 
@@ -68,6 +70,17 @@ def reason_without_id(text: str) -> str:
     """
     match = EARLIER.fullmatch(text)
     return match["rest"] if match else text
+
+
+def told(raw: str) -> str:
+    """A logged reason as a list of compilations shows it: which program it is about, and its guard.
+
+    >>> told("0/0: n == 2  # y = x.sin() * n  # model.py:4 in f")
+    'guard of 0/0 failed: n == 2'
+    """
+    match = EARLIER.fullmatch(raw)
+    of = f" of {match['id']}" if match else ""
+    return f"guard{of} failed: {made(reason_without_id(raw)).guard[:LONGEST]}"
 
 
 def tree(payload: str) -> Iterator[tuple[str, str, str]]:

@@ -307,6 +307,8 @@ def recompile(assembler: Assembler, record: Record, place: Place) -> None:
                 text(made.stack or None), text(raw),
             )
         )  # fmt: skip
+        if place.compilation is not None:
+            place.compilation.because.append(clean(guards.told(raw)))
     assembler.recompiles.append(RecompileRecord(place.origin, reasons))
 
 

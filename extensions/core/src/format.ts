@@ -34,8 +34,10 @@ export function thousands(count: number): string {
   return Number.isInteger(count) ? String(count).replace(/\B(?=(\d{3})+$)/g, ",") : String(count);
 }
 
+/** `0.35 ms`, `86.2 ms`, `4325 ms`, and from ten seconds on `11.0 s`. */
 export function milliseconds(ns: number): string {
   const ms = ns / 1e6;
+  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
   return ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 10 ? `${ms.toFixed(1)} ms` : `${ms.toFixed(2)} ms`;
 }
 

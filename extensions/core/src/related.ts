@@ -14,7 +14,7 @@ const GRADIENT = "gradient of "; // how the pipeline names the program that a ba
 /** Of one function: names repeat, so torch's frame number and the rank count where there are any. */
 function family({ name, compile_id, rank }: CompilationHead): string {
   const frame = /^(.*)\/\d+$/.exec(compile_id)?.[1];
-  return JSON.stringify([rank, frame ?? name]);
+  return JSON.stringify([rank, frame ?? name.replace(/\/\d+\]$/, "]")]); // ours within torch.compile are named "step [0/1]"
 }
 
 /**

@@ -225,7 +225,7 @@ export interface CompilationData {
   readonly rank: number; // of the process that compiled it, -1 where there is one process
   readonly log: number; // index into RecordingData.logs
   readonly stack: number; // the user's frames when it began, the compiled function's own last
-  readonly because: string[]; // of our own: why each program there was did not do, the newest first; empty for the first
+  readonly because: string[]; // why each program there was did not do, the newest first; empty for the first
   readonly graph_texts: number[]; // one per graph: what it was parsed from; empty for our own
   readonly recomputed: RecomputedRecord[];
   readonly storages: StorageRecord[]; // of our own: the memory of inputs, outputs, and what is written in between

@@ -66,6 +66,11 @@ describe("what belongs to a compilation", () => {
     expect(related({ compilations: logged } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([2]);
     expect(related({ compilations: logged } as unknown as RecordingIndex, 1)).toEqual([]);
   });
+  test("is of its own frame where Dynamo asked for it, which its name says", () => {
+    const asked = ["f [0/0]", "f [1/0]", "f [0/1]"].map((name, i) => head(String(i), name));
+    expect(related({ compilations: asked } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([2]);
+    expect(related({ compilations: asked } as unknown as RecordingIndex, 1)).toEqual([]);
+  });
 });
 
 describe("what a stage changed", () => {

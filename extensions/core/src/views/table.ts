@@ -58,10 +58,12 @@ function shaped<Row>(column: Column<Row>, row: Row): Child {
   return column.kind === "code" && typeof cell === "string" && cell ? codeText(cell) : cell;
 }
 
-/** Code that is broken only where it is longer than `room` characters, and then between words. */
+const NARROW = 12; // characters of code that a table in a narrow place has room for (tables.css)
+
+/** Code that is broken only where it is longer than `room` characters, or there is little room, and then between words. */
 export function codeText(text: string, room = 22): HTMLElement {
-  const span = h("span", {}, text.length > room ? breakable(text) : text);
-  span.style.minWidth = `${Math.min(text.length, room)}ch`;
+  const span = h("span", {}, text.length > NARROW ? breakable(text) : text);
+  span.style.setProperty("--code", `${Math.min(text.length, room)}ch`);
   return span;
 }
 

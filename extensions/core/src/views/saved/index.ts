@@ -7,7 +7,7 @@ import type { State } from "../../state";
 import { notYet } from "../absent";
 import { breakable, chip, codeText, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
-import { type Fate, type Grouping, type Row, rowsOf, totals } from "./ledger";
+import { type Fate, type Grouping, knowsReaders, type Row, rowsOf, totals } from "./ledger";
 import { bars, inGroup, steps } from "./plot";
 import { whatIf } from "./what_if";
 
@@ -19,7 +19,7 @@ const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind o
 
 function columns(state: State, largest: number): Column<Row>[] {
   return [
-    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => [codeText(row.name), h("small", {}, row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind)] },
+    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => [codeText(row.name), h("small", {}, codeText(row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind, 16))] },
     {
       title: "Kind", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
       cell: (row) => [chip(...FATES[row.fate]), row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)]],
@@ -98,7 +98,8 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the values by name, operator, module or source", spellcheck: "false" });
   const fate = h("select", { "aria-label": "Which values" }, h("option", { value: "" }, "all values"), (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])), h("option", { value: "donated" }, "donated"));
-  const by = h("select", { "aria-label": "Bars by" }, h("option", { value: "module" }, "by module"), h("option", { value: "producer" }, "by operator"));
+  const inModules = rows.some(({ module }) => module !== "");
+  const by = h("select", { "aria-label": "Bars by" }, inModules && h("option", { value: "module" }, "by module"), h("option", { value: "producer" }, "by operator"));
   let chosen = "";
   const list = (): void => {
     const text = filter.value.trim().toLowerCase();
@@ -114,7 +115,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
     draw();
     list();
   }));
-  const compare = (other: readonly Row[] | null): void => replace(curve, steps(rows, other));
+  const compare = (other: readonly Row[] | null): void => replace(curve, knowsReaders(rows) ? steps(rows, other) : notice("empty", "When each value is freed is not known.", "This log has no graph of the backward, so nothing tells who reads them."));
   filter.addEventListener("input", list);
   fate.addEventListener("change", list);
   by.addEventListener("change", () => {
@@ -125,7 +126,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
   replace(parent, h("div", { class: "page saved-page" }, lead(rows),
     h("div", { class: "plots" },
       h("figure", {}, h("figcaption", {}, "Who keeps how much ", by), plot),
-      h("figure", {}, h("figcaption", {}, "Held while the backward runs"), curve, h("p", { class: "legend-line" }, key("saved", "saved"), key("again", "computed again"), h("span", { class: "faint" }, "inputs cost nothing and are left out")))),
+      h("figure", {}, h("figcaption", {}, "Held while the backward runs"), curve, knowsReaders(rows) && h("p", { class: "legend-line" }, key("saved", "saved"), key("again", "computed again"), h("span", { class: "faint" }, "inputs cost nothing and are left out")))),
     whatIf(state, rows, compare),
     h("div", { class: "filters" }, filter, fate), ledger));
   draw();

@@ -33,7 +33,7 @@ export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "sav
   }));
   const again = recomputed.map((row): Row => ({
     name: row.name, fate: "recomputed", kind: "tensor", dtype: row.dtype, shape: row.shape, nbytes: row.nbytes, producer: row.producer, module: row.module,
-    source: row.source, why: "the backward computes it again, so that it need not be kept", donated: false, whyDonated: "", hook: "", checked: false,
+    source: row.source, why: row.nbytes === 0 && row.dtype ? "the backward takes this view again; a view has no memory of its own" : "the backward computes it again, so that it need not be kept", donated: false, whyDonated: "", hook: "", checked: false,
     consumers: row.consumers, from: row.made_at, until: row.dies_at,
   }));
   return [...kept, ...again];
@@ -79,6 +79,12 @@ export function held(rows: readonly Row[]): Step[] {
   }
   let [saved, again] = [0, 0];
   return [...changes].sort(([a], [b]) => a - b).map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
+}
+
+/** Whether the curve of `held` can be drawn: it needs to know who reads the values that are kept. */
+export function knowsReaders(rows: readonly Row[]): boolean {
+  const kept = rows.filter(({ fate, nbytes }) => fate === "saved" && nbytes);
+  return kept.length === 0 || kept.some(({ until }) => until >= 0);
 }
 
 export type Grouping = "module" | "producer";

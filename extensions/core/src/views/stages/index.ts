@@ -6,7 +6,7 @@
 import { changes, type GraphChange } from "../../changes";
 import { append, h, keepInView, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
-import { type Recording, timed } from "../../model";
+import { type Recording } from "../../model";
 import { type Related, related } from "../../related";
 import { type Replay, replays } from "../../replays";
 import type { State } from "../../state";
@@ -126,7 +126,7 @@ function row(recording: Recording, compilation: CompilationData, stage: StageRec
   return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, failed && chip("failed", "removed")),
-    h("span", { class: "time" }, timed(compilation) && milliseconds(stage.elapsed_ns)),
+    h("span", { class: "time" }, (stage.elapsed_ns > 0 || !compilation.compile_id) && milliseconds(stage.elapsed_ns)) /* of torch's own, 0 is unknown */,
     h("span", { class: "what" }, stage.summary),
     h("span", { class: "counts" }, changes(recording, compilation, index).map(counted), written(recording, compilation, index)),
     share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
@@ -152,8 +152,8 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
 function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
   const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
   return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${plural(nodes, "node")}`,
-    added > 0 && h("em", { class: "more" }, ` +${added}`), removed > 0 && h("em", { class: "less" }, ` −${removed}`),
-    size > 0 && h("small", {}, ` · ${bytes(size)}`));
+    added > 0 && [" ", h("em", { class: "more" }, `+${added}`)], removed > 0 && [" ", h("em", { class: "less" }, `−${removed}`)],
+    size > 0 && [" ", h("small", {}, `· ${bytes(size)}`)]);
 }
 
 /** How much a stage said: lines of each text, reasons. */
