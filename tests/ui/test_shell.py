@@ -202,7 +202,7 @@ def test_what_a_cache_had_stands_in_its_place_on_the_rail(
         "wrapper",
         "Found in AOTAutograd's cache",
     ]
-    expect(page.locator(".rail-replay").last).to_contain_text("instead of 29127 ms of compiling")
+    expect(page.locator(".rail-replay").last).to_contain_text("instead of 29.1 s of compiling")
     page.locator(".rail-replay").last.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / f"shell-{theme}-replays.png")
     page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both
