@@ -90,6 +90,10 @@ REFUSALS = {
         "the function resizes a view, or an input that shares memory with another, to more elements than it has. "
         "Resize the tensor that owns the memory."
     ),
+    "resize of a symbolic shape": (
+        "the function resizes a tensor whose sizes are symbols in this trace, by resize_ or an out= of another shape: "
+        "{names}. Compile with dynamic=False, or pass a tensor of the right shape."
+    ),
     "resized after a write": (
         "{names} is written and then resized, to more than its storage holds or to fewer elements. Resize it "
         "before it is written."
@@ -208,6 +212,7 @@ _SAID = {
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
     "Attempted to call resize_() on an invalid python storage": "storage is resized",
+    "tried to directly modify sizes for customized tensor": "resize of a symbolic shape",
     "Cannot access data pointer of Tensor": "address of a tensor",
     "the data pointer on an invalid python storage": "address of a tensor",
     "view_as_real doesn't work on unresolved conjugated": "write through a conjugate",
@@ -228,6 +233,7 @@ _UNNAMED = {
 
 
 _BY_STATEMENT = (
+    "resize of a symbolic shape",
     "storage is resized",
     "NumPy inside",
     "sparse tensor inside",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from aotviz.torch_private import subclasses
 
@@ -66,6 +68,18 @@ def data_mutated(tensor: Any) -> bool:
 
 def metadata_mutated(tensor: Any) -> bool:
     return any(map(torch._functionalize_has_metadata_mutation, _elements(tensor)))
+
+
+def make_room(tensor: Any, size: Sequence[int]) -> None:
+    """Before `resize_` gives a functional tensor more elements: that would turn its storage into one on "meta", of
+    which no view can be taken. Nothing shares it: of a tensor that was viewed, functionalisation refuses that."""
+    count = math.prod(size)
+    if isinstance(tensor, FunctionalTensor) and count > tensor.numel():
+        with _disable_current_modes():
+            holder = torch.Tensor._make_wrapper_subclass(
+                FunctionalTensor, (count + int(tensor.storage_offset()),), dtype=tensor.dtype, device=tensor.device
+            )
+            torch._functionalize_unsafe_set(tensor, holder)
 
 
 def storage_replaced(tensor: Any) -> bool:

@@ -284,6 +284,9 @@ class OpenTrace:
         return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
 
 
+_RESIZE = torch.ops.aten.resize_.default
+
+
 def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     """Tell `ledger` of the operators that reach `mode`, innermost only where one is made of others, and their nodes.
 
@@ -300,12 +303,16 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
                 ledger.refuse_overlapping_write(func, args, kwargs or {})
+                for out, shape in ledger.misfits(func, args, kwargs):
+                    watched(self, _RESIZE, kinds, (out, shape), {})
             if func._schema.name == "aten::set_":
                 ledger.leave(args[0])
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None
         if placed is None:
+            if func is _RESIZE:
+                functional.make_room(*args)
             result = dispatch(func, kinds, args, kwargs)
         else:
             root, layouts, several = placed

@@ -31,7 +31,7 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
-from aotviz.ir.metadata import InputAliasInfo, Ref
+from aotviz.ir.metadata import InputAliasInfo, MutationType, Ref
 from aotviz.ir.refusals import Refused, translated
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
@@ -135,6 +135,7 @@ class ForwardTrace:
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
         self.leaf_roots: list[tuple[Any, int]] = []  # (what a leaf is a view of, its version when last looked at)
+        self.forgotten: list[Any] = []  # views of these that no longer know the leaf
         for i in self.program.rootless:
             args[i] = self._leaf_view(self.program.args[i])
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
@@ -181,6 +182,7 @@ class ForwardTrace:
         self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
         self._refuse_unmarked_views(turned)
+        self._refuse_forgotten_views()
         if not self.with_gradients:
             facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
 
@@ -210,8 +212,10 @@ class ForwardTrace:
             self.leaf_roots[k] = (root, root._version)
             torch.Tensor.requires_grad_(root)
             with torch.enable_grad():
-                for view in self.ledger.views_of(root):
+                views = self.ledger.views_of(root)
+                for view in views:
                     functional.grad_fn(view)
+            self.forgotten += views
             torch.Tensor.requires_grad_(root, False)
 
     def found(self) -> dict[str, Any]:
@@ -344,6 +348,15 @@ class ForwardTrace:
             steps = self.output_facts.replay
             if early and any(step.action == "view" and step.source == Ref("input", i) for step in steps):
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
+
+    def _refuse_forgotten_views(self) -> None:
+        """Raise for a view of a leaf, to be made again, that a write of nothing parted from it: of such a write the
+        wrapper tells the leaf before the call."""
+        for output in self.outputs:
+            if any(output is view and view.requires_grad for view in self.forgotten):
+                position = self._position(self.ledger.root(output))
+                if position is not None and self.input_info[position].mutation_type is MutationType.NOT_MUTATED:
+                    raise Refused("leaf that is a view", self._name(position))
 
     def _refusal(self, event: Moved) -> Refused:
         nodes = placeholders(self.trace.graph)

@@ -28,7 +28,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import overlapping_writes
+from aotviz.tracing import out_arguments, overlapping_writes
 from aotviz.tracing.views import layout
 
 
@@ -145,6 +145,10 @@ class Ledger:
         """Called before an operator that writes; see tracing/overlapping_writes.py."""
         if torch.Tag.inplace_view not in operator.tags:
             overlapping_writes.refuse(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
+
+    def misfits(self, operator: Any, args: tuple[Any, ...], kwargs: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+        """What is given as `out=`, and the shape that it is to have first; see tracing/out_arguments.py."""
+        return list(out_arguments.misfits(operator, args, kwargs)) if kwargs else []
 
     def leave(self, tensor: Any) -> None:
         """Called before a tensor is given another storage: whoever shares the old one sees what was written to it."""

@@ -568,4 +568,17 @@ def f(x, y):
     return y
 """,
     ),
+    "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
+        "leaf that is a view",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3).requires_grad_(),)
+
+def f(x):
+    alias = x.detach()
+    view = x[::2]
+    alias.t_()
+    return view
+""",
+    ),
 }

@@ -1,0 +1,31 @@
+"""`out=` of another shape than the result: eager resizes it in place, and then writes.
+
+A functional trace would write a result of one shape to a tensor of another. So before such an operator runs, it is run
+on fake tensors with an empty `out=`, which says what shape that gets, and what has another one is resized in the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aotviz.torch_private import functional, operators, pytree
+
+
+def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Each tensor given as `out=` that has not the shape of its result, and that shape."""
+    names = [argument.name for argument in operator._schema.arguments if argument.is_out]
+    outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
+    if not outs or len(outs) < len(names):
+        return
+    with operators.outside_of_a_trace():
+        flat, spec = pytree.tree_flatten((args, {name: v for name, v in kwargs.items() if name not in outs}))
+        fake_args, rest = pytree.tree_unflatten([functional.inner(v) for v in flat], spec)
+        empty = {name: functional.inner(out).new_empty(0) for name, out in outs.items()}
+        try:
+            operator(*fake_args, **rest, **empty)
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
+            return  # the trace raises the same
+    for name, out in outs.items():
+        if tuple(empty[name].shape) != tuple(out.shape):
+            yield out, tuple(map(int, empty[name].shape))  # in a trace, `resize_` takes no symbols
