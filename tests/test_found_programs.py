@@ -8,7 +8,8 @@ import pytest
 
 import aotviz
 from tests.oracle.compare import judge, ours_aot, ours_compile
-from tests.oracle.found import FOUND, FOUND_REFUSED
+from tests.oracle.found import FOUND
+from tests.oracle.found_refused import FOUND_REFUSED
 from tests.oracle.fuzz import report
 from tests.oracle.strategy import from_source
 

@@ -55,6 +55,11 @@ def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iter
         yield from value if isinstance(value, (list, tuple)) else (value,)
 
 
+def names_of_outs(target: Any) -> list[str]:
+    """What an operator calls the arguments that it puts its results into."""
+    return [argument.name for argument in target._schema.arguments if argument.is_out]
+
+
 def counts_writes(target: Any) -> bool:
     """Whether eager counts what the operator writes. Its batch norm updates the statistics by one that does not."""
     return target is not torch.ops.aten._native_batch_norm_legit.default

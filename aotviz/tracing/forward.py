@@ -124,9 +124,12 @@ class ForwardTrace:
             with tagging_checkpoints(), translated(), noted, hooks, gradients, attributes, questions:
                 try:
                     self._run()
-                except ValueError as error:
+                except (ValueError, IndexError) as error:
                     event = self.ledger.moved_view()
-                    if event is None or "Cannot view a tensor" not in str(error):
+                    if event is None:
+                        raise
+                    of_a_view = isinstance(error, IndexError) and event.tensor._base is not None
+                    if not of_a_view and "Cannot view a tensor" not in str(error):
                         raise
                     raise self._refusal(event) from error
             self.trace.close_effects()

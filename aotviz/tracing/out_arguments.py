@@ -14,7 +14,7 @@ from aotviz.torch_private import functional, operators, pytree
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Each tensor given as `out=` that has not the shape of its result, and that shape."""
-    names = [argument.name for argument in operator._schema.arguments if argument.is_out]
+    names = operators.names_of_outs(operator)
     outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
     if not outs or len(outs) < len(names):
         return

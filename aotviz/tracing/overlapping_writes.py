@@ -46,7 +46,13 @@ def refuse(
 def _reads_of(target: Any, given: Sequence[Any], root: Callable[[Any], Any]) -> bool:
     """Whether another argument has elements of what is written, in other places."""
     others = [other for other in given if other is not target and root(other) is root(target)]
-    return any(layout(other) != layout(target) and overlap(target, other) for other in others)
+    return any(_places(other) != _places(target) and overlap(target, other) for other in others)
+
+
+def _places(tensor: Any) -> tuple[Any, ...]:
+    """Where its elements lie. The stride of a dimension of one element says nothing, and may be another in a trace."""
+    where = layout(tensor)
+    return tuple((n, s) if n > 1 else 1 for n, s in zip(where.size, where.stride, strict=True)), where.offset
 
 
 def writes_twice(where: Layout) -> bool:

@@ -229,13 +229,13 @@ class _Builder:
         return (event.source for event, _ in reversed(path))
 
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
-        if result._base is None:  # a detached alias
-            target = self._variable()
-            self._step(event, source, (target,), torch.ops.aten.detach.default, (), (), False)
-            source = target
         arguments = (where.size, where.stride, where.offset)
         operator = torch.ops.aten.as_strided.default
-        self._step(event, source, (self._fresh(result),), operator, arguments, (), False)
+        detached = result._base is None
+        target = self._variable() if detached else self._fresh(result)
+        self._step(event, source, (target,), operator, arguments, (), False)
+        if detached:  # in this order it is a view of nothing
+            self._step(event, target, (self._fresh(result),), torch.ops.aten.detach.default, (), (), False)
 
     def _fresh(self, tensor: Any) -> Ref:
         known = self.refs.get(id(tensor))

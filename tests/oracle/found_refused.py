@@ -1,0 +1,198 @@
+"""Programs that random search found wrong or raising, made small, and that are refused: each by which name."""
+
+from __future__ import annotations
+
+FOUND_REFUSED = {
+    "a_view_of_a_leaf_that_is_a_view_is_read_after_a_write": (
+        "view with another history",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(1, 4).requires_grad_()
+    return a.view(torch.int32).view(torch.float32), a.transpose(0, 1)
+
+def f(x, turned):
+    x.detach().sin_()
+    return turned.t() * 0.5
+""",
+    ),
+    "an_input_is_moved_and_detached_in_place": (
+        "requires_grad changes",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_() * 1.5,)
+
+def f(x):
+    x.transpose_(0, 1)
+    y = x * 2.0
+    x.detach_()
+    return y, x
+""",
+    ),
+    "a_square_view_moves_under_no_grad_and_is_used": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 9).reshape(3, 3).clone().requires_grad_(),)
+
+def f(x):
+    view = x.transpose(1, 1)
+    with torch.no_grad():
+        view.t_()
+    return view.contiguous() * 1
+""",
+    ),
+    "a_view_gets_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_(),)
+
+def f(x):
+    part = x.data.split(1, 0)[1]
+    part.data = part * 2.0
+    return part, x
+""",
+    ),
+    "what_was_viewed_gets_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4), torch.ones(4)
+
+def f(x, w):
+    y = x * 2.0
+    part = y[1:]
+    y.data = w * 3.0
+    return part, y
+""",
+    ),
+    "an_input_is_given_a_history_and_then_other_data": (
+        "data is assigned",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4).requires_grad_() * 1.5, torch.linspace(-0.9, 1.1, 4).requires_grad_()
+
+def f(x, w):
+    x.sub_(w, alpha=0.5)
+    x.data = x * 2.0
+    return x * 3.0
+""",
+    ),
+    "a_view_is_written_and_then_made_smaller": (
+        "resized after a write",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4),)
+
+def f(x):
+    x.sigmoid_()
+    x.resize_(2)
+    return x * 2.0
+""",
+    ),
+    "an_input_is_written_and_given_another_storage": (
+        "old storage is written",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4)[1:],)
+
+def f(x):
+    x.sin_()
+    with torch.no_grad():
+        x.set_(x * 2.0)
+    return x[1:]
+""",
+    ),
+    "a_view_is_read_under_autograd_in_its_new_storage": (
+        "alias is given another storage",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4).requires_grad_(), torch.ones(3)
+
+def f(x, w):
+    view = x[1:]
+    with torch.no_grad():
+        view.set_(w * 3.0)
+    return view * view, x * 3.0
+""",
+    ),
+    "a_view_is_given_another_storage": (
+        "alias is given another storage",
+        """
+def inputs():
+    return (torch.ones(()),)
+
+def f(x):
+    view = x[...]
+    view.set_(view * 2.0)
+    return view
+""",
+    ),
+    "a_view_is_written_after_its_input_got_another_storage": (
+        "old storage is written",
+        """
+def inputs():
+    return (torch.ones(3, 2),)
+
+def f(x):
+    view = x.view(-1)
+    x.set_(x * 2.0)
+    view.zero_()
+    return view
+""",
+    ),
+    "a_saved_alias_is_overwritten": (
+        "gradient needs what was written",
+        """
+def inputs():
+    a = torch.ones(())
+    return a, a.detach(), torch.ones(2, 3, requires_grad=True)
+
+def f(x, alias, w):
+    y = w * x
+    alias.view(-1).add_(1.0)
+    return y.view(-1)
+""",
+    ),
+    "a_resized_input_shares_memory": (
+        "view is resized",
+        """
+def inputs():
+    a = torch.ones(())
+    return a.view_as(a), a[...]
+
+def f(x, y):
+    x.resize_(2)
+    y.zero_()
+    return y
+""",
+    ),
+    "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
+        "leaf that is a view",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3).requires_grad_(),)
+
+def f(x):
+    alias = x.detach()
+    view = x[::2]
+    alias.t_()
+    return view
+""",
+    ),
+    "a_view_that_moved_is_used_as_the_same_argument_again": (
+        "view moved under autograd",
+        """
+def inputs():
+    b = torch.linspace(-0.97, 1.23, 6).reshape(2, 3).requires_grad_() * 1.5
+    column = b[:, 1]
+    return column, column, b.reshape(-1)
+
+def f(x, same, whole):
+    x.unsqueeze_(0)
+    y = same.clone()
+    same.narrow(1, 0, 2).mul_(0.5)
+    return y
+""",
+    ),
+}
