@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.ui import browser as finder
+
+# Of what is to come sooner or later. Five seconds, Playwright's own, are too few where others use the machine too.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

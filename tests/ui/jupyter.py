@@ -97,7 +97,7 @@ def lab(folder: Path, app: str = "jupyterlab") -> Iterator[str]:
             server.kill()
 
 
-def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
     """Returns when the server answers. Raises RuntimeError with its log."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
@@ -109,6 +109,16 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
     raise RuntimeError(f"Jupyter did not start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
+def end_kernels(url: str) -> None:
+    """Ends all that runs, so that the next test on this server finds it as the first one did."""
+    sessions = f"{url}/api/sessions"
+    with urllib.request.urlopen(f"{sessions}?token={TOKEN}", timeout=30) as answer:
+        running = [session["id"] for session in json.load(answer)]
+    for session in running:
+        end = urllib.request.Request(f"{sessions}/{session}?token={TOKEN}", method="DELETE")
+        urllib.request.urlopen(end, timeout=60).close()
+
+
 def write_notebook(path: Path, *cells: str) -> None:
     code: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": cell, "outputs": [], "execution_count": None}
@@ -118,7 +128,7 @@ def write_notebook(path: Path, *cells: str) -> None:
     path.write_text(json.dumps({"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
 
 
-def open_notebook(page: Page, url: str, name: str, seconds: float = 60, at: str = "lab/tree") -> None:
+def open_notebook(page: Page, url: str, name: str, seconds: float = 180, at: str = "lab/tree") -> None:
     """Opens a notebook and returns when its kernel takes input. In Notebook 7 documents are `at` "notebooks"."""
     page.goto(f"{url}/{at}/{name}?token={TOKEN}&reset")
     page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)

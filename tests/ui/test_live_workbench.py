@@ -91,12 +91,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: Browser, lab: tuple[str, Path]) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
     page.close()
+    jupyter.end_kernels(lab[0])
     assert problems == []
 
 

@@ -3,7 +3,8 @@
 // The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
 // comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
 // that takes nothing from the cell, while one runs. A kernel that was restarted signs its messages otherwise, which is
-// all that a connection beside the notebook's is told of it.
+// all that a connection beside the notebook's is told of it, if it is told at all: what the server asks of a new kernel
+// may be over before this connection's socket has found it. So a kernel with something to lose is looked at now and then.
 // Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second one
 // that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that it
 // answers while a cell runs.
@@ -19,6 +20,7 @@ const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE
 const PATIENCE_MS = 30_000;
 const GONE = "The kernel that compiled this was restarted, or has ended, and its compilations with it.";
 const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell
+const LOOK_MS = 5_000; // between two looks whether it is still the same kernel
 
 type Waiting = { resolve(bytes: Uint8Array): void; reject(error: Error): void; done(): void; onStage?: ((stage: string) => void) | undefined };
 type Asked = { readonly ask: "recording" | "part"; readonly question: string } & Question;
@@ -30,7 +32,9 @@ export class WatchedKernel {
   readonly rows = new Map<string, Row>();
   private comm = "";
   private readonly waiting = new Map<string, Waiting>();
-  private readonly timer: number;
+  private readonly timers: readonly number[];
+  private looking: { readonly isDisposed: boolean; dispose(): void } | null = null;
+  private lookedAt = 0; // milliseconds
   private later = 0;
   private questions = 0;
   private readonly tabs = new Set<(key: string) => void>(); // each hears which compilation moved
@@ -43,7 +47,10 @@ export class WatchedKernel {
     kernel.iopubMessage.connect(this.hear, this);
     kernel.statusChanged.connect(this.follow, this);
     kernel.disposed.connect(this.dispose, this);
-    this.timer = window.setInterval(() => this.comm && this.send({ ask: "watch", who: kernel.clientId }), RENEW_MS);
+    this.timers = [
+      window.setInterval(() => this.comm && this.send({ ask: "watch", who: kernel.clientId }), RENEW_MS),
+      window.setInterval(() => this.look(), LOOK_MS),
+    ];
     void this.find();
   }
 
@@ -113,7 +120,7 @@ export class WatchedKernel {
   dispose(): void {
     if (this.isDisposed) return;
     this.isDisposed = true;
-    window.clearInterval(this.timer);
+    this.timers.forEach((timer) => window.clearInterval(timer));
     window.clearTimeout(this.later);
     this.lose();
     if (!this.kernel.isDisposed) {
@@ -158,6 +165,23 @@ export class WatchedKernel {
       msgType: "comm_msg", channel: "shell", content: { comm_id: this.comm, data: content as never },
       session: this.kernel.clientId, username: this.kernel.username, subshellId: this.kernel.subshellId,
     }), false, true);
+  }
+
+  /**
+   * Has the kernel say something, by which `hear` recognises it. The control channel is answered while a cell runs, and
+   * a question for what the kernel is changes no tab's "busy" or "idle".
+   */
+  private look(): void {
+    if (!this.comm || this.kernel.connectionStatus !== "connected") return;
+    if (this.looking && !this.looking.isDisposed && Date.now() - this.lookedAt < PATIENCE_MS) return; // e.g. a kernel that is stopped
+    this.looking?.dispose();
+    this.lookedAt = Date.now();
+    const question = KernelMessage.createMessage<KernelMessage.IInfoRequestMsg>({
+      msgType: "kernel_info_request", channel: "shell", content: {}, session: this.kernel.clientId, username: this.kernel.username,
+    });
+    const looking = this.kernel.sendControlMessage({ ...question, channel: "control" } as unknown as KernelMessage.IControlMessage, false, true);
+    looking.done.catch(() => undefined); // one that gets no answer is given up
+    this.looking = looking;
   }
 
   private follow(_: Kernel.IKernelConnection, status: Kernel.Status): void {
