@@ -123,7 +123,8 @@ def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> Record
     if not header.startswith(MAGIC):
         if header and MAGIC.startswith(header):
             raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
-        raise RecordingError(f"{target}: not an aotviz recording. Open a file that `recording.save(path)` wrote.")
+        what = " but gzip: packed, or what `recording.to_bytes()` gives" if header.startswith(b"\x1f\x8b") else ""
+        raise RecordingError(f"{target}: not an aotviz recording{what}. Open a file that `recording.save(path)` wrote.")
     if len(header) < HEADER_BYTES:
         raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
     version = int.from_bytes(header[len(MAGIC) :], "big")

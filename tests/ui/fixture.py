@@ -25,7 +25,7 @@ from aotviz.widgets import packing, parts
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 MARKUP = "<img src=x onerror=alert(1)>"
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
+TARGET = ROOT / "extensions" / "core" / "test" / "fixture.packed"
 PARTS = TARGET.with_name("fixture.parts.json")
 PAGE = TARGET.with_name("fixture.page")
 

@@ -11,7 +11,7 @@ import { decodeMsgpack } from "../src/msgpack";
 import { State } from "../src/state";
 import { Float, VERSION, type Wire } from "../src/wire";
 
-const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
+const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
 
 const page = new Uint8Array(readFileSync(new URL("fixture.page", import.meta.url))); // the same, as a page holds it
 
