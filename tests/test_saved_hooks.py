@@ -131,7 +131,12 @@ def test_what_is_packed_can_be_donated_and_the_backward_run_twice():
     second = torch.autograd.grad(out, inputs)
     close(first, second)
     saved = f.recording[0].saved_tensors
-    assert saved[saved["hook"] != ""]["donated"].all()
+    packed = saved[saved["hook"] != ""]
+    assert packed["donated"].all()
+    said = f.recording[0].stages.set_index("stage").summary
+    count = f"{len(packed)} of {len(saved)} saved values"
+    assert said["saved hooks"].startswith(f"{count} packed by a saved-tensor hook; ")
+    assert said["donated buffers"].startswith(f"{saved['donated'].sum()} of {len(saved)} saved values donated")
 
 
 def test_the_stage_says_of_each_saved_tensor_why_it_is_packed_or_not():

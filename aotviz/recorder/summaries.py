@@ -98,6 +98,9 @@ def _calls(argument: Form, result: TracedCall) -> str:
 
 def _saved(argument: Form, result: Split) -> str:
     if isinstance(argument, Split):
+        packed = sum(saved.hook != "" for saved in result.saved)
+        if packed > sum(saved.hook != "" for saved in argument.saved):
+            return f"{packed} of {counted(len(result.saved), 'saved value')} packed by a saved-tensor hook"
         donated = sum(saved.donated for saved in result.saved)
         return f"{donated} of {counted(len(result.saved), 'saved value')} donated to the backward"
     inputs = [node for node in result.forward_module.graph.nodes if node.op == "placeholder"]

@@ -160,6 +160,8 @@ def test_a_failure_is_told_in_the_words_that_the_caller_got(page: Page, tmp_path
     failure = page.get_by_role("alert")
     expect(failure).to_contain_text("Refused in metadata: the program asks for the value of a tensor at")
     expect(failure).to_contain_text("Use torch.where, or torch.cond for a choice")
+    expect(failure.locator("code").first).to_have_text("return x if (x * w).sum() > 0 else w")
+    expect(failure).not_to_contain_text("`")
     expect(page.locator(".head .chip")).to_have_text("failed")  # training or inference was not decided
 
 

@@ -64,3 +64,9 @@ export function keepInView(scroller: Element, element: Element): void {
   if (inner.top < outer.top) scroller.scrollTop -= outer.top - inner.top;
   else if (inner.bottom > outer.bottom) scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
 }
+
+/** A sentence with its `code` as code. */
+export function quoted(text: string): Child {
+  const parts = text.split("`");
+  return parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", {}, part) : part)) : text;
+}

@@ -2,7 +2,7 @@
 // one selection for all. It lives in a shadow root, so that no style of the page around it gets in or out.
 
 import { decodeRecording, RecordingError } from "./decode";
-import { append, type Child, h, notice, replace } from "./dom";
+import { append, type Child, h, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
 import type { Host } from "./host";
@@ -223,7 +223,7 @@ function stageLine(state: State): Child[] {
   const error = compilation.error;
   const failed = error ? compilation.stages.findIndex(({ name }) => name === error.stage) : -1;
   const failure = error && h("div", { class: "failure", role: "alert", tabindex: "0" }, h("b", {}, `${error.type} in `,
-    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), error.message);
+    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), quoted(error.message));
   if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? h("p", {}, "No stage has run.") : null)];
   const roles = [...stage.graphs.keys()];
   const choice = roles.length > 1

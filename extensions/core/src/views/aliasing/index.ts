@@ -67,7 +67,7 @@ export const aliasing: View = {
   id: "aliasing",
   title: "Aliasing",
   needs: () => [],
-  badge: ({ compilation }) => `${compilation.inputs.length}→${compilation.outputs.length}`,
+  badge: ({ compilation: { inputs, outputs } }) => (inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown[] = [];
     const update = (): void => {

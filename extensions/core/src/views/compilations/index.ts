@@ -22,7 +22,7 @@ export const compilations: View = {
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let heads = state.recording.index.compilations;
     let query: Query = EVERYTHING;
-    const search = h("input", { type: "search", placeholder: "Name, id, reason, error", "aria-label": "Search the compilations", spellcheck: "false" });
+    const search = h("input", { type: "search", placeholder: "Name, id, guard, error", "aria-label": "Search the compilations", spellcheck: "false" });
     const count = h("output", { class: "muted", "aria-live": "polite" });
     const body = h("tbody", {});
     const head = h("tr", {});
