@@ -17,6 +17,17 @@ window.ended = 0;
 window.Worker = class extends EventTarget { postMessage() {} terminate() { window.ended++; } };
 """
 
+# The page takes a breath by a timeout of no time: here it goes on when the test says so, after one step of its work.
+STEP_BY_STEP = """
+const later = window.setTimeout.bind(window), held = [];
+let runs = false, clock = 0;
+window.setTimeout = (act, ms, ...more) => ms === undefined && !runs ? held.push(act) : later(act, ms, ...more);
+window.step = () => { const act = held.shift(); if (act) act(); return new Promise((done) => later(done, 0)); };
+window.run = () => { runs = true; performance.now = own; while (held.length) held.shift()(); };
+const own = performance.now.bind(performance);
+performance.now = () => (clock += 20);  // so that its time is up
+"""
+
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
@@ -98,3 +109,26 @@ def test_a_layout_that_takes_long_can_be_cancelled_and_modules_closed_instead(pa
     expect(page.locator(".overlay")).to_be_hidden()
     expect(page.locator(".graph-foot .status")).to_have_text(before)
     expect(page.locator("[data-toggle=flat]")).to_have_attribute("aria-pressed", "false")
+
+
+def test_a_very_large_graph_says_how_far_it_is_and_can_be_cancelled(
+    page: Page, tmp_path: Path, screenshots: Path
+) -> None:
+    page.add_init_script(STEP_BY_STEP)
+    page.goto(f"{write_html(flat_recording(150_000), tmp_path / 'large.html').as_uri()}#view=graph&stage=trace")
+    overlay = page.locator(".overlay")
+    expect(overlay).to_contain_text("Putting 150,001 nodes into their modules …")
+    how_far = overlay.get_by_role("progressbar")
+    for _ in range(7):  # of twelve
+        page.evaluate("step()")
+    assert 0.3 < how_far.evaluate("bar => bar.value") < 0.7
+    page.screenshot(path=screenshots / "graph-very-large.png")
+    overlay.get_by_role("button", name="Cancel").click()
+    expect(overlay).to_contain_text("The graph is not shown.")
+    page.evaluate("step()")
+    expect(page.locator(".graph-foot .status")).to_be_empty()
+
+    page.evaluate("run()")
+    overlay.get_by_role("button", name="Try again").click()
+    expect(page.locator(".graph-foot .status")).to_have_text("150,001 nodes in 101 boxes")
+    expect(overlay).to_be_hidden()

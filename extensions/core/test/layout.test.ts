@@ -2,12 +2,13 @@ import { readFileSync } from "node:fs";
 import process from "node:process";
 
 import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test, vi } from "vitest";
 
+import { inSteps } from "../src/breath";
 import { decodeRecording } from "../src/decode";
 import { column } from "../src/layout/column";
 import { fromDot, toDot } from "../src/layout/dot";
-import { closeAll, firstOpen, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
+import { closeAll, firstOpen, grouping, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
 import { layered } from "../src/layout/layered";
 import { picture } from "../src/layout/picture";
 import type { LaneInput, LaneLayout } from "../src/layout/placed";
@@ -133,6 +134,31 @@ function expectReadable(lane: LaneInput, layout: LaneLayout): void {
   clusters.forEach((cluster, i) => inside(cluster, clusters[lane.parent[i]!]));
   boxes.forEach((box) => inside(box, { x: 0, y: 0, width: layout.width, height: layout.height }));
 }
+
+describe("a very large graph", () => {
+  const large = network(120_001);
+  test("is put into its modules step by step, every node where it belongs, and says how far it is", async () => {
+    const shares: number[] = [];
+    const groups = await inSteps(grouping(large, new Set()), new AbortController().signal, (share) => shares.push(share));
+    const misplaced = large.nodes.filter(({ op, modules, backward }, i) => op !== "o" && groups.home[i]![backward ? "backward" : "forward"]?.path !== modules[2]!.path);
+    expect(misplaced).toEqual([]);
+    expect(groups.roots.forward.size + groups.roots.backward.size).toBe(120_002); // the output is in both lanes
+    expect(shares).toEqual([...shares].sort((a, b) => a - b));
+    expect([shares.length, shares.at(-1)]).toEqual([9, 1]);
+  });
+  test("is left as it is when the reader says so", async () => {
+    const stop = new AbortController();
+    let steps = 0;
+    const work = inSteps(grouping(large, new Set()), stop.signal, () => {
+      steps++;
+      stop.abort(new Error("enough"));
+      vi.spyOn(performance, "now").mockReturnValue(Infinity); // its time is up
+    });
+    await expect(work).rejects.toThrow("enough");
+    vi.restoreAllMocks();
+    expect(steps).toBe(1);
+  });
+});
 
 describe("layouts", () => {
   let graphviz: Graphviz;

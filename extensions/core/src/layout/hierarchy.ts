@@ -3,6 +3,7 @@
 // gets groups of consecutive members, so that no graph is too large to be opened step by step, and no recording,
 // whatever it claims, makes more groups than the page can hold.
 
+import { atOnce, type Work } from "../breath";
 import { isTangent, userName } from "../meaning";
 import type { Graph, ModuleStep, Node } from "../graph";
 
@@ -33,6 +34,8 @@ export type Home = { readonly [lane in Lane]: Group | null };
 
 const MOST_GROUPS = 50_000;
 const MOST_LETTERS = 20_000_000; // in the ids of groups
+const PART = 50_000; // nodes that are looked at together: some milliseconds
+const PASSES = 3; // over all nodes
 const READABLE = 400; // members of a group; one with more is cut into runs
 const RUN = 100; // members of a run, at least
 
@@ -40,6 +43,11 @@ type Homes = readonly (Home | undefined)[]; // per node
 
 /** `userInputs`: names of inputs that are neither parameter nor buffer; they stay outside of all modules. */
 export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
+  return atOnce(grouping(graph, userInputs));
+}
+
+/** The same step by step, for a graph of so many nodes that a page would stand still. */
+export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<Hierarchy> {
   const groups = new Map<string, Group>();
   const root = (lane: Lane): Group => {
     const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0, first: Infinity };
@@ -77,13 +85,12 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
     return found;
   };
   const lanes = lanesIn(graph);
-  const home = homes(graph, lanes, roots, enter);
-  settle(graph, lanes, roots, home, userInputs);
-  for (let i = 0; i < home.length; i++) {
-    const { forward, backward } = home[i]!;
-    forward?.nodes.push(i);
-    backward?.nodes.push(i);
-  }
+  const home = new Array<Home>(graph.nodes.length);
+  yield* inParts(home.length, 0, homes(graph, lanes, roots, enter, home));
+  const given = new Given(graph, lanes, home);
+  yield* inParts(home.length, 1, (from, to) => given.see(from, to));
+  given.settle(roots, userInputs);
+  yield* inParts(home.length, 2, (from, to) => list(home, from, to));
   for (const group of groups.values()) {
     const first = group.nodes[0] ?? Infinity;
     for (let at: Group | null = group; at; at = at.parent) {
@@ -95,40 +102,57 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
   return { roots, groups, home, lanes };
 }
 
-/** The homes of what computes. What is given has none yet. */
+/** Goes over the nodes part by part, as one of so many PASSES. */
+function* inParts(nodes: number, pass: number, part: (from: number, to: number) => void): Work<void> {
+  for (let from = 0; from < nodes; from += PART) {
+    const to = Math.min(nodes, from + PART);
+    part(from, to);
+    yield (pass + to / nodes) / PASSES;
+  }
+}
+
+function list(home: Homes, from: number, to: number): void {
+  for (let i = from; i < to; i++) {
+    const { forward, backward } = home[i]!;
+    forward?.nodes.push(i);
+    backward?.nodes.push(i);
+  }
+}
+
+/** Finds the homes of what computes. What is given has none yet. */
 function homes(
-  graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home,
-): Home[] {
+  graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home, home: Home[],
+): (from: number, to: number) => void {
   const { op, module } = graph.snapshot;
   // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
   // none either (a sum of gradients) to the innermost module that has all of what it reads.
   let modulesOf: ReadonlyMap<number, readonly ModuleStep[]> | null = null; // by sequence number
-  const home: Home[] = new Array<Home>(graph.nodes.length);
   let before = -1; // the last node that knew its module: the next is, as a rule, in the same
-  for (let i = 0; i < home.length; i++) {
-    const letter = op[i];
-    if (isGiven(letter)) continue;
-    if (before >= 0 && letter !== "o" && module[i] === module[before] && lanes[i] === lanes[before]) {
-      home[i] = home[before]!;
-      continue;
+  return (from, to) => {
+    for (let i = from; i < to; i++) {
+      const letter = op[i];
+      if (isGiven(letter)) continue;
+      if (before >= 0 && letter !== "o" && module[i] === module[before] && lanes[i] === lanes[before]) {
+        home[i] = home[before]!;
+        continue;
+      }
+      const lane = laneIn(lanes, i);
+      const node = graph.nodes[i]!;
+      if (letter === "o") {
+        const read = new Set(node.inputs.map((input) => laneIn(lanes, input)));
+        home[i] = {
+          forward: read.has("forward") || (!read.size && lane === "forward") ? roots.forward : null,
+          backward: read.has("backward") || (!read.size && lane === "backward") ? roots.backward : null,
+        };
+      } else if (node.modules.length) {
+        home[i] = enter(lane, node.modules);
+        before = i;
+      } else {
+        const steps = (modulesOf ??= modulesBySequence(graph)).get(node.sequence);
+        home[i] = steps ? enter(lane, steps) : only(lane, shared(node.inputs, lane, graph, home) ?? roots[lane]);
+      }
     }
-    const lane = laneIn(lanes, i);
-    const node = graph.nodes[i]!;
-    if (letter === "o") {
-      const read = new Set(node.inputs.map((input) => laneIn(lanes, input)));
-      home[i] = {
-        forward: read.has("forward") || (!read.size && lane === "forward") ? roots.forward : null,
-        backward: read.has("backward") || (!read.size && lane === "backward") ? roots.backward : null,
-      };
-    } else if (node.modules.length) {
-      home[i] = enter(lane, node.modules);
-      before = i;
-    } else {
-      const steps = (modulesOf ??= modulesBySequence(graph)).get(node.sequence);
-      home[i] = steps ? enter(lane, steps) : only(lane, shared(node.inputs, lane, graph, home) ?? roots[lane]);
-    }
-  }
-  return home;
+  };
 }
 
 function modulesBySequence(graph: Graph): ReadonlyMap<number, readonly ModuleStep[]> {
@@ -205,25 +229,33 @@ function isGiven(letter: string | undefined): boolean {
 }
 
 /** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
-function settle(graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], home: Home[], users: ReadonlySet<string>): void {
-  const { nodes, snapshot: { op }, inputs: { starts, all } } = graph;
-  const given: number[] = [];
-  const common = new Map<number, Group>();
-  for (let i = 0; i < nodes.length; i++) {
-    const letter = op[i];
-    if (isGiven(letter)) given.push(i);
-    else if (letter === "o") continue;
-    for (let k = starts[i]!; k < starts[i + 1]!; k++) {
-      const input = all[k]!;
-      if (!isGiven(op[input])) continue;
-      const at = home[i]?.[laneIn(lanes, input)];
-      if (at) common.set(input, lowestCommon(common.get(input) ?? at, at));
+class Given {
+  private readonly found: number[] = []; // nodes
+  private readonly common = new Map<number, Group>();
+
+  constructor(private readonly graph: Graph, private readonly lanes: Uint8Array, private readonly home: Home[]) {}
+
+  see(from: number, to: number): void {
+    const { lanes, home, common, found, graph: { snapshot: { op }, inputs: { starts, all } } } = this;
+    for (let i = from; i < to; i++) {
+      const letter = op[i];
+      if (isGiven(letter)) found.push(i);
+      else if (letter === "o") continue;
+      for (let k = starts[i]!; k < starts[i + 1]!; k++) {
+        const input = all[k]!;
+        if (!isGiven(op[input])) continue;
+        const at = home[i]?.[laneIn(lanes, input)];
+        if (at) common.set(input, lowestCommon(common.get(input) ?? at, at));
+      }
     }
   }
-  for (const index of given) {
-    const [node, lane] = [nodes[index]!, laneIn(lanes, index)];
-    const outside = isTangent(node) || users.has(userName(node.descriptor));
-    home[index] = only(lane, (!outside && common.get(index)) || roots[lane]);
+
+  settle(roots: Hierarchy["roots"], users: ReadonlySet<string>): void {
+    for (const index of this.found) {
+      const [node, lane] = [this.graph.nodes[index]!, laneIn(this.lanes, index)];
+      const outside = isTangent(node) || users.has(userName(node.descriptor));
+      this.home[index] = only(lane, (!outside && this.common.get(index)) || roots[lane]);
+    }
   }
 }
 

@@ -58,8 +58,8 @@ export function legend(colouring: Colouring, has: { lanes: ReadonlySet<string>; 
 }
 
 /** Waiting, with a way out that appears when the wait is long enough to want one. */
-export function waiting(text: string, cancel: () => void): HTMLElement {
-  return h("div", { class: "notice loading", role: "status" }, h("strong", {}, text), h("button", { type: "button", class: "small", on: { click: cancel } }, "Cancel"));
+export function waiting(text: string, cancel: () => void, progress: HTMLElement | null = null): HTMLElement {
+  return h("div", { class: "notice loading", role: "status" }, h("strong", {}, text), progress, h("button", { type: "button", class: "small", on: { click: cancel } }, "Cancel"));
 }
 
 /** A sentence, and buttons for what can be done about it. */

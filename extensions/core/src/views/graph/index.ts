@@ -2,9 +2,10 @@
 // to light, whichever view selected it. This file holds the parts together: what is drawn (picture, layout, scene), the
 // canvas (surface.ts), the outline, the search and the controls.
 
+import { atOnce, inSteps } from "../../breath";
 import { h, replace } from "../../dom";
 import * as format from "../../format";
-import { closeAll, firstOpen, type Group, type Hierarchy, hierarchy, openTo } from "../../layout/hierarchy";
+import { closeAll, firstOpen, type Group, grouping, type Hierarchy, openTo } from "../../layout/hierarchy";
 import { Cancelled } from "../../layout/layouter";
 import { type Picture, picture } from "../../layout/picture";
 import type { Rectangle } from "../../layout/placed";
@@ -29,6 +30,7 @@ import { Surface } from "./surface";
 import { tipOf } from "./tip";
 
 const MOST_BOXES = 60_000;
+const AT_ONCE = 100_000; // nodes of a graph that are put into their modules in a few frames' time
 const SLOW_MS = 250; // of a layout, before it is said that one is on its way
 const NARROW = 700; // pixels: the outline is shown at first where the view is wider
 
@@ -75,6 +77,7 @@ class GraphView implements Mounted {
   private found: readonly number[] = []; // nodes
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the layout that will be shown, which the reader may cancel
+  private grouping = new AbortController(); // of the graph that is put into its modules
   private own = false; // the selection came from the canvas: it needn't be looked for
 
   constructor(private readonly parent: HTMLElement, private readonly context: Context) {
@@ -122,6 +125,7 @@ class GraphView implements Mounted {
   }
 
   destroy(): void {
+    this.grouping.abort();
     this.running = null;
     this.themes.disconnect();
     this.surface.destroy();
@@ -130,6 +134,7 @@ class GraphView implements Mounted {
   update(): void {
     const { graph, selection } = this.state;
     if (!graph) {
+      this.grouping.abort();
       this.running = null;
       this.shown = this.hierarchy = this.drawn = null;
       replace(this.parent, noGraph(this.state));
@@ -141,18 +146,37 @@ class GraphView implements Mounted {
       this.kept.node = { graph, node: graph.nodes[selection.node]! };
       replace(this.note);
     } else this.kept.node = null;
+    if (!this.hierarchy) return; // it is on its way
     if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
     else this.select(!this.own);
   }
 
-  /** Another graph: the same groups stay open, the selected node is followed. */
+  /** Another graph. One that is very large is put into its modules while the page goes on. */
   private change(graph: Graph): void {
     const fresh = this.shown?.role !== graph.role;
     const before = this.kept.node;
+    this.grouping.abort();
     this.shown = graph;
-    this.hierarchy = hierarchy(graph, new Set(this.state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
-    let node = this.state.selection.node;
     replace(this.note);
+    const work = grouping(graph, new Set(this.state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
+    if (graph.nodes.length <= AT_ONCE) return this.changed(graph, atOnce(work), fresh, before);
+    this.running = this.hierarchy = this.drawn = null;
+    this.tree.clear();
+    const { signal } = (this.grouping = new AbortController());
+    const bar = h("progress", { max: 1, "aria-label": "How far it is" });
+    this.cover(waiting(`Putting ${format.plural(graph.nodes.length, "node")} into their modules …`, () => {
+      this.grouping.abort();
+      this.cover(advice("empty", "The graph is not shown.", "", ["Try again", () => this.change(graph)]));
+    }, bar));
+    inSteps(work, signal, (share) => (bar.value = share)).then((tree) => this.changed(graph, tree, true, before), (error: unknown) => {
+      if (!signal.aborted) this.cover(this.refusal(error));
+    });
+  }
+
+  /** The same groups stay open, the selected node is followed. */
+  private changed(graph: Graph, tree: Hierarchy, fresh: boolean, before: Kept["node"]): void {
+    this.hierarchy = tree;
+    let node = this.state.selection.node;
     if (node < 0 && before && before.graph !== graph) {
       const found = became(before.node, graph);
       if (found.same >= 0) queueMicrotask(() => this.state.openNode(found.same));

@@ -60,6 +60,7 @@ export interface OutlineActions {
 export interface Outline {
   readonly element: HTMLElement;
   show(rows: readonly Row[], describe: (row: Row) => { label: string; detail: string; title: string }): void;
+  clear(): void;
   /** Marks the selected node, and brings it into view where `follow`. */
   select(node: number, follow: boolean): void;
   focus(): void;
@@ -149,6 +150,11 @@ export function outline(actions: OutlineActions): Outline {
       describe = how;
       const same = kept === undefined ? -1 : rows.findIndex(({ id }) => id === kept);
       active = Math.max(0, same >= 0 ? same : Math.min(active, rows.length - 1));
+      render();
+    },
+    clear() {
+      rows = [];
+      active = 0;
       render();
     },
     select(node, follow) {

@@ -54,6 +54,7 @@ export class Surface {
       fit: () => this.fit(),
       mayWheel: () => this.mayWheel(),
     };
+    this.clear(); // an opaque canvas is black before anything is drawn
     follow(this.canvas, this.hand);
     this.sizes = new ResizeObserver(() => {
       const [width, height] = this.pixels();
