@@ -68,3 +68,17 @@ def test_symbolic_sizes_are_refused_by_the_statement():
     with pytest.raises(aotviz.Refused, match="out=out") as caught:
         compiled(torch.ones(4), torch.empty(3))
     assert caught.value.reason == "resize of a symbolic shape"
+
+
+def test_what_is_pending_stays_in_the_trace():
+    def f(x, scale, out):
+        scale.add_(1)
+        torch.div(x, scale.expand_as(x), out=out)
+        return out * 1
+
+    found = []
+    for fn in (f, aotviz.compile(f, backend="eager")):
+        for start in (1.0, 2.0):  # a value of the trace would be right for none of the calls
+            scale, out = torch.full((1,), start), torch.empty(3)
+            found.append((fn(torch.arange(3.0), scale, out), scale, out))
+    assert str(found[:2]) == str(found[2:])

@@ -40,6 +40,17 @@ def inner(tensor: Any) -> Any:
     return subclasses.mapped(tensor, inner) if subclasses.is_subclass(tensor) else tensor
 
 
+def stand_in(value: Any, empty: bool = False) -> Any:
+    """A fake tensor of the same place in memory, or an empty one, of which the trace knows nothing. To ask for the one
+    inside would compute what is pending, and outside of the trace that is lost to it."""
+    if not isinstance(value, FunctionalTensor):
+        return value
+    with torch._from_functional_tensor(value.elem).fake_mode:
+        if empty:
+            return torch.empty(0, dtype=value.dtype, device=value.device)
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
 def wrapped(tensor: Any) -> Any:
     """A functional tensor around a fake one; of a subclass, one with functional parts."""
     if not subclasses.is_subclass(tensor):

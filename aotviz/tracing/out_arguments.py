@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aotviz.torch_private import functional, operators, pytree
+from aotviz.torch_private.subclasses import is_subclass
 
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -18,13 +19,15 @@ def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
     if not outs or len(outs) < len(names):
         return
+    flat, spec = pytree.tree_flatten((args, {name: value for name, value in kwargs.items() if name not in outs}))
+    if any(map(is_subclass, (*flat, *outs.values()))):
+        return
     with operators.outside_of_a_trace():
-        flat, spec = pytree.tree_flatten((args, {name: v for name, v in kwargs.items() if name not in outs}))
-        fake_args, rest = pytree.tree_unflatten([functional.inner(v) for v in flat], spec)
-        empty = {name: functional.inner(out).new_empty(0) for name, out in outs.items()}
+        fake_args, rest = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
+        empty = {name: functional.stand_in(out, empty=True) for name, out in outs.items()}
         try:
             operator(*fake_args, **rest, **empty)
-        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
             return  # the trace raises the same
     for name, out in outs.items():
         if tuple(empty[name].shape) != tuple(out.shape):
