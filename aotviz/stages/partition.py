@@ -156,7 +156,7 @@ def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str], extra
         if not isinstance(node, fx.Node):
             raise TypeError(f"{partitioner} saved {node!r} for the backward; it may save only nodes of the graph")
         value = node.meta.get("val")
-        stack = node.meta.get("nn_module_stack") or {}
+        stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
         saved.append(
             SavedTensor(
                 name=node.name,

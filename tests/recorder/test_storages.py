@@ -157,3 +157,22 @@ def test_a_saved_view_of_an_input_lies_in_the_inputs_memory() -> None:
     compiled(torch.ones(2, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True))
     owners = {row.memory_of for row in compiled.recording[0].data.saved_tensors}
     assert owners == {"", "x", "w"}
+
+
+def test_what_is_kept_counts_to_its_module_also_where_the_backward_made_it() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, x):
+            return torch.mm(x.tanh().view(8, 8), self.weight).view(2, 4, 8)
+
+    net = torch.nn.Sequential(Block(), Block())
+    compiled = aotviz.compile(net, backend="eager")
+    compiled(torch.ones(2, 4, 8)).sum().backward()
+    saved = compiled.recording[0].saved_tensors
+    own = saved[saved.memory_of == ""]
+    made = compiled.recording[0].graph("joint").nodes.set_index("name")
+    assert made.loc[own.name, "is_backward"].any(), "else this tests nothing"
+    assert set(own.module) == {"0", "1"}
