@@ -79,6 +79,11 @@ def test_a_compilation_is_found_by_the_guard_that_made_it(browser: Browser, tmp_
     page.get_by_label("Which").select_option(label="compiled again")
     expect(row.first).to_contain_text("guard of")
     page.screenshot(path=screenshots / "torch-compiled-again.png")
+    page.locator('tr[data-compilation="2/1"]').get_by_role("button", name="compare").click()
+    page.get_by_role("button", name="Diff of their graphs").click()
+    page.get_by_role("radio", name="by nodes").click()
+    expect(page.locator(".panel thead th")).to_have_text(["Change", "2/1 · reads_a_global", "0/0 · step_counter"])
+    page.screenshot(path=screenshots / "torch-compared.png")
     page.close()
 
 

@@ -60,7 +60,7 @@ export const diff: View = {
           : replace(parent, bar(), notice("empty", "This is the first graph.", "There is no earlier one to compare it with. Step on, or pick another one to compare with.", next()));
       }
       if (byNode) {
-        replace(parent, bar(), nodeTable(state, before, graph, opposite.compilation === selection.compilation));
+        replace(parent, bar(), nodeTable(state, before, graph, opposite.compilation === selection.compilation ? null : state.recording.compilation(opposite.compilation)));
       } else {
         showText(state.recording.compilation(opposite.compilation), before, graph);
       }

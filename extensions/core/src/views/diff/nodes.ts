@@ -6,16 +6,18 @@ import { type Child, h, notice } from "../../dom";
 import * as format from "../../format";
 import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
+import type { CompilationData } from "../../wire";
 import { chip, codeText, table } from "../table";
 
 const KINDS: { readonly [change in Change]: string } = { same: "", changed: "warn", added: "added", removed: "removed" };
 const found = new WeakMap<Graph, WeakMap<Graph, NodeChange[]>>();
 
-export function nodeTable(state: State, before: Graph, after: Graph, sameCompilation: boolean): HTMLElement {
+/** `other` is the compilation that `before` is of, if it is not the one that is open. */
+export function nodeTable(state: State, before: Graph, after: Graph, other: CompilationData | null): HTMLElement {
   let pairs = found.get(before);
   if (!pairs) found.set(before, (pairs = new WeakMap()));
   let rows = pairs.get(after);
-  if (!rows) pairs.set(after, (rows = diffNodes(state.recording, before, after, sameCompilation)));
+  if (!rows) pairs.set(after, (rows = diffNodes(state.recording, before, after, !other)));
   const count = (change: Change): number => rows.filter((row) => row.change === change).length;
   const differing = rows.filter(({ change }) => change !== "same");
   const summary = h("p", { class: "lead" }, chip(`+${count("added")}`, "added", "nodes added"), chip(`−${count("removed")}`, "removed", "nodes removed"),
@@ -23,10 +25,11 @@ export function nodeTable(state: State, before: Graph, after: Graph, sameCompila
   if (!differing.length) return h("div", { class: "page" }, summary, notice("empty", "Every node is the same.", "They differ, if at all, in their order."));
   const text = (node: Node, graph: Graph): string => (node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording));
   const type = (node: Node | null): string => (node?.value ? format.value(state.recording, node.value, []) : "");
+  const titled = (compilation: CompilationData): string => `${compilation.id} · ${compilation.name}`;
   return h("div", { class: "page" }, summary, table("Nodes that differ", [
     { title: "Change", kind: "flags", cell: ({ change, differs }) => [chip(change, KINDS[change]), differs.length > 0 && h("small", {}, differs.join(", "))] },
-    { title: "Before", kind: "code", cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)) },
-    { title: "After", kind: "code", cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)) },
+    { title: other ? titled(other) : "Before", kind: "code", cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)) },
+    { title: other ? titled(state.compilation) : "After", kind: "code", cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)) },
   ], differing, {
     onRow: (row) => state.openNode(row.after?.index ?? -1),
     selected: (row) => row.after !== null && row.after.index === state.selection.node,
