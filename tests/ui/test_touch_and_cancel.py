@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
@@ -132,3 +133,26 @@ def test_a_very_large_graph_says_how_far_it_is_and_can_be_cancelled(
     overlay.get_by_role("button", name="Try again").click()
     expect(page.locator(".graph-foot .status")).to_have_text("150,001 nodes in 101 boxes")
     expect(overlay).to_be_hidden()
+
+
+def test_a_large_recording_is_opened_step_by_step_and_can_be_cancelled(
+    page: Page, tmp_path: Path, screenshots: Path
+) -> None:
+    large = recording()
+    large.data = msgspec.structs.replace(large.data, strings=[*large.data.strings, "x" * (1 << 23)])
+    page.add_init_script(STEP_BY_STEP)
+    page.goto(write_html(large, tmp_path / "large.html").as_uri())
+    notice = page.locator(".workbench .notice")
+    expect(notice).to_contain_text("compilations …")
+    how_far = notice.get_by_role("progressbar")
+    expect(how_far).to_be_visible()
+    for _ in range(5):
+        page.evaluate("step()")
+    assert how_far.evaluate("bar => bar.value") > 0
+    page.screenshot(path=screenshots / "opening-large.png")
+    notice.get_by_role("button", name="Cancel").click()
+    page.evaluate("step()")
+    expect(page.locator(".workbench")).to_contain_text("The recording was not opened.")
+    page.evaluate("run()")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator('[role=tab][data-view="graph"]')).to_be_visible()

@@ -2,6 +2,7 @@
 // every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
+import { inSteps } from "./breath";
 import { unzipped } from "./bytes";
 import { countsOf } from "./counting";
 import { addUp, withoutDeltas } from "./deltas";
@@ -21,12 +22,21 @@ const LARGE = 1 << 23; // bytes of msgpack that take a second to read, or more
 
 export class RecordingError extends Error {}
 
-/** `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a word. */
-export async function decodeRecording(file: Uint8Array, takesLong?: (size: string) => Promise<void>): Promise<RecordingData> {
+/** What a reader is told while a large recording is read, and whether he still wants it. */
+export interface Opening {
+  readonly signal: AbortSignal;
+  told(share: number): void; // from 0 to 1
+}
+
+/**
+ * `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a word.
+ * Such a one is read step by step. Raises RecordingError, and the signal's reason.
+ */
+export async function decodeRecording(file: Uint8Array, takesLong?: (size: string) => Promise<Opening>): Promise<RecordingData> {
   const bytes = await gunzip(file);
   const size = bytes.length > LARGE ? sizeOf(bytes) : "";
-  if (size) await takesLong?.(size);
-  return quick(bytes) ?? checked(tree(bytes));
+  const opening = size ? await takesLong?.(size) : undefined;
+  return (await quick(bytes, opening)) ?? checked(tree(bytes));
 }
 
 /** In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but too large for a page. */
@@ -47,31 +57,38 @@ function sizeOf(bytes: Uint8Array): string {
 }
 
 /** Null where anything in it is not as it should be. */
-function quick(bytes: Uint8Array): RecordingData | null {
-  const read = records(bytes, "RecordingData");
-  const data = read?.record as RecordingData | undefined;
-  if (!read || !data || data.format !== FORMAT || data.version < 1 || data.version > VERSION || data.compilations.length > MAX_COMPILATIONS) return null;
-  if (read.others.get("deltas") === true) addUp(data);
-  else if (read.packed) return null;
+async function quick(bytes: Uint8Array, opening: Opening | undefined): Promise<RecordingData | null> {
+  const reader = new RecordReader(bytes, MAX_ITEMS);
+  const read = opening
+    ? await inSteps(reader.wholeRecordInSteps("RecordingData"), opening.signal, opening.told).catch(noneIfUnexpected)
+    : whole(reader, "RecordingData");
+  const data = read as RecordingData | null;
+  if (!data || data.format !== FORMAT || data.version < 1 || data.version > VERSION || data.compilations.length > MAX_COMPILATIONS) return null;
+  if (reader.others.get("deltas") === true) addUp(data);
+  else if (reader.packed) return null;
   checkIndices(data);
   return data;
 }
 
-function records(bytes: Uint8Array, name: string): { record: unknown; others: ReadonlyMap<Wire, Wire>; packed: boolean } | null {
-  const reader = new RecordReader(bytes, MAX_ITEMS);
+function whole(reader: RecordReader, name: string): unknown {
   try {
-    return { record: reader.wholeRecord(name), others: reader.others, packed: reader.packed };
+    return reader.wholeRecord(name);
   } catch (error) {
-    if (error instanceof Unexpected || error instanceof MsgpackError) return null;
-    throw error;
+    return noneIfUnexpected(error);
   }
+}
+
+function noneIfUnexpected(error: unknown): null {
+  if (error instanceof Unexpected || error instanceof MsgpackError) return null;
+  throw error;
 }
 
 /** One record of a recording that comes in parts. The numbers in it are the source's to check. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
   const part = await gunzip(bytes);
-  const read = records(part, record);
-  return read && !read.packed ? read.record : converted(tree(part), ["record", record], record);
+  const reader = new RecordReader(part, MAX_ITEMS);
+  const read = whole(reader, record);
+  return read && !reader.packed ? read : converted(tree(part), ["record", record], record);
 }
 
 function tree(bytes: Uint8Array): Wire {

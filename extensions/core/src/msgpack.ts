@@ -28,6 +28,11 @@ export class Reader {
     return value;
   }
 
+  /** How much of the bytes is read, from 0 to 1. */
+  protected get share(): number {
+    return this.at / this.bytes.length;
+  }
+
   protected finish(): void {
     if (this.at !== this.bytes.length) throw new MsgpackError(`${this.bytes.length - this.at} bytes too many`);
   }

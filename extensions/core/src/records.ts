@@ -2,11 +2,14 @@
 // opens in half the time. At the first thing that is not as the schema says it gives up; decode.ts then reads the tree
 // and says what is wrong and where.
 
+import type { Work } from "./breath";
 import { parted } from "./deltas";
 import { Reader } from "./msgpack";
 import { Float, SCHEMA, type Schema, type ValueRecord, type Wire } from "./wire";
 
 const MANY = 64; // texts of a list that are decoded together
+
+type Fields = (typeof SCHEMA)[string]["fields"];
 
 /** What was read is not what the schema says, or only in a way that the reader of trees knows. */
 export class Unexpected extends Error {}
@@ -29,6 +32,35 @@ export class RecordReader extends Reader {
     const record = this.record(name);
     this.finish();
     return record;
+  }
+
+  /** The same step by step: the columns of a large graph one after the other. */
+  *wholeRecordInSteps(name: string): Work<unknown> {
+    const record = yield* this.inSteps(["record", name]);
+    this.finish();
+    return record;
+  }
+
+  private *inSteps(schema: Schema): Work<unknown> {
+    let value: unknown;
+    if (isNamed(schema)) {
+      const { fields } = SCHEMA[schema[1] as string]!;
+      const read = new Map<string, unknown>();
+      for (let left = this.begin(); left > 0; left--) {
+        const field = this.fieldOf(fields, read.size);
+        if (field) read.set(field[0], this.isStrings(field[0]) ? this.strings(field[1]) : yield* this.inSteps(field[1]));
+      }
+      value = this.end(fields, read);
+    } else if (schema[0] === "list" && isNamed(schema[1] as Schema)) {
+      const size = this.listSize();
+      this.enter(size);
+      const out: unknown[] = [];
+      for (let i = 0; i < size; i++) out.push(yield* this.inSteps(schema[1] as Schema));
+      this.leave();
+      value = out;
+    } else value = this.read(schema);
+    yield this.share;
+    return value;
   }
 
   private read(schema: Schema): unknown {
@@ -137,7 +169,7 @@ export class RecordReader extends Reader {
     return array ? this.byPosition(name, fields) : this.byName(fields);
   }
 
-  private byPosition(name: string, fields: (typeof SCHEMA)[string]["fields"]): Record<string, unknown> {
+  private byPosition(name: string, fields: Fields): Record<string, unknown> {
     let last = this.last.get(name);
     const size = this.listSize();
     if (size !== fields.length) throw new Unexpected(name);
@@ -181,20 +213,37 @@ export class RecordReader extends Reader {
     return parted(this.value() as string);
   }
 
-  private byName(fields: (typeof SCHEMA)[string]["fields"]): Record<string, unknown> {
+  private byName(fields: Fields): Record<string, unknown> {
+    const read = new Map<string, unknown>();
+    for (let left = this.begin(); left > 0; left--) {
+      const field = this.fieldOf(fields, read.size);
+      if (field) read.set(field[0], this.isStrings(field[0]) ? this.strings(field[1]) : this.read(field[1]));
+    }
+    return this.end(fields, read);
+  }
+
+  /** How many fields a record by name has. */
+  private begin(): number {
     const size = this.mapSize();
     this.enter(size);
-    const outermost = this.depth === 1;
-    const read = new Map<string, unknown>();
-    for (let i = 0; i < size; i++) {
-      const key = this.value();
-      const field = fields[i]?.[0] === key ? fields[i] : fields.find(([name]) => name === key); // as a rule, in order
-      if (field) read.set(field[0], outermost && key === "strings" ? this.strings(field[1]) : this.read(field[1]));
-      else {
-        const other = this.value();
-        if (outermost) this.others.set(key, other);
-      }
-    }
+    return size;
+  }
+
+  /** The next field, as a rule that after those read; null, and passed over, where the schema does not know it. */
+  private fieldOf(fields: Fields, next: number): Fields[number] | null {
+    const key = this.value();
+    const field = fields[next]?.[0] === key ? fields[next] : fields.find(([name]) => name === key);
+    if (field) return field;
+    const other = this.value();
+    if (this.depth === 1) this.others.set(key, other);
+    return null;
+  }
+
+  private isStrings(name: string): boolean {
+    return name === "strings" && this.depth === 1;
+  }
+
+  private end(fields: Fields, read: ReadonlyMap<string, unknown>): Record<string, unknown> {
     this.leave();
     const out: Record<string, unknown> = {};
     for (const [name, , absent] of fields) {
@@ -203,6 +252,11 @@ export class RecordReader extends Reader {
     }
     return out;
   }
+}
+
+/** A record that is written with the names of its fields, as all large ones are. */
+function isNamed(schema: Schema): boolean {
+  return schema[0] === "record" && !SCHEMA[schema[1] as string]!.array;
 }
 
 /** Made field by field, which the browser does sooner than a copy that is then changed. */

@@ -1,7 +1,7 @@
 // The workbench: a recording, shown in an element. A rail of stages, tabs of views, the facts of the selected node;
 // one selection for all. It lives in a shadow root, so that no style of the page around it gets in or out.
 
-import { decodeRecording, RecordingError } from "./decode";
+import { decodeRecording, type Opening, RecordingError } from "./decode";
 import { append, type Child, h, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
@@ -78,23 +78,27 @@ export function mountWorkbench(element: HTMLElement, data: RecordingData, host: 
   return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
-/** `source` may say what takes long; it is in sight when the promise is kept. */
-async function openSource(element: HTMLElement, source: (say: (what: string) => Promise<void>) => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
+/** `source` may say what takes long; it is in sight when the promise is kept, and then may be cancelled. */
+async function openSource(element: HTMLElement, source: (say: (what: string) => Promise<Opening>) => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
   const place = frame(element);
   const layouter = new Layouter(() => host.graphvizWorker());
   let shown: Shown | null = null;
-  const say = (what: string): Promise<void> => {
-    replace(place.body, notice("loading", what));
-    return shownSoon();
+  const say = async (what: string): Promise<Opening> => {
+    const stop = new AbortController();
+    const bar = h("progress", { max: 1, "aria-label": "How far it is" });
+    replace(place.body, notice("loading", what, "", bar, h("button", { type: "button", class: "small", on: { click: () => stop.abort() } }, "Cancel")));
+    await shownSoon();
+    return { signal: stop.signal, told: (share) => (bar.value = share) };
   };
   const open = async (): Promise<void> => {
     replace(place.body, notice("loading", "Opening the recording …"));
     try {
       shown = show(place, await Recording.open(await source(say)), host, layouter, options);
     } catch (error) {
-      const title = error instanceof RecordingError ? error.message : "The recording could not be opened.";
-      replace(place.body, notice("error", title, error instanceof RecordingError ? "" : messageOf(error)),
-        again && h("p", { class: "notice" }, h("button", { type: "button", class: "small", on: { click: () => (opening = open()) } }, "Try again")));
+      const stopped = error instanceof DOMException && error.name === "AbortError"; // by the reader
+      const title = stopped ? "The recording was not opened." : error instanceof RecordingError ? error.message : "The recording could not be opened.";
+      replace(place.body, notice(stopped ? "empty" : "error", title, stopped || error instanceof RecordingError ? "" : messageOf(error)),
+        (again || stopped) && h("p", { class: "notice" }, h("button", { type: "button", class: "small", on: { click: () => (opening = open()) } }, "Try again")));
     }
   };
   let opening = Promise.resolve();

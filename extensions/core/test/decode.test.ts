@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 
 import { countsOf } from "../src/counting";
-import { checked, decodeRecording, gunzip, RecordingError } from "../src/decode";
+import { checked, decodeRecording, gunzip, type Opening, RecordingError } from "../src/decode";
 import { withoutDeltas } from "../src/deltas";
 import { Recording } from "../src/model";
 import { decodeMsgpack } from "../src/msgpack";
@@ -165,10 +165,34 @@ describe("a large recording", () => {
   });
   test("is told before it is read, where that takes long", async () => {
     const said: string[] = [];
-    const say = (size: string): Promise<void> => (said.push(size), Promise.reject(new Error("not read yet")));
+    const say = (size: string): Promise<Opening> => (said.push(size), Promise.reject(new Error("not read yet")));
     await expect(decodeRecording(gzipSync(large(1 << 23), { level: 1 }), say)).rejects.toThrow("not read yet");
     expect(said).toEqual(["4 nodes in 1 graph of 1 compilation"]);
     await decodeRecording(file, say); // small: nothing is said
+  });
+  /** The fixture with a text of 8 MiB that no page looks at. */
+  const heavy = async (): Promise<Uint8Array> => {
+    const [light, letters] = [await gunzip(file), 1 << 23];
+    const packed = new Uint8Array(light.length + 9 + letters).fill(0x78);
+    packed.set(light);
+    packed[2]!++; // a map of one more field
+    packed.set([...text("pad"), 0xdb, ...[24, 16, 8, 0].map((bits) => (letters >>> bits) & 0xff)], light.length);
+    return gzipSync(packed, { level: 1 });
+  };
+  test("is read step by step, and is what it is when it is read at once", async () => {
+    const shares: number[] = [];
+    const opening: Opening = { signal: new AbortController().signal, told: (share) => shares.push(share) };
+    expect(await decodeRecording(await heavy(), async () => opening)).toEqual(await decodeRecording(file));
+    expect(shares.length).toBeGreaterThan(100);
+    expect(shares).toEqual([...shares].sort((a, b) => a - b));
+    expect(shares.every((share) => share > 0 && share <= 1)).toBe(true);
+  });
+  test("is not read on when the reader has had enough", async () => {
+    const stop = new AbortController();
+    stop.abort();
+    const told = vi.fn();
+    await expect(decodeRecording(await heavy(), async () => ({ signal: stop.signal, told }))).rejects.toThrow("abort");
+    expect(told).not.toHaveBeenCalled();
   });
   test("is read where a page can hold it", () => {
     const items = (1 << 24) + 9; // more than a tree may have
