@@ -329,3 +329,19 @@ def test_a_hook_on_an_input_that_is_only_written_is_not_called():
     out, _ = compiled(fn)(x, w)
     out.sum().backward()
     assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_a_hook_on_an_input_that_no_gradient_of_the_call_reaches_is_not_called():
+    def f(x):
+        with torch.no_grad():
+            view = x.view_as(x)
+        return torch.cat([view, view])  # requires grad, and leads nowhere
+
+    for fn in (f, aotviz.compile(f, backend="eager")):
+        heard = []
+        x = torch.ones(2, requires_grad=True)
+        x.register_hook(heard.append)
+        result = fn(x)
+        assert result.requires_grad
+        result.sum().backward()
+        assert (heard, x.grad) == ([], None)

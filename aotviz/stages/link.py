@@ -71,7 +71,7 @@ class _Wrapper:
                 before, variables = variables, rewrite.inputs(source, variables)
                 stages.append((before, variables))
             inputs = self.variables = variables
-            passed = [f"{v}.detach()" if i in detached else v for i, v in enumerate(inputs)]
+            passed = [v + detached.get(i, "") for i, v in enumerate(inputs)]
             if self.wrapping is not None and not self.apply:
                 passed = self.wrapping.unwrap(source, passed)
             arguments = f"[{', '.join(passed)}]"
@@ -109,21 +109,22 @@ class _Wrapper:
             self.source.line("args.clear()", "the caller's list must not keep the arguments alive")
         return names
 
-    def _detached(self) -> set[int]:
-        """Inputs that require grad and get none: detached, so that autograd never hears of them."""
+    def _detached(self) -> dict[int, str]:
+        """How inputs that require grad and get none are detached, so that autograd, and hooks, never hear of them."""
         if not isinstance(self.call, LoweredSplit):
-            return set()
+            return {}
         gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
         if self.wrapping is not None:
             gradients = [gradient.value for gradient in self.call.gradients]
-        if all(gradient is None for gradient in gradients):
-            return set()  # the outputs still require grad, as in eager, so something must reach autograd
         infos = self.call.meta.input_info
-        return {
-            i
+        found = {
+            i: ".detach()"
             for i, (gradient, info) in enumerate(zip(gradients, infos, strict=True))
             if gradient is None and info.requires_grad
         }
+        if found and all(gradient is None for gradient in gradients):
+            found[min(found)] += ".requires_grad_()"  # the outputs still require grad, as in eager
+        return found
 
     def _run(self, arguments: str, epilogue: Epilogue) -> dict[tuple[str, int], str]:
         source, call = self.source, self.call

@@ -48,7 +48,7 @@ def before(argument: Any) -> Before:
 
 
 def edge(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor) or not argument.requires_grad or argument.is_inference():
+    if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
     return torch.autograd.graph.get_gradient_edge(argument)
 

@@ -182,7 +182,8 @@ class ForwardTrace:
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
             raise facts.TurnsOn
-        self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
+        if not torch.is_inference_mode_enabled():
+            self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()

@@ -431,6 +431,17 @@ def f(x):
     y.detach().sub_(y, alpha=0.5)
     return y
 """,
+    "a_leaf_is_written_in_inference_mode_beside_a_view": """
+context = torch.inference_mode
+
+def inputs():
+    return torch.ones(4, requires_grad=True) * 1.5, torch.ones(2, 2, requires_grad=True)
+
+def f(x, leaf):
+    y = x.chunk(2, 0)[0]
+    leaf[...].fill_(0.5)
+    return y
+""",
 }
 
 # name -> (why it is refused, the program)
