@@ -218,6 +218,8 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(
     cut_again.click()
     expect(answer.locator("tr", has_text="kept for the backward")).to_contain_text("−", timeout=30_000)
     expect(answer).to_contain_text("Computed again")
+    expect(answer.locator("tr", has_text="kept for the backward").locator("td.better")).to_have_count(1)
+    expect(answer.locator("tr", has_text="memory that this spares").locator("td.better")).to_have_count(1)
     answer.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / "live-light-what-if.png")
     answer.get_by_role("button", name="Close the comparison").click()

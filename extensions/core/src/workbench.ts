@@ -20,7 +20,7 @@ import { VIEWS } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
-import type { CompilationData, RecordingData } from "./wire";
+import type { CompilationData, CompilationHead, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in a list to pick from; of more, the view of them can be searched
@@ -216,9 +216,15 @@ function picker(state: State): HTMLElement {
   if (compilations.length === 1) return h("h2", {}, state.compilation.name);
   if (compilations.length > MOST_OPTIONS) return h("button", { type: "button", class: "small", title: "All compilations", on: { click: () => state.openView("compilations") } }, `${state.compilation.id} · ${state.compilation.name} ▾`);
   const select = h("select", { "aria-label": "Compilation" }, compilations.map((compilation, i) =>
-    h("option", { value: i, selected: i === state.selection.compilation }, `${compilation.id} · ${compilation.name} (${compilation.kind}${compilation.error ? ", failed" : ""})`)));
+    h("option", { value: i, selected: i === state.selection.compilation }, called(compilation))));
   select.addEventListener("change", () => state.openCompilation(Number(select.value)));
   return select;
+}
+
+/** `0 · step (training, failed)`. */
+function called({ id, name, kind, error }: CompilationHead): string {
+  const what = [kind, error ? "failed" : ""].filter((word) => word).join(", ");
+  return `${id} · ${name}${what && ` (${what})`}`;
 }
 
 /** The stage's name, what it did, and a choice of its graphs. */

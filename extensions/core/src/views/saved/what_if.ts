@@ -7,9 +7,9 @@ import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
 const PARTITIONERS = [["", "the same partitioner"], ["default_partition", "default_partition"], ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"]] as const;
-const METRICS: readonly (readonly [string, (found: Totals) => number, boolean])[] = [ // title, number, whether it is bytes
+const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [ // title, number, whether it is bytes, whether more is better
   ["kept for the backward", ({ saved }) => saved, true], ["values kept", ({ values }) => values, false], ["held at most in the backward", ({ peak }) => peak, true],
-  ["donated", ({ donated }) => donated, true], ["values computed again", ({ recomputed }) => recomputed, false], ["spared so", ({ spared }) => spared, true],
+  ["donated", ({ donated }) => donated, true, "welcome"], ["values computed again", ({ recomputed }) => recomputed, false], ["memory that this spares", ({ spared }) => spared, true, "welcome"],
 ];
 
 /** The form and its answer. `compare` is told of the rows of the other cut, or null. */
@@ -75,9 +75,9 @@ function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
   return h("div", { class: "compared" },
     h("table", {}, h("caption", {}, "Side by side"),
       h("thead", {}, h("tr", {}, h("td", {}), ["now", "what if"].map((title) => h("th", { scope: "col" }, title)), h("th", { scope: "col" }, "change"))),
-      h("tbody", {}, METRICS.map(([title, number, isBytes]) => {
+      h("tbody", {}, METRICS.map(([title, number, isBytes, welcome]) => {
         const [a, b] = [number(here), number(there)];
-        return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, text(a, isBytes)), h("td", {}, text(b, isBytes)), h("td", { class: b < a ? "less" : b > a ? "more" : "" }, change(a, b)));
+        return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, text(a, isBytes)), h("td", {}, text(b, isBytes)), h("td", { class: a === b ? "" : b > a === Boolean(welcome) ? "better" : "worse" }, change(a, b)));
       }))),
     differing("Kept no more", onlyIn(mine, other, "saved")), differing("Kept instead", onlyIn(other, mine, "saved")), differing("Computed again", onlyIn(other, mine, "recomputed")));
 }
