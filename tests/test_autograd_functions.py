@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
-import aotviz.backend  # noqa: F401  the backends have names from here on
+import aotviz.backend  # the backends have names from here on
 
 
 class Exp(torch.autograd.Function):
@@ -168,3 +168,18 @@ def test_a_function_that_dynamo_gives_zeros_where_eager_gives_none_is_warned_of(
     compiled = torch.compile(lambda x, y: TellsNoneApart.apply(x, y)[0], backend="aotviz_eager")
     with pytest.warns(UserWarning, match=r"TellsNoneApart calls ctx.set_materialize_grads\(False\)"):
         compiled(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True))
+
+
+def test_a_module_with_a_full_backward_hook_is_called_with_several_sizes():
+    module = torch.nn.Linear(3, 3)
+    module.register_full_backward_hook(lambda module, given, came: tuple(g * 3 for g in given))
+    compiled = aotviz.compile(lambda x: module(x) * 2, backend="eager")
+    view = aotviz.compile(module, backend="eager")
+    for size in (4, 5, 6):
+        gradients = []
+        for fn in (lambda x: module(x) * 2, compiled, lambda x: view(x) * 2):
+            x = torch.ones(size, 3, requires_grad=True)
+            fn(x).sum().backward()
+            gradients.append(x.grad)
+        assert torch.equal(gradients[1], gradients[0])
+        assert torch.equal(gradients[2], gradients[0])

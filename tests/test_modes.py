@@ -135,3 +135,12 @@ def test_a_users_decomposition_takes_the_place_of_an_operator_in_forward_and_bac
     targets = [str(node.target) for node in compiled.program.lowered.graph_module.graph.nodes]
     assert "aten.sigmoid.default" in targets
     assert "aten.tanh.default" not in targets
+
+
+def test_a_call_under_detect_anomaly_is_compiled():
+    compiled = aotviz.compile(lambda x: (x * x).sin(), backend="eager")
+    x = torch.ones(3, requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        compiled(x).sum().backward()
+        assert torch.is_anomaly_check_nan_enabled()
+    torch.testing.assert_close(x.grad, 2 * torch.ones(3).cos())

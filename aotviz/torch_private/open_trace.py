@@ -172,6 +172,8 @@ class OpenTrace:
                 enter = stack.enter_context
                 enter(torch.autograd.set_multithreading_enabled(False))
                 enter(saved_hooks.set_aside())
+                if torch.is_anomaly_check_nan_enabled():  # a trace has no values that could be NaN
+                    enter(torch.autograd.set_detect_anomaly(True, check_nan=False))
                 enter(self.fake_mode)
                 enter(enable_python_dispatcher())
                 enter(self.functional_mode)

@@ -421,6 +421,8 @@ class _Outputs:
     def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
         root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
+        if id(root) not in self.named and not replay.replayable(self.ledger, path):
+            return self._not_replayable(info, output, root)
         self._keep_history(output, output)
         if id(root) in self.named:
             return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
