@@ -138,6 +138,18 @@ def through_sparse(at, values):
     return torch.sparse_coo_tensor(at, values, (3,)).to_dense()
 
 
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.count = count
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.count.add_(1)
+        return gradient, None
+
+
 class Multiplies(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -145,6 +157,7 @@ class Multiplies(torch.Tensor):
 
 
 CASES = {
+    "written by a backward": lambda: (Counting.apply, leaf(2), torch.zeros(())),
     "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
     "storage is resized": lambda: (resizes_its_storage, torch.ones(2)),

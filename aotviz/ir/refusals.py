@@ -54,6 +54,11 @@ REFUSALS = {
         "the variables needed for gradient computation has been modified by an inplace operation. Eager says so too "
         "where it kept the same tensor, and computes on where it kept another. Write after the backward, or to a clone."
     ),
+    "written by a backward": (
+        "{names} is written while gradients are computed, by a custom autograd.Function's backward or a gradient hook, "
+        "which a compiled backward would not do. Write it in the forward or after the backward, or leave this part to "
+        "eager."
+    ),
     "second derivative": "{names} can't be differentiated a second time: {operator}",
     "one result of a function": (
         "not all results of {names} got a gradient, and some come from one autograd.Function, whose backward would "

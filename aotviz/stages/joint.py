@@ -46,7 +46,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     heard = _heard(call, forward, wanted, outputs, passed)
     reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
-    with forward.refusing_moved_views():
+    with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, [*forward.edges, *inner])
     _refuse_part_gradients(call, forward, values[count:])
     values, gradients = values[:count], gradients[:count]

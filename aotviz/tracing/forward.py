@@ -21,6 +21,7 @@ there, and nobody asks for them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks
 from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
@@ -121,7 +122,7 @@ class ForwardTrace:
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
             questions = functional.questions_noted(self._refuse_question, is_library)
-            with tagging_checkpoints(), translated(), noted, hooks, gradients, attributes, questions:
+            with tagging_checkpoints(self._checkpointed), translated(), noted, hooks, gradients, attributes, questions:
                 try:
                     self._run()
                 except (ValueError, IndexError) as error:
@@ -243,10 +244,10 @@ class ForwardTrace:
             self.ledger.open = False
 
     @contextmanager
-    def refusing_moved_views(self) -> Iterator[None]:
-        """Refuse gradients that would not be eager's; see Note [Moved views] in ledger.py."""
+    def differentiating(self) -> Iterator[None]:
+        """Refuse gradients that would not be eager's (see Note [Moved views] in ledger.py), and writes to inputs."""
         try:
-            with self.placing_views(), translated():
+            with self._refusing_written_inputs(), self.placing_views(), translated():
                 yield
         except Refused:
             raise
@@ -257,6 +258,38 @@ class ForwardTrace:
             raise self._refusal(event) from error
         if self.ledger.unrepeatable is not None:
             raise self._refusal(self.ledger.unrepeatable)
+
+    @contextmanager
+    def _refusing_written_inputs(self) -> Iterator[None]:
+        """Refuse a backward that writes inputs: the graph returns gradients, and nothing else comes of it."""
+        with self.trace.active("is_forward"):
+            before = self._values_now()
+        yield
+        with self.trace.active("is_backward"):
+            written = self._changed(before)
+        for i in written:
+            raise Refused("written by a backward", self._name(i))
+
+    @contextmanager
+    def _checkpointed(self) -> Iterator[None]:
+        """Around a checkpointed region: warn of what it writes, which eager does again in the backward."""
+        before = self._values_now()
+        yield
+        names = ", ".join(map(self._name, self._changed(before)))
+        if names:
+            warnings.warn(
+                f"a checkpointed region writes {names}: eager writes it a second time, when the backward runs the "
+                "region again. A compiled region runs once",
+                stacklevel=1,
+            )
+
+    def _values_now(self) -> list[list[Any]]:
+        """Per argument, what its parts hold, all writes applied."""
+        return [list(map(functional.inner, parts(a))) if functional.is_functional(a) else [] for a in self.args]
+
+    def _changed(self, before: list[list[Any]]) -> list[int]:
+        pairs = enumerate(zip(before, self._values_now(), strict=True))
+        return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
 
     def reshaped_leaves(self) -> tuple[int, ...]:
         """The leaves that are given another shape before anything else: in eager, their gradients have that shape."""

@@ -87,7 +87,7 @@ class GradientTrace:
         placing: AbstractContextManager[None] = self.call.forward.placing_views()
         return placing
 
-    def refusing_moved_views(self) -> AbstractContextManager[None]:
+    def differentiating(self) -> AbstractContextManager[None]:
         """Nothing to refuse: the forward was looked at when it was differentiated first."""
         return self.placing_views()
 
