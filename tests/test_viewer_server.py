@@ -138,7 +138,7 @@ def training():
 def test_the_areas_of_saved_tensors_are_their_bytes(training):
     (boxes,) = training.plot_saved_tensors().data
     sizes = dict(zip(boxes.ids, boxes.values, strict=True))
-    total = int(training.saved_tensors.saved_bytes.sum())
+    total = int(training.saved_tensors.held_bytes.sum())
     assert sizes[boxes.ids[0]] == total > 0
     for box in boxes.ids:  # each group is the sum of what is in it
         inside = [sizes[i] for i, parent in zip(boxes.ids, boxes.parents, strict=True) if parent == box]
@@ -167,6 +167,8 @@ def test_names_in_a_figure_are_text_not_tags():
                 "donated": False,
                 "why_donated": "<br>",
                 "memory_of": "",
+                "shares_with": "",
+                "held_bytes": 8,
             }
         ]
     )

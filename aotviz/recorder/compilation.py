@@ -129,7 +129,18 @@ class Compilation:
 
     @cached_property
     def saved_tensors(self) -> pd.DataFrame:
-        """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated."""
+        """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated.
+
+        Values may lie in one memory, or in an input's: `held_bytes` counts that once, or not at all, and `shares_with`
+        or `memory_of` says whose it is.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: (y := x.tanh()).t() @ y, backend="eager", partition_fn="default_partition")
+        >>> f(torch.ones(2, 3, requires_grad=True)).sum().backward()
+        >>> f.recording[0].saved_tensors[["name", "saved_bytes", "held_bytes", "shares_with"]].values.tolist()
+        [['tanh', 24, 24, ''], ['detach', 24, 0, 'tanh'], ['t', 24, 0, 'tanh']]
+        """
         return tables.saved_tensors(self.data.saved_tensors)
 
     @cached_property
@@ -187,7 +198,7 @@ class Compilation:
         >>> _ = f(torch.ones(3, requires_grad=True))
         >>> here = f.recording[0]
         >>> there = here.what_if(partition_fn="default_partition")
-        >>> int(here.saved_tensors.saved_bytes.sum()), int(there.saved_tensors.saved_bytes.sum())
+        >>> int(here.saved_tensors.held_bytes.sum()), int(there.saved_tensors.held_bytes.sum())
         (12, 24)
         """
         if self._cut_again is None:

@@ -125,6 +125,10 @@ class SavedTensorRecord(Frozen, frozen=True):
     consumers: list[str] = []  # nodes of the backward graph that read it, in their order
     dies_at: int = NONE  # position in the backward graph of the last of them, -1 if unknown
     memory_of: str = ""  # the input in whose memory it lies, so that keeping it costs nothing, or ""
+    shares_with: str = ""  # the other saved value in whose memory it lies, and with which it is counted, or ""
+    held_bytes: int | None = NONE  # of the storage that is kept for it; 0 where `memory_of` or `shares_with` has it;
+    # None where a size is symbolic, -1 if unknown. The sum over all values is what the forward keeps
+    held_until: int = NONE  # position in the backward graph of the last that reads any value there, -1 if unknown
 
 
 class RecomputedRecord(Frozen, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aotviz.recorder.events import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
-from aotviz.recorder.sizes import element_bytes
+from aotviz.recorder.sizes import element_bytes, storage_bytes
 from aotviz.recorder.sources import innermost, module_path
 from aotviz.recorder.strings import clean
 
@@ -45,6 +45,14 @@ class Kept(NamedTuple):
     recomputed: list[int]  # positions in the backward graph
 
 
+class Storage(NamedTuple):
+    """A piece of memory that is kept for the backward, however many of the values that are kept lie in it."""
+
+    nbytes: int | None  # None where a size is symbolic
+    holder: str  # the value that it is counted to: the largest, and of these the first
+    until: int  # position in the backward of the last node that reads any value in it, -1 if there is none
+
+
 class Halves:
     """The halves of a joint graph as they were recorded, with the tables that they refer to."""
 
@@ -61,16 +69,22 @@ class Halves:
 
     def saved_tensors(self) -> list[SavedTensorRecord]:
         """One record a value that the forward keeps, in order."""
-        memory = dict(self._given_memory())
+        memory, storages = dict(self._given_memory()), self._storages()
         inputs = {self.texts[self.backward.name[i]]: i for i, op in enumerate(self.backward.op) if op == "p"}
-        return [self._saved(note, memory, inputs.get(note.name)) for note in self.kept.saved]
+        return [self._saved(note, memory, storages, inputs.get(note.name)) for note in self.kept.saved]
 
     def recomputed(self) -> list[RecomputedRecord]:
         """One record a node of the forward that the partitioner put into the backward as well, in order."""
         return list(map(self._recomputed, self.kept.recomputed))
 
-    def _saved(self, note: SavedNote, memory: dict[int, str], position: int | None) -> SavedTensorRecord:
+    def _saved(
+        self, note: SavedNote, memory: dict[int, str], storages: dict[int, Storage], position: int | None
+    ) -> SavedTensorRecord:
         value = self.values[note.value]
+        tensor, read, owner = self._tensor(value), self._read(position), memory.get(value.storage, "")
+        free = costs_nothing(note.name, owner)
+        storage = storages.get(value.storage) or Storage(tensor["nbytes"], note.name, read["dies_at"])
+        shares = not free and storage.holder != note.name
         return SavedTensorRecord(
             name=note.name,
             kind="symint" if note.is_symbol else "tensor",
@@ -82,10 +96,32 @@ class Halves:
             donated=note.donated,
             why_donated=clean(note.why_donated),
             hook=clean(note.hook),
-            memory_of=memory.get(value.storage, ""),
-            **self._tensor(value),
-            **self._read(position),
+            memory_of=owner,
+            shares_with=storage.holder if shares else "",
+            held_bytes=0 if free or shares else storage.nbytes,
+            held_until=storage.until,
+            **tensor,
+            **read,
         )
+
+    def _storages(self) -> dict[int, Storage]:
+        """The pieces of memory that the values lie in, by storage group."""
+        within: dict[int, list[SavedNote]] = {}
+        for note in self.kept.saved:
+            if (group := self.values[note.value].storage) != NONE:
+                within.setdefault(group, []).append(note)
+        until = dict.fromkeys(within, NONE)
+        for position, number in enumerate(self.backward.value):
+            if number != NONE and (group := self.values[number].storage) in until and self.readers[position]:
+                until[group] = max(until[group], self.readers[position][-1])
+        sizes = storage_bytes(self.forward, [note.value for note in self.kept.saved], self.values, self.texts)
+        return {
+            group: Storage(sizes[group], max(notes, key=self._nbytes).name, until[group])
+            for group, notes in within.items()
+        }
+
+    def _nbytes(self, note: SavedNote) -> int:
+        return self._tensor(self.values[note.value])["nbytes"] or 0
 
     def _recomputed(self, position: int) -> RecomputedRecord:
         graph, number = self.backward, self.backward.value[position]
@@ -140,6 +176,21 @@ def costs_nothing(name: str, memory_of: str) -> bool:
     (True, True, False)
     """
     return memory_of != "" or _INPUT.fullmatch(name) is not None
+
+
+def cost(record: SavedTensorRecord) -> int | None:
+    """Bytes of memory that are kept because this value is, None where a size is symbolic: of its whole storage, for one
+    of the values that lie there. Where storages are not known, as in a log of torch's, each value counts for itself.
+
+    >>> from msgspec.structs import replace
+    >>> alone = SavedTensorRecord("mm", "tensor", "torch.float32", [4], 16, "aten.mm", "", "", "", False, False, "")
+    >>> shared = replace(alone, name="view", shares_with="mm", held_bytes=0)
+    >>> cost(alone), cost(shared), cost(replace(alone, name="primals_1"))
+    (16, 0, 0)
+    """
+    if record.held_bytes != NONE:
+        return record.held_bytes
+    return 0 if costs_nothing(record.name, record.memory_of) else record.nbytes
 
 
 def readers(graph: GraphSnapshot) -> list[list[int]]:

@@ -19,20 +19,24 @@ _NO_MODULE = "(no module)"
 
 
 def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
-    """Bytes kept for the backward, by module and producer: areas are bytes, hover says why. A click zooms.
+    """Bytes kept for the backward alone, by module and producer: areas are bytes, hover says why. A click zooms.
 
-    The title tells the bytes of what is kept for the backward alone. `table` is `Compilation.saved_tensors`.
+    What lies in an input's memory is left out; values in one storage are one area. `table` is
+    `Compilation.saved_tensors`.
     """
     from plotly.graph_objects import Figure, Treemap
 
-    known = table[table.saved_bytes.notna() & (table.saved_bytes > 0)]
+    known = table[table.held_bytes.notna() & (table.held_bytes > 0)]
+    sharing = table[table.shares_with != ""].groupby("shares_with").name.agg(", ".join)
     boxes = _Boxes(name)
     for row in _rows(known):
         parent = boxes.root
         for part in (row.module or _NO_MODULE).split("."):
             parent = boxes.group(parent, part)
         hover = f"{row.dtype} {_shape(row.shape)}<br>by {_text(row.producer)}<br>{_text(row.why)}<br>{_donated(row)}"
-        boxes.leaf(parent, row.name, int(row.saved_bytes), hover)
+        if row.name in sharing:
+            hover += f"<br>{_text(sharing[row.name])} in the same memory"
+        boxes.leaf(parent, row.name, int(row.held_bytes), hover)
     figure = Figure(
         Treemap(
             ids=boxes.ids,
@@ -44,7 +48,7 @@ def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
             hovertemplate="<b>%{label}</b><br>%{value:,} bytes<br>%{customdata}<extra></extra>",
         )
     )
-    own = table.saved_bytes[[not costs_nothing(row.name, row.memory_of) for row in _rows(table)]]
+    own = table.held_bytes[[not costs_nothing(row.name, row.memory_of) for row in _rows(table)]]
     nbytes = list(own.astype(object).where(own.notna(), None))
     figure.update_layout(title=f"{_text(name)}: {sizes.kept(nbytes, len(table) - len(nbytes))}")
     return figure

@@ -32,7 +32,7 @@ class Recording:
 
     >>> recording = aotviz.load("demo.aotviz")  # doctest: +SKIP
     >>> print(recording)  # doctest: +SKIP
-    >>> recording[0].saved_tensors.saved_bytes.sum()  # doctest: +SKIP
+    >>> recording[0].saved_tensors.held_bytes.sum()  # doctest: +SKIP
     """
 
     def __init__(self, content: RecordingData | Store | Holder, producer: dict[str, str] | None = None) -> None:

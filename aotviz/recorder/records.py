@@ -185,6 +185,12 @@ def nbytes(tensor: torch.Tensor) -> int | None:
     return count * tensor.element_size() if type(count) is int else None
 
 
+def storage_nbytes(tensor: torch.Tensor) -> int | None:
+    """Bytes of the storage that a tensor lies in; None where that is symbolic."""
+    count: Any = tensor.untyped_storage().nbytes()
+    return count if type(count) is int else None
+
+
 def _kind(descriptor: InputDescriptor) -> str:
     if isinstance(descriptor, ParameterInput):
         return "parameter"

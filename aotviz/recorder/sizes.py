@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aotviz.recorder.events import NONE, GraphSnapshot, ValueRecord
 
@@ -58,16 +58,9 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
     given = {
         values[number].storage for op, number in zip(graph.op, graph.value, strict=True) if op == "p" and number >= 0
     }
-    pending = [number for op, number in zip(graph.op, graph.value, strict=True) if op not in "po" and number >= 0]
-    seen: set[int] = set()  # a tuple may hold a value twice, and be held twice
-    while pending:
-        number = pending.pop()
-        if number in seen:
-            continue
-        seen.add(number)
+    for number in _tensors(_made(graph), values):
         value = values[number]
-        pending += value.parts
-        if value.kind != "tensor" or (value.storage >= 0 and value.storage in given):
+        if value.storage >= 0 and value.storage in given:
             continue
         if not all(isinstance(size, int) for size in value.shape):
             return NONE
@@ -75,3 +68,49 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
         key = value.storage if value.storage >= 0 else ~number  # of an unknown storage: its own
         largest[key] = max(largest.get(key, 0), nbytes)
     return sum(largest.values())
+
+
+def storage_bytes(
+    graph: GraphSnapshot, known: Sequence[int], values: Sequence[ValueRecord], strings: Sequence[str]
+) -> dict[int, int | None]:
+    """Bytes of each storage group that the values `known`, or those that the graph's operators make, lie in: as far as
+    the farthest of them reaches. None where a size is symbolic.
+    """
+    found: dict[int, int | None] = {}
+    for number in _tensors([*known, *_made(graph)], values):
+        value = values[number]
+        if value.storage >= 0:
+            before, reach = found.get(value.storage, 0), _reach(value, strings[value.dtype])
+            found[value.storage] = None if before is None or reach is None else max(before, reach)
+    return found
+
+
+def _reach(value: ValueRecord, dtype: str) -> int | None:
+    """Bytes from the beginning of a tensor's storage to the end of its last element; None where that is symbolic."""
+    places: list[int] = []
+    for number in (value.offset, *value.shape, *value.stride):
+        if not isinstance(number, int):
+            return None
+        places.append(number)
+    offset, shape, stride = places[0], places[1 : 1 + len(value.shape)], places[1 + len(value.shape) :]
+    if 0 in shape:
+        return 0
+    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return (last + 1) * element_bytes(dtype)
+
+
+def _made(graph: GraphSnapshot) -> list[int]:
+    """The values that the graph's operators make."""
+    return [number for op, number in zip(graph.op, graph.value, strict=True) if op not in "po" and number >= 0]
+
+
+def _tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[int]:
+    """Those of the values that are tensors, and those in tuples of them, each once."""
+    pending, seen = list(numbers), set[int]()  # a tuple may hold a value twice, and be held twice
+    while pending:
+        number = pending.pop()
+        if number not in seen:
+            seen.add(number)
+            pending += values[number].parts
+            if values[number].kind == "tensor":
+                yield number

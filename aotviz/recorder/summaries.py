@@ -24,7 +24,7 @@ from aotviz.ir.forms import (
 )
 from aotviz.ir.metadata import OutputType
 from aotviz.recorder import sizes
-from aotviz.recorder.records import nbytes, storage
+from aotviz.recorder.records import nbytes, storage, storage_nbytes
 from aotviz.torch_private.inductor import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes
@@ -105,8 +105,20 @@ def _saved(argument: Form, result: Split) -> str:
         return f"{donated} of {counted(len(result.saved), 'saved value')} donated to the backward"
     inputs = [node for node in result.forward_module.graph.nodes if node.op == "placeholder"]
     names, memory = {node.name for node in inputs}, {storage(node.meta.get("val")) for node in inputs} - {None}
-    own = [saved for saved in result.saved if saved.name not in names and storage(saved.value) not in memory]
-    return sizes.kept([0 if saved.is_symbol else nbytes(saved.value) for saved in own], len(result.saved) - len(own))
+    found: list[int | None] = []
+    seen: set[int] = set()  # storages: values in one count once
+    for saved in result.saved:
+        key = storage(saved.value)
+        if saved.name in names or key in memory:
+            continue
+        if saved.is_symbol or key in seen:
+            found.append(0)
+        elif key is None:
+            found.append(nbytes(saved.value))
+        else:
+            found.append(storage_nbytes(saved.value))
+            seen.add(key)
+    return sizes.kept(found, len(result.saved) - len(found))
 
 
 def _graphs(before: Counts, after: Counts, same: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from aotviz.recorder.events import (
     AliasTensor,
@@ -21,6 +21,7 @@ from aotviz.recorder.events import (
     SavedTensorRecord,
     StorageWrite,
 )
+from aotviz.recorder.kept import cost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +77,15 @@ def outputs(records: Sequence[OutputRecord]) -> pd.DataFrame:
 
 
 def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
-    """One row a value kept for the backward; `saved_bytes` is missing where a size is symbolic."""
-    types = {"saved_bytes": "Int64", "dies_at": "int64"}
+    """One row a value kept for the backward; `saved_bytes` is missing where a size is symbolic, `held_bytes` as well.
+
+    `saved_bytes` are those of the value's elements. The sum of `held_bytes` is the memory that is kept.
+    """
+    types = {"saved_bytes": "Int64", "dies_at": "int64", "held_bytes": "Int64", "held_until": "int64"}
+    records = [
+        replace(record, held_bytes=cost(record), held_until=max(record.held_until, record.dies_at))
+        for record in records
+    ]
     return _records(SavedTensorRecord, records, rename={"nbytes": "saved_bytes"}, types=types)
 
 

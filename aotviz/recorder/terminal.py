@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aotviz.recorder import sizes
 from aotviz.recorder.events import CompilationData, InputRecord, OutputRecord
-from aotviz.recorder.kept import costs_nothing
+from aotviz.recorder.kept import cost, costs_nothing
 from aotviz.recorder.listing import one_line
 
 WIDEST = 72  # characters of a cell
@@ -86,7 +86,7 @@ def outputs(records: Sequence[OutputRecord]) -> str:
 
 def saved(data: CompilationData) -> str:
     """One line on what is kept for the backward."""
-    own = [record.nbytes for record in data.saved_tensors if not costs_nothing(record.name, record.memory_of)]
+    own = [cost(record) for record in data.saved_tensors if not costs_nothing(record.name, record.memory_of)]
     donated = sum(record.donated for record in data.saved_tensors)
     return f"{sizes.kept(own, len(data.saved_tensors) - len(own))}; {donated} donated"
 

@@ -204,6 +204,7 @@ def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModul
     for node in graphs.placeholders(backward.graph):
         desc = known.get(node.name)
         saved = RandomStateInput("generator") if philox.is_generator(node) else SavedInput(node.name)
-        node.meta["desc"] = desc if isinstance(desc, TangentInput) else saved
+        # the default partitioner gives an input's node the same `meta` in both halves
+        node.meta = {**node.meta, "desc": desc if isinstance(desc, TangentInput) else saved}
     joint = graphs.output_node(call.graph_module.graph).meta["desc"]
     graphs.output_node(backward.graph).meta["desc"] = list(joint[len(call.slots) :])

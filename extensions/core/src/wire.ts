@@ -112,6 +112,9 @@ export interface SavedTensorRecord {
   readonly consumers: string[]; // nodes of the backward graph that read it, in their order
   readonly dies_at: number; // position in the backward graph of the last of them, -1 if unknown
   readonly memory_of: string; // the input in whose memory it lies, so that keeping it costs nothing, or ""
+  readonly shares_with: string; // the other saved value in whose memory it lies, and with which it is counted, or ""
+  readonly held_bytes: number | null; // of the storage that is kept for it; 0 where `memory_of` or `shares_with` has it;
+  readonly held_until: number; // position in the backward graph of the last that reads any value there, -1 if unknown
 }
 
 /** One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5). */
@@ -119,7 +122,7 @@ export interface RecomputedRecord {
   readonly name: string; // node name in both graphs
   readonly dtype: string;
   readonly shape: (number | string)[];
-  readonly nbytes: number | null; // None where a size is symbolic; what is not a tensor takes none
+  readonly nbytes: number | null; // None where a size is symbolic; a view takes none, and what is not a tensor
   readonly producer: string; // target of the node
   readonly source: string; // user's source line, or ""
   readonly module: string; // module path, or ""
@@ -563,6 +566,9 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["consumers", ["list","str"], []],
       ["dies_at", "int", -1],
       ["memory_of", "str", ""],
+      ["shares_with", "str", ""],
+      ["held_bytes", ["or","int","none"], -1],
+      ["held_until", "int", -1],
     ],
   },
   RecomputedRecord: {

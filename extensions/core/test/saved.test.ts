@@ -1,11 +1,16 @@
+import { readFileSync } from "node:fs";
+
 import { describe, expect, test } from "vitest";
 
-import { grouped, held, onlyIn, type Row, totals } from "../src/views/saved/ledger";
+import { cost, grouped, held, onlyIn, type Row, rowsOf, totals } from "../src/views/saved/ledger";
+import type { SavedTensorRecord } from "../src/wire";
+
+const counted = JSON.parse(readFileSync(new URL("kept.json", import.meta.url), "utf8")) as { record: SavedTensorRecord; cost: number | null }[]; // by Python
 
 function row(name: string, nbytes: number | null, from: number, until: number, extra: Partial<Row> = {}): Row {
   return {
-    name, fate: from < 0 ? "saved" : "recomputed", kind: "tensor", dtype: "torch.float32", shape: [], nbytes, producer: "aten.mul.Tensor", module: "h.0", source: "", why: "",
-    donated: false, whyDonated: "", hook: "", checked: false, consumers: [], from, until, ...extra,
+    name, fate: from < 0 ? "saved" : "recomputed", kind: "tensor", dtype: "torch.float32", shape: [], nbytes, cost: extra.fate === "input" ? 0 : nbytes, whose: "", producer: "aten.mul.Tensor", module: "h.0", source: "", why: "",
+    donated: false, whyDonated: "", hook: "", checked: false, consumers: [], from, until, heldUntil: until, ...extra,
   };
 }
 
@@ -29,5 +34,33 @@ test("bytes by module, the largest first, what is computed again apart", () => {
 
 test("what one cut keeps and the other does not", () => {
   const [a, b] = [row("a", 1, -1, 0), row("b", 1, -1, 0)];
-  expect(onlyIn([a, b], [b], "saved").map(({ name }) => name)).toEqual(["a"]);
+  expect(onlyIn([a, b], [b], "kept").map(({ name }) => name)).toEqual(["a"]);
+});
+
+describe("values that lie in one storage", () => {
+  const [input, first, ...others] = counted.slice(0, 4).map(({ record }) => record); // an input, a value and two views of it
+  const rows = rowsOf({ saved_tensors: [input!, first!, ...others], recomputed: [] });
+
+  test("cost what Python says", () => {
+    expect(counted.map(({ record }) => cost(record))).toEqual(counted.map((row) => row.cost));
+    expect(new Set(counted.map((row) => row.cost))).toContain(null);
+  });
+  test("are told from inputs, and say whose memory it is", () => {
+    expect(rows.map(({ fate, whose }) => [fate, whose])).toEqual([["input", "x"], ["saved", ""], ["shared", first!.name], ["shared", first!.name]]);
+  });
+  test("count once in each sum", () => {
+    expect(totals(rows)).toMatchObject({ saved: 96, values: 3, inputs: 1, peak: 96 });
+    expect(grouped(rows, "producer")).toEqual([{ name: first!.producer, saved: 96, again: 0 }]);
+  });
+  test("are held until the last of them was read", () => {
+    const last = Math.max(...others.map(({ dies_at }) => dies_at));
+    expect(last).toBeGreaterThan(first!.dies_at);
+    const [begin, end] = held(rows);
+    expect(begin).toEqual({ at: 0, saved: 96, again: 0 });
+    expect(end!.at).toBeGreaterThan(last);
+    expect(end!.saved).toBe(0);
+  });
+  test("are kept also where another cut keeps them apart", () => {
+    expect(onlyIn(rows, rows.map((row) => ({ ...row, fate: row.fate === "shared" ? "saved" : row.fate })), "kept")).toEqual([]);
+  });
 });

@@ -13,23 +13,36 @@ import { whatIf } from "./what_if";
 
 const MOST_READERS = 3;
 const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind of chip, meaning
-  saved: ["saved", "alias", "kept by the forward for the backward"], input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
+  saved: ["saved", "alias", "kept by the forward for the backward"], shared: ["shared", "alias", "in the memory of another value that is saved: counted there"],
+  input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
   recomputed: ["computed again", "warn", "the backward runs the node once more"],
 };
 
-function columns(state: State, largest: number): Column<Row>[] {
+function columns(state: State, rows: readonly Row[]): Column<Row>[] {
+  const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
+  const named = new Map(rows.map((row) => [row.name, row]));
   return [
     { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => [codeText(row.name), h("small", {}, codeText(row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind, 16))] },
     {
       title: "Kind", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
       cell: (row) => [chip(...FATES[row.fate]), row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)]],
     },
-    { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), meter((row.nbytes ?? 0) / largest)] },
+    { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), memory(row, named.get(row.whose)), meter((row.nbytes ?? 0) / largest)] },
     { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))] },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
     { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
     { title: "Read by", kind: "code", hint: "nodes of the backward, in their order", order: (row) => row.until, cell: (row) => readers(state, row.consumers) },
   ];
+}
+
+/** Whose memory a value lies in that has none of its own, or how much is held for one that does not fill its memory. */
+function memory(row: Row, owner: Row | undefined): Child {
+  if (row.fate === "shared") {
+    const where = [owner?.producer, owner?.module && `in ${owner.module}`, owner?.source && `at ${owner.source}`].filter(Boolean).join(" ");
+    return h("small", { title: `It lies in the memory of ${row.whose}${where && ` (${where})`}, which is saved too, and is counted there.` }, "in ", codeText(row.whose, 14));
+  }
+  if (row.fate === "input") return row.whose && h("small", { title: `It lies in the memory of ${row.whose}, which the caller holds anyway.` }, "in ", codeText(row.whose, 14));
+  return row.cost !== null && row.cost !== row.nbytes && h("small", { title: "The value is a part of a larger piece of memory, or has elements that are one in memory; all of that is held for it." }, `holds ${bytes(row.cost)}`);
 }
 
 /** `model.py:12` and, below it, as much of the line as there is room for. */
@@ -94,7 +107,6 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
     replace(parent, nothingSaved(state));
     return null;
   }
-  const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the values by name, operator, module or source", spellcheck: "false" });
   const fate = h("select", { "aria-label": "Which values" }, h("option", { value: "" }, "all values"), (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])), h("option", { value: "donated" }, "donated"));
@@ -106,7 +118,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
     const found = rows.filter((row) => inGroup(row, by.value as Grouping, chosen)
       && (fate.value === "" || (fate.value === "donated" ? row.donated : row.fate === fate.value))
       && `${row.name} ${row.producer} ${row.module} ${row.source}`.toLowerCase().includes(text));
-    replace(ledger, found.length ? table(`${plural(found.length, "value")}${found.length < rows.length ? ` of ${rows.length}` : ""}`, columns(state, largest), found, {
+    replace(ledger, found.length ? table(`${plural(found.length, "value")}${found.length < rows.length ? ` of ${rows.length}` : ""}`, columns(state, rows), found, {
       onRow: (row) => openNode(state, row.fate === "recomputed" ? "backward" : "forward", row.name), selected: (row) => row.name === state.node?.name,
     }) : notice("empty", "No value is like that.", "Clear the filter to see all."));
   };

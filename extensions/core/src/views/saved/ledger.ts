@@ -1,17 +1,19 @@
 // What the backward costs in memory, as numbers: the values kept for it, those it computes again, how much is held at
 // each of its nodes, and who holds it. Pure; the view draws it.
 
-import type { CompilationData } from "../../wire";
+import type { CompilationData, SavedTensorRecord } from "../../wire";
 
-export type Fate = "saved" | "input" | "recomputed";
+export type Fate = "saved" | "shared" | "input" | "recomputed";
 
 export interface Row {
   readonly name: string;
-  readonly fate: Fate; // an input is held by the caller anyway: to keep it costs nothing
+  readonly fate: Fate; // an input is held by the caller anyway: to keep it costs nothing, nor what shares a saved value's memory
   readonly kind: string; // "tensor" | "symint"
   readonly dtype: string;
   readonly shape: readonly (number | string)[];
-  readonly nbytes: number | null;
+  readonly nbytes: number | null; // of its elements
+  readonly cost: number | null; // bytes of memory that are held because of it; all sums are of these
+  readonly whose: string; // the input, or the other saved value, in whose memory it lies; "" where it has its own
   readonly producer: string;
   readonly module: string;
   readonly source: string;
@@ -23,25 +25,36 @@ export interface Row {
   readonly consumers: readonly string[];
   readonly from: number; // position in the backward graph from which it is held; -1: from the forward on
   readonly until: number; // of its last reader; -1 if unknown
+  readonly heldUntil: number; // of the last reader of all that lies in its memory; -1 if unknown
+}
+
+/** Bytes of memory that are kept because this value is: of its whole storage, for one of the values that lie there (as `cost` in kept.py). */
+export function cost(row: SavedTensorRecord): number | null {
+  if (row.held_bytes !== -1) return row.held_bytes;
+  return isInput(row) ? 0 : row.nbytes; // storages are not known, as in a log of torch's
+}
+
+function isInput({ name, memory_of }: SavedTensorRecord): boolean {
+  return memory_of !== "" || /^primals_\d+$/.test(name);
 }
 
 export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "saved_tensors" | "recomputed">): Row[] {
   const kept = saved_tensors.map((row): Row => ({
-    name: row.name, fate: row.memory_of || /^primals_\d+$/.test(row.name) ? "input" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
-    nbytes: row.nbytes, producer: row.producer, module: row.module, source: row.source, why: row.why, donated: row.donated,
-    whyDonated: row.why_donated, hook: row.hook, checked: row.version_checked, consumers: row.consumers, from: -1, until: row.dies_at,
+    name: row.name, fate: isInput(row) ? "input" : row.shares_with ? "shared" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
+    nbytes: row.nbytes, cost: cost(row), whose: row.memory_of || row.shares_with, producer: row.producer, module: row.module, source: row.source, why: row.why, donated: row.donated,
+    whyDonated: row.why_donated, hook: row.hook, checked: row.version_checked, consumers: row.consumers, from: -1, until: row.dies_at, heldUntil: Math.max(row.held_until, row.dies_at),
   }));
   const again = recomputed.map((row): Row => ({
-    name: row.name, fate: "recomputed", kind: "tensor", dtype: row.dtype, shape: row.shape, nbytes: row.nbytes, producer: row.producer, module: row.module,
+    name: row.name, fate: "recomputed", kind: "tensor", dtype: row.dtype, shape: row.shape, nbytes: row.nbytes, cost: row.nbytes, whose: "", producer: row.producer, module: row.module,
     source: row.source, why: row.nbytes === 0 && row.dtype ? "the backward takes this view again; a view has no memory of its own" : "the backward computes it again, so that it need not be kept", donated: false, whyDonated: "", hook: "", checked: false,
-    consumers: row.consumers, from: row.made_at, until: row.dies_at,
+    consumers: row.consumers, from: row.made_at, until: row.dies_at, heldUntil: row.dies_at,
   }));
   return [...kept, ...again];
 }
 
 export interface Totals {
   readonly saved: number; // bytes that are kept for the backward alone
-  readonly values: number;
+  readonly values: number; // those that share memory as well
   readonly inputs: number; // values that are inputs
   readonly donated: number; // bytes
   readonly recomputed: number; // values
@@ -52,7 +65,7 @@ export interface Totals {
 export function totals(rows: readonly Row[]): Totals {
   const of = (fate: Fate): Row[] => rows.filter((row) => row.fate === fate);
   return {
-    saved: sum(of("saved")), values: of("saved").length, inputs: of("input").length, donated: sum(rows.filter(({ donated }) => donated)),
+    saved: sum(of("saved")), values: of("saved").length + of("shared").length, inputs: of("input").length, donated: sum(rows.filter(({ donated }) => donated)),
     recomputed: of("recomputed").length, spared: sum(of("recomputed")), peak: Math.max(0, ...held(rows).map(({ saved, again }) => saved + again)),
   };
 }
@@ -63,7 +76,7 @@ export interface Step {
   readonly again: number; // bytes of values computed again
 }
 
-/** How much is held when each node of the backward runs, where that changes. Inputs are not counted: they cost nothing. */
+/** How much is held when each node of the backward runs, where that changes: memory is freed when all that lies in it has been read. */
 export function held(rows: readonly Row[]): Step[] {
   const changes = new Map<number, [number, number]>();
   const change = (at: number, which: 0 | 1, bytes: number): void => {
@@ -71,11 +84,11 @@ export function held(rows: readonly Row[]): Step[] {
     both[which] += bytes;
     changes.set(at, both);
   };
-  for (const { fate, nbytes, from, until } of rows) {
-    if (fate === "input" || !nbytes) continue;
-    const which = fate === "saved" ? 0 : 1;
-    change(Math.max(0, from), which, nbytes);
-    change((until < 0 ? Math.max(0, from) : until) + 1, which, -nbytes);
+  for (const { fate, cost, from, heldUntil } of rows) {
+    if (!cost) continue;
+    const which = fate === "recomputed" ? 1 : 0;
+    change(Math.max(0, from), which, cost);
+    change((heldUntil < 0 ? Math.max(0, from) : heldUntil) + 1, which, -cost);
   }
   let [saved, again] = [0, 0];
   return [...changes].sort(([a], [b]) => a - b).map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
@@ -83,21 +96,21 @@ export function held(rows: readonly Row[]): Step[] {
 
 /** Whether the curve of `held` can be drawn: it needs to know who reads the values that are kept. */
 export function knowsReaders(rows: readonly Row[]): boolean {
-  const kept = rows.filter(({ fate, nbytes }) => fate === "saved" && nbytes);
-  return kept.length === 0 || kept.some(({ until }) => until >= 0);
+  const kept = rows.filter(({ fate, cost }) => fate === "saved" && cost);
+  return kept.length === 0 || kept.some(({ heldUntil }) => heldUntil >= 0);
 }
 
 export type Grouping = "module" | "producer";
 
-/** Bytes by module or by operator, the largest first; inputs are not counted. */
+/** Bytes by module or by operator, the largest first. */
 export function grouped(rows: readonly Row[], by: Grouping): { name: string; saved: number; again: number }[] {
   const groups = new Map<string, { name: string; saved: number; again: number }>();
   for (const row of rows) {
-    if (row.fate === "input" || !row.nbytes) continue;
+    if (!row.cost) continue;
     const name = groupOf(row, by);
     const group = groups.get(name) ?? { name, saved: 0, again: 0 };
-    if (row.fate === "saved") group.saved += row.nbytes;
-    else group.again += row.nbytes;
+    if (row.fate === "recomputed") group.again += row.cost;
+    else group.saved += row.cost;
     groups.set(name, group);
   }
   return [...groups.values()].sort((a, b) => b.saved + b.again - a.saved - a.again);
@@ -107,12 +120,13 @@ export function groupOf(row: Row, by: Grouping): string {
   return by === "module" ? row.module || "(no module)" : row.producer;
 }
 
-/** The rows of one ledger that the other lacks, by name. */
-export function onlyIn(rows: readonly Row[], other: readonly Row[], fate: Fate): Row[] {
-  const there = new Set(other.filter((row) => row.fate === fate).map(({ name }) => name));
-  return rows.filter((row) => row.fate === fate && !there.has(row.name));
+/** The rows of one ledger that the other lacks, by name: of what is kept for the backward alone, or of what is computed again. */
+export function onlyIn(rows: readonly Row[], other: readonly Row[], what: "kept" | "recomputed"): Row[] {
+  const wanted = ({ fate }: Row): boolean => (what === "kept" ? fate === "saved" || fate === "shared" : fate === "recomputed");
+  const there = new Set(other.filter(wanted).map(({ name }) => name));
+  return rows.filter((row) => wanted(row) && !there.has(row.name));
 }
 
 function sum(rows: readonly Row[]): number {
-  return rows.reduce((total, { nbytes }) => total + (nbytes ?? 0), 0);
+  return rows.reduce((total, { cost }) => total + (cost ?? 0), 0);
 }

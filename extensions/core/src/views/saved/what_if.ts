@@ -79,7 +79,7 @@ function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
         const [a, b] = [number(here), number(there)];
         return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, text(a, isBytes)), h("td", {}, text(b, isBytes)), h("td", { class: a === b ? "" : b > a === Boolean(welcome) ? "better" : "worse" }, change(a, b)));
       }))),
-    differing("Kept no more", onlyIn(mine, other, "saved")), differing("Kept instead", onlyIn(other, mine, "saved")), differing("Computed again", onlyIn(other, mine, "recomputed")));
+    differing("Kept no more", onlyIn(mine, other, "kept")), differing("Kept instead", onlyIn(other, mine, "kept")), differing("Computed again", onlyIn(other, mine, "recomputed")));
 }
 
 function change(a: number, b: number): string {
@@ -91,9 +91,9 @@ function change(a: number, b: number): string {
 
 function differing(title: string, rows: readonly Row[]): Child {
   if (!rows.length) return null;
-  const sorted = [...rows].sort((a, b) => (b.nbytes ?? 0) - (a.nbytes ?? 0));
-  return h("details", {}, h("summary", {}, `${title}: ${plural(rows.length, "value")}`), h("ul", {}, sorted.slice(0, 200).map(({ name, producer, nbytes }) =>
-    h("li", {}, h("code", {}, name), h("span", { class: "muted" }, ` ${producer} · ${bytes(nbytes)}`)))));
+  const sorted = [...rows].sort((a, b) => (b.cost ?? Infinity) - (a.cost ?? Infinity) || 0);
+  return h("details", {}, h("summary", {}, `${title}: ${plural(rows.length, "value")}`), h("ul", {}, sorted.slice(0, 200).map(({ name, producer, cost, fate, whose }) =>
+    h("li", {}, h("code", {}, name), h("span", { class: "muted" }, ` ${producer} · ${fate === "shared" ? `in the memory of ${whose}` : bytes(cost)}`)))));
 }
 
 function button(text: string, click: () => void): HTMLElement {
