@@ -199,7 +199,7 @@ class Compilation:
         >>> here = f.recording[0]
         >>> there = here.what_if(partition_fn="default_partition")
         >>> int(here.saved_tensors.held_bytes.sum()), int(there.saved_tensors.held_bytes.sum())
-        (12, 24)
+        (0, 12)
         """
         if self._cut_again is None:
             why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
