@@ -106,7 +106,7 @@ class Recorder:
         return Recorder(*self.stores, strict=self.strict)
 
     def before(self, stage: str, argument: Form) -> None:
-        self._before(stage, argument)
+        self._before(stage, argument, False)
 
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
         self._after(stage, argument, result, elapsed_ns, False)
@@ -128,7 +128,7 @@ class Recorder:
         self._close()
 
     @harmless
-    def _before(self, stage: str, argument: Form) -> None:
+    def _before(self, stage: str, argument: Form, is_late: bool) -> None:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
             because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
@@ -142,7 +142,7 @@ class Recorder:
             if isinstance(argument, BackwardRequest):  # of which gradients come in, or how often, decides the caller
                 what = argument.reason
             form = type(argument).__name__
-            self._record(StageRecord("given", form, what, True, False, self._began_ns, 0, graphs, [], {}))
+            self._record(StageRecord("given", form, what, True, is_late, self._began_ns, 0, graphs, [], {}))
         self.log.begin(clean(stage))
 
     @harmless
@@ -294,7 +294,7 @@ class Observed:
         self._is_late = is_late
 
     def before(self, stage: str, argument: Form) -> None:
-        self._recorder._before(stage, argument)
+        self._recorder._before(stage, argument, self._is_late)
 
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
         self._recorder._after(stage, argument, result, elapsed_ns, self._is_late)

@@ -233,6 +233,41 @@ def test_a_node_that_a_stage_does_not_have_is_said_to_be_gone(page: Page, plain:
     expect(note).to_be_empty()
 
 
+def test_a_node_is_followed_through_stages_that_do_not_have_it(page: Page, plain: Path) -> None:
+    open_graph(page, plain, "decompose")
+    search = page.get_by_label("Search the graph.")
+    search.fill("name:gelu_backward")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")  # not the first that begins so
+    note = page.locator(".note-line")
+    for stage in ("partition", "saved hooks"):  # one graph; and the sentence names the stage that is looked at
+        page.locator(f'.stage[data-stage="{stage}"]').click()
+        expect(note).to_contain_text(f"gelu_backward is not in {stage} (forward).")
+        expect(page.locator(".facts h3")).to_be_hidden()
+    page.locator('.stage[data-stage="link"]').click()  # no graph at all
+    page.locator('.stage[data-stage="lower backward"]').click()
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator(".roles [aria-checked]", has_text="forward").click()
+    expect(note).to_contain_text("gelu_backward is not in partition (forward).")
+    page.locator("canvas.drawing").focus()
+    page.keyboard.press("Escape")
+    expect(note).to_be_empty()
+    page.locator('.stage[data-stage="decompose"]').click()
+    expect(page.locator(".graph-foot .status")).to_contain_text("box")
+    expect(page.locator(".facts h3")).to_be_hidden()
+
+
+def test_a_search_by_shape_shows_the_shapes_and_where_each_node_is(page: Page, gpt2: Path, screenshots: Path) -> None:
+    open_graph(page, gpt2)
+    page.get_by_label("Search the graph.").fill("[2, 64, 128]")
+    option = page.locator(".results [role=option]").first
+    expect(option).to_contain_text("f32[2, 64, 128]")
+    page.screenshot(path=screenshots / "graph-search-shape.png")
+    cut = "(option) => [...option.children].slice(0, 3).some((cell) => cell.scrollWidth > cell.clientWidth)"
+    assert not option.evaluate(cut)
+
+
 def test_what_is_open_and_how_it_is_coloured_stays_through_the_stages(page: Page, plain: Path) -> None:
     open_graph(page, plain)
     row(page, "blocks.1")

@@ -41,6 +41,14 @@ describe("the list of compilations", () => {
     expect(ids({ text: "boom" })).toBe("5");
     expect(ids({ text: "nowhere" })).toBe("");
   });
+  test("takes a rank with its number for one word", () => {
+    const logged = ["rank 0: 1/0", "rank 1: 0/0", "rank 10: 0/1"].map((id) => head(id, "step", { rank: Number(/\d+/.exec(id)![0]) }));
+    const found = (text: string): string[] => list(logged, { ...EVERYTHING, text }).map((row) => row.head.id);
+    expect(found("Rank 1")).toEqual(["rank 1: 0/0"]);
+    expect(found("rank 10: 0/1")).toEqual(["rank 10: 0/1"]);
+    expect(found("rank 0 step")).toEqual(["rank 0: 1/0"]);
+    expect(found("rank")).toHaveLength(3);
+  });
   test("filters and sorts, equals in their order", () => {
     expect(ids({ kind: "inference" })).toBe("1");
     expect(ids({ only: "again" })).toBe("3");

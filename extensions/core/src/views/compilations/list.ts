@@ -30,12 +30,12 @@ const ORDERS = {
 export type Order = keyof typeof ORDERS;
 
 export function list(compilations: readonly CompilationHead[], { text, kind, rank, only, by, down }: Query): Row[] {
-  const words = text.toLowerCase().split(/\s+/).filter((word) => word);
+  const words = text.toLowerCase().match(/rank \d+\b:?|\S+/g) ?? []; // a rank's number belongs to its word
   const order = ORDERS[by];
   return compilations.map((head, position) => ({ head, position }))
     .filter(({ head }) => (!kind || head.kind === kind) && (rank === null || head.rank === rank)
       && (only === "all" || (only === "failed" ? head.error !== null : head.because.length > 0))
-      && words.every((word) => haystack(head).includes(word)))
+      && words.every((word) => (/^rank \d+:?$/.test(word) ? `rank ${head.rank}` === word.replace(":", "") : haystack(head).includes(word))))
     .sort((a, b) => {
       const [x, y] = [order(a), order(b)];
       const way = x < y ? -1 : x > y ? 1 : 0;

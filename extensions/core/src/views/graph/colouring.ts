@@ -1,5 +1,6 @@
 // Colour by a property of the nodes: which categories there are, how many nodes each has, and which a box shows. A
-// closed group shows the mixture of what is in it. Bytes of output stand in for cost, and say so.
+// closed group shows the mixture of what is in it. The bytes that
+// a node makes anew stand in for cost, and say so.
 
 import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
@@ -12,7 +13,7 @@ import { CATEGORIES, RAMP } from "./palette";
 
 export const COLOURINGS = {
   direction: "forward / backward", kind: "kind of operation", dtype: "dtype", device: "device", storage: "shared storage", fate: "saved / recomputed",
-  bytes: "output bytes (a stand-in for cost)",
+  bytes: "memory made (≈ cost)",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
 
@@ -106,8 +107,29 @@ function eachNode(group: Group, visit: (node: number) => void): void {
   }
 }
 
+/** Of each node, what it makes anew, as the rail counts it: an input makes nothing, nor does a view. A tuple's are of its maker. */
+export function madeBytes(state: State, graph: Graph): number[] {
+  const { values } = state.compilation;
+  const storages = new Set<number>();
+  const seen = new Set<ValueRecord>(); // a recording that lies may have a tuple hold itself
+  const made = (whole: ValueRecord | null): number => {
+    let sum = 0;
+    for (const pending = [whole]; pending.length; ) {
+      const value = pending.pop();
+      if (!value || seen.has(value)) continue;
+      seen.add(value);
+      for (const part of value.parts) pending.push(values[part] ?? null);
+      if (!storages.has(value.storage)) sum += outputBytes(state, value) ?? 0;
+      if (value.storage >= 0) storages.add(value.storage);
+    }
+    return sum;
+  };
+  for (const { op, value } of graph.nodes) if (op === "p") made(value);
+  return graph.nodes.map(({ op, value }) => (op === "p" || op === "o" ? 0 : made(value)));
+}
+
 function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
-  const sizes = graph.nodes.map((node) => (node.op === "o" ? 0 : outputBytes(state, node.value) ?? 0));
+  const sizes = madeBytes(state, graph);
   const totals = boxes.map((box) => {
     if (!box.group) return sizes[box.node]!;
     let sum = 0;

@@ -78,6 +78,7 @@ class GraphView implements Mounted {
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the layout that will be shown, which the reader may cancel
   private grouping = new AbortController(); // of the graph that is put into its modules
+  private missedIn = -1; // the stage that was last said not to have the followed node
   private own = false; // the selection came from the canvas: it needn't be looked for
 
   constructor(private readonly parent: HTMLElement, private readonly context: Context) {
@@ -94,7 +95,7 @@ class GraphView implements Mounted {
       select: (node) => this.state.openNode(node),
       cursor: (row) => this.point(row),
       neighbour: (node, which) => this.state.openNode(this.shown?.nodes[node]?.[which][0] ?? node),
-      key: (key) => (key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.state.openNode(-1), true) : this.surface.key(key)),
+      key: (key) => (key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.letGo(), true) : this.surface.key(key)),
     });
     this.map = minimap((x, y) => {
       const { width, height, scale } = this.surface.view;
@@ -107,7 +108,7 @@ class GraphView implements Mounted {
     });
     this.surface.canvas.addEventListener("keydown", (event) => {
       if (event.key === "/") this.search.focus();
-      else if (event.key === "Escape") this.state.openNode(-1);
+      else if (event.key === "Escape") this.letGo();
       else return;
       event.preventDefault();
     });
@@ -145,7 +146,8 @@ class GraphView implements Mounted {
     if (selection.node >= 0) {
       this.kept.node = { graph, node: graph.nodes[selection.node]! };
       replace(this.note);
-    } else this.kept.node = null;
+    } else if (this.kept.node?.graph === graph) this.kept.node = null; // let go of; one that is not here is still followed
+    else if (this.hierarchy && this.missedIn !== selection.stage) this.sayGone(graph);
     if (!this.hierarchy) return; // it is on its way
     if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
     else this.select(!this.own);
@@ -180,7 +182,7 @@ class GraphView implements Mounted {
     if (node < 0 && before && before.graph !== graph) {
       const found = became(before.node, graph);
       if (found.same >= 0) queueMicrotask(() => this.state.openNode(found.same));
-      else this.sayGone(before.node, graph, found.kin, found.by);
+      else this.sayGone(graph);
       node = found.same;
     } else if (node >= 0) this.kept.node = { graph, node: graph.nodes[node]! };
     if (fresh) this.drawn = null;
@@ -189,13 +191,25 @@ class GraphView implements Mounted {
     void this.lay(null, node);
   }
 
-  private sayGone(node: Node, graph: Graph, kin: readonly number[], by: string): void {
+  /** Of the node that is followed, if it is one: what stands for it here. */
+  private sayGone(graph: Graph): void {
+    if (!this.kept.node) return;
+    this.missedIn = this.state.selection.stage;
+    const { node } = this.kept.node;
+    const { kin, by } = became(node, graph);
     const { stage } = this.state;
     const buttons = kin.map((index) => h("button", { type: "button", class: "link", on: { click: () => this.state.openNode(index) } }, graph.nodes[index]!.name));
     const links = buttons.flatMap((button, i) => (i ? [", ", button] : [button]));
     const place = stage ? `${stage.name}${stage.graphs.size > 1 ? ` (${graph.role})` : ""}` : "this stage";
     replace(this.note, h("code", {}, node.name), ` is not in ${place}. `,
       kin.length ? [by === "call" ? "Of the same call there is here: " : "From the same source line there is here: ", links as (HTMLElement | string)[], "."] : "Nothing here comes from the same call or source line.");
+  }
+
+  /** No node is selected, and none followed. */
+  private letGo(): void {
+    this.kept.node = null;
+    replace(this.note);
+    this.state.openNode(-1);
   }
 
   private get open(): Set<string> {
@@ -325,7 +339,7 @@ class GraphView implements Mounted {
       }
       const node = shown.nodes[row.node]!;
       const type = format.value(this.state.recording, node.value, this.state.compilation.values);
-      return { label: node.op === "f" ? node.name : nodeTitle(node), detail: type, title: `${node.name} = ${node.target}${type && `: ${type}`}` };
+      return { label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node), detail: type, title: `${node.name} = ${node.target}${type && `: ${type}`}` };
     });
   }
 
@@ -414,7 +428,8 @@ class GraphView implements Mounted {
     const box = hit && drawn.scene.picture.boxes[hit.box]!;
     if (box?.group) return this.openGroup(box.group, true, true);
     this.own = true;
-    this.state.openNode(box ? box.node : -1);
+    if (box) this.state.openNode(box.node);
+    else this.letGo();
     this.own = false;
   }
 

@@ -198,7 +198,7 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
   }
   const ring: ColourName | null = index === emphasis.selected ? "accent" : emphasis.inputs.has(index) ? "inputs" : emphasis.users.has(index) ? "users" : drawn.found.has(index) ? "accent" : null;
   if (ring) outline(ctx, drawn.scene, index, colour[ring], (index === emphasis.selected ? 2.5 : 1.6) / Math.min(1, scale));
-  paintText(ctx, drawn.labels[index]!, x, y, width, height, palette, scale);
+  paintText(ctx, drawn.labels[index]!, x, y, width, height, palette, scale, drawn.colouring.ramp ? colour.text : colour.muted);
   if (scale >= FAR) {
     const counted = box.group !== null;
     if (box.saved) badge(ctx, x + width, y + height / 2, counted ? box.saved : 0, colour.alias, colour["alias-fill"], palette, scale);
@@ -236,15 +236,15 @@ function paintShares(ctx: CanvasRenderingContext2D, { scene, colouring }: Drawn,
   }
 }
 
-function paintText(ctx: CanvasRenderingContext2D, label: Label, x: number, y: number, width: number, height: number, palette: Palette, scale: number): void {
+function paintText(ctx: CanvasRenderingContext2D, label: Label, x: number, y: number, width: number, height: number, palette: Palette, scale: number, faint: string): void {
   const { colour, mono } = palette;
   const module = label.kind === "module";
   const left = module ? x + 26 : x + width / 2;
   const align = module ? "left" : "center";
   if (scale >= READ) {
-    if (module) text(ctx, "▸", x + 11, y + height / 2 + 4, colour.muted, `${FONT}px ${mono}`, "left");
+    if (module) text(ctx, "▸", x + 11, y + height / 2 + 4, faint, `${FONT}px ${mono}`, "left");
     text(ctx, label.title, left, label.detail ? y + 17 : y + height / 2 + 4, colour.text, `${module ? "600 " : ""}${FONT}px ${mono}`, align);
-    if (label.detail) text(ctx, label.detail, left, y + 31, colour.muted, `${DETAIL_FONT}px ${mono}`, align);
+    if (label.detail) text(ctx, label.detail, left, y + 31, faint, `${DETAIL_FONT}px ${mono}`, align);
     return;
   }
   // Too small for both lines: the title alone, as large as the box allows, if it can be read at all.

@@ -45,6 +45,12 @@ export class SearchIndex {
     return out;
   }
 
+  /** Which of these is named just so in the query, or -1: tanh_1 is not tanh_10. */
+  named(query: string, among: readonly number[]): number {
+    const wanted = parseQuery(query).flatMap(({ field, text }) => (field === "any" || field === "name" ? [text] : []));
+    return among.find((node) => wanted.includes(this.graph.nodes[node]!.name.toLowerCase())) ?? -1;
+  }
+
   private textsOf(node: Node): Texts {
     const { recording, compilation } = this.state;
     const inner = node.modules[node.modules.length - 1];

@@ -4,7 +4,7 @@ import { h, replace } from "../../dom";
 import * as format from "../../format";
 import type { Graph } from "../../graph";
 import type { State } from "../../state";
-import { operator } from "./labels";
+import { nodeTitle, operator } from "./labels";
 import { SearchIndex } from "./search";
 
 const MOST = 200; // results in the list
@@ -64,9 +64,9 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
   const row = (index: number, i: number): HTMLElement => {
     const node = graph!.nodes[index]!;
     const type = format.value(state.recording, node.value, state.compilation.values);
-    const where = node.modules[node.modules.length - 1]?.path ?? (node.source ? format.place(node.source.file, node.source.line) : "");
+    const where = (node.op === "p" ? nodeTitle(node) : node.modules[node.modules.length - 1]?.path) || (node.source ? format.place(node.source.file, node.source.line) : "");
     return h("li", { role: "option", id: `aot-result-${i}`, "aria-selected": "false", on: { mousedown: (event: MouseEvent) => { event.preventDefault(); pick(index); } } },
-      h("b", {}, node.name), h("span", {}, node.op === "p" ? "input" : operator(node.target)), h("span", {}, type), h("span", { class: "where" }, where));
+      h("b", {}, node.name), h("span", {}, node.op === "p" ? "input" : operator(node.target)), h("span", {}, type), h("span", { class: "where", title: where }, h("bdi", {}, where)));
   };
   const pick = (node: number): void => {
     open(false);
@@ -76,6 +76,8 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
   const go = (step: 1 | -1): void => {
     if (!nodes.length) return;
     const here = state.selection.node;
+    const exact = nodes.includes(here) ? -1 : index!.named(input.value, nodes);
+    if (exact >= 0) return pick(exact);
     const target = step > 0 ? nodes.find((node) => node > here) ?? nodes[0]! : nodes.findLast((node) => node < here) ?? nodes[nodes.length - 1]!;
     pick(target);
   };

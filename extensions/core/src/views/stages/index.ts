@@ -153,7 +153,7 @@ function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTM
   const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
   return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${plural(nodes, "node")}`,
     added > 0 && [" ", h("em", { class: "more" }, `+${added}`)], removed > 0 && [" ", h("em", { class: "less" }, `−${removed}`)],
-    size > 0 && [" ", h("small", {}, `· ${bytes(size)}`)]);
+    size > 0 && ["\u00a0", h("small", {}, `· ${bytes(size)}`)]);
 }
 
 /** How much a stage said: lines of each text, reasons. */
