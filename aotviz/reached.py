@@ -11,6 +11,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import operator
 import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +135,7 @@ def _fixed(path: str, value: Any) -> Place:
 
 def _item(path: str, holder: Any, key: Any, kind: str = "") -> Place:
     """A place in a dict or list that itself stays where it is."""
-    return Place(path, lambda: holder[key], functools.partial(holder.__setitem__, key), holder, kind)
+    return Place(path, lambda: holder[key], functools.partial(operator.setitem, holder, key), holder, kind)
 
 
 def _of_function(fn: Any, path: str) -> list[Place]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.fx.traceback as fx_traceback
-from torch._higher_order_ops.wrap import uid
+from torch._higher_order_ops import wrap
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
@@ -27,6 +27,8 @@ _TAGS = ("recompute", "ac_graph_id")
 _generator = checkpoint._checkpoint_without_reentrant_generator
 _by_tuples: Callable[..., Any] | None = getattr(checkpoint, "_checkpoint_without_reentrant_generator_impl", None)
 _reentrant = checkpoint.CheckpointFunction
+_of_dynamo: Callable[..., Any] = wrap.tag_activation_checkpoint_impl
+_tags_by_itself = hasattr(wrap.TagActivationCheckpoint, "tag_nodes")  # newer releases call `checkpoint`
 
 
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
@@ -44,10 +46,12 @@ def tagging_checkpoints(watch: Watch) -> Iterator[None]:
     }
     before = {name: getattr(checkpoint, name) for name in ours}
     vars(checkpoint).update(ours)
+    wrap.tag_activation_checkpoint_impl = functools.partial(_tagged_by_dynamo, watch) if _tags_by_itself else _of_dynamo
     try:
         yield
     finally:
         vars(checkpoint).update(before)
+        wrap.tag_activation_checkpoint_impl = _of_dynamo
 
 
 def _traces() -> bool:
@@ -78,6 +82,13 @@ def _tagging_by_tuples(watch: Watch, fn: Callable[..., Any], args: Any, kwargs: 
     return _region(watch, settings.get("context_fn", noop_context_fn))
 
 
+def _tagged_by_dynamo(watch: Watch, region: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _traces() or not torch.is_grad_enabled() or "_checkpoint_context_fn" in region.meta:
+        return _of_dynamo(region, *args, **kwargs)
+    with watch(), saved_tensors_hooks(_pack, _unpack):
+        return _of_dynamo(region, *args, **kwargs)
+
+
 def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> Iterator[None]:
     """What runs before the `yield` and behind it surrounds a region, in which, and not after it, nodes are tagged."""
     if not torch.is_grad_enabled():
@@ -100,7 +111,7 @@ def _tagging_mode(context_fn: Callable[[], Any]) -> Any:
     else:
         mode, _ = context_fn()
     if getattr(mode, "ac_graph_id", 0) is None:
-        mode.ac_graph_id = next(uid)  # partitioners ask which region a node is of
+        mode.ac_graph_id = next(wrap.uid)  # partitioners ask which region a node is of
     return mode
 
 
