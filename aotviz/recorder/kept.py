@@ -69,7 +69,7 @@ class Halves:
 
     def saved_tensors(self) -> list[SavedTensorRecord]:
         """One record a value that the forward keeps, in order."""
-        memory, storages = dict(self._given_memory()), self._storages()
+        memory, storages = dict(reversed([*self._given_memory()])), self._storages()  # of two inputs, the first
         inputs = {self.texts[self.backward.name[i]]: i for i, op in enumerate(self.backward.op) if op == "p"}
         return [self._saved(note, memory, storages, inputs.get(note.name)) for note in self.kept.saved]
 

@@ -182,3 +182,12 @@ def test_golden_the_workbench_counts_the_same_records_with_these_results() -> No
 def short(record: SavedTensorRecord) -> SavedTensorRecord:
     """Without what speaks of this file's lines."""
     return msgspec.structs.replace(record, source="", module="", why="", why_donated="")
+
+
+def test_what_lies_in_the_memory_of_two_inputs_is_said_to_be_in_the_firsts() -> None:
+    compiled = aotviz.compile(lambda w, same: (w * same).sin(), backend="eager")
+    memory = torch.rand(8)
+    compiled(memory.view(2, 4).requires_grad_(), memory.view(2, 4))
+    inputs = [row for row in compiled.recording[0].data.saved_tensors if row.memory_of]
+    assert {row.producer for row in inputs} == {"w", "same"}
+    assert {row.memory_of for row in inputs} == {"w"}
