@@ -57,6 +57,37 @@ def test_a_function_that_looks_into_a_mask_unless_it_is_compiled_is_told_that_it
     assert not torch.compiler.is_compiling()
 
 
+@pytest.mark.parametrize("made", ["Normal", "Categorical", "MultivariateNormal"])
+def test_a_distribution_does_not_look_at_its_values_while_it_is_traced(made):
+    def distribution(x):
+        if made == "Normal":
+            return torch.distributions.Normal(x, x.exp())
+        if made == "Categorical":
+            return torch.distributions.Categorical(logits=x)
+        return torch.distributions.MultivariateNormal(x, torch.eye(3))
+
+    def step(x):
+        found = distribution(x)
+        taken = found.rsample() if found.has_rsample else found.sample()
+        return taken, found.log_prob(taken.detach()).sum()
+
+    def run(fn):
+        x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        torch.manual_seed(0)
+        taken, loss = fn(x)
+        (loss + taken.sum()).backward()
+        return taken.detach(), loss.detach(), x.grad
+
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(True)  # Dynamo turns it off, once and for all
+    try:
+        torch.testing.assert_close(run(compiled(step)), run(step))
+        with pytest.raises(ValueError, match="to satisfy the constraint"):
+            torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
 def test_a_tensor_has_the_attributes_that_the_user_gave_it():
     layer = nn.Linear(2, 2)
     layer.weight.scale = 3.0
