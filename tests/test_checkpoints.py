@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,12 +10,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import aotviz
+from tests.oracle.hard_cases import COMPILERS
 
-COMPILERS: dict[str, Callable[[Any], Any]] = {
-    "aotviz.compile": lambda f: aotviz.compile(f, backend="eager"),
-    "torch.compile": lambda f: torch.compile(f, backend="aotviz_eager"),
-}
+OURS = list(COMPILERS)[:2]  # the function, and the backend of torch.compile
 
 
 def in_a_row(t: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
@@ -47,7 +43,7 @@ def a_region_within(t: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
 REGIONS = [in_a_row, into_a_new_tensor, after_dropout, through_a_view, a_region_within]
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", OURS)
 @pytest.mark.parametrize("reentrant", [False, True], ids=["by hooks", "reentrant"])
 @pytest.mark.parametrize("region", REGIONS, ids=lambda region: region.__name__)
 def test_a_region_may_write_what_it_made(region: Any, reentrant: bool, compiler: str) -> None:
@@ -67,7 +63,7 @@ def test_a_region_may_write_what_it_made(region: Any, reentrant: bool, compiler:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", OURS)
 def test_what_a_region_gave_may_be_written_before_the_backward_within_the_function(compiler: str) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         y = checkpoint(torch.exp, x * 2, use_reentrant=False)  # exp's gradient is what it gave
@@ -93,7 +89,7 @@ class Normed(nn.Module):
         return result
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", OURS)
 def test_a_batch_norm_in_a_region_counts_once_and_says_so(compiler: str) -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)

@@ -30,7 +30,6 @@ _reentrant = checkpoint.CheckpointFunction
 _of_dynamo: Callable[..., Any] = wrap.tag_activation_checkpoint_impl
 _tags_by_itself = hasattr(wrap.TagActivationCheckpoint, "tag_nodes")  # newer releases call `checkpoint`
 
-
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
 from aotviz.recorder import plots, sizes, tables, terminal
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import SavedTensorRecord
 from aotviz.recorder.kept import cost
-from aotviz.torch_private.partitioners import named
 
 LEDGER = Path(__file__).parents[2] / "extensions" / "core" / "test" / "kept.json"
 
@@ -68,20 +68,10 @@ class Kept:
 def ran(function: Any, *args: Any, partitioner: str = "default_partition") -> tuple[Compilation, int, Any]:
     """Its compilation, the bytes that a call of it kept for the backward, and what the call returned."""
     kept = Kept()
-    compiled = aotviz.aot_function(function, fw_compiler=kept, bw_compiler=boxed, partition_fn=named(partitioner))
+    compiled = aotviz.aot_function(function, fw_compiler=kept, bw_compiler=run_graph, partition_fn=partitioner)
     with aotviz.record() as recording:
         result = compiled(*args)
     return recording[0], sum(kept.storages.values()), result
-
-
-def boxed(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    def run(args: list[Any]) -> Any:
-        given = list(args)
-        args.clear()
-        return module(*given)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
 
 
 def leaf() -> torch.Tensor:
@@ -145,7 +135,7 @@ def test_gpt2_keeps_what_the_table_says() -> None:
     model = transformers.GPT2LMHeadModel(config).eval()  # without dropout
     ids = torch.randint(0, 128, (1, 64))
     kept = Kept()
-    compiled = aotviz.aot_module(model, fw_compiler=kept, bw_compiler=boxed)
+    compiled = aotviz.aot_module(model, fw_compiler=kept, bw_compiler=run_graph)
     with aotviz.record() as recording:
         compiled(input_ids=ids, labels=ids)
     (compilation,) = recording
