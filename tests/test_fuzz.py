@@ -8,10 +8,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.oracle import compare
+from aotviz.ir.refusals import Refused
+from tests.oracle import compare, fuzz
 from tests.oracle.compare import judge
 from tests.oracle.fuzz import report, worse
-from tests.oracle.strategy import from_seed, programs
+from tests.oracle.progress import finished
+from tests.oracle.strategy import from_seed, from_source, programs
 
 SEED = 20
 BATCH = 25
@@ -54,3 +56,45 @@ def test_hypothesis_finds_no_program_on_which_only_torch_is_right(drawn):
 def test_every_drawn_program_is_deterministic_in_eager(drawn):
     verdict = judge(drawn.program, compare.eager_itself(), drawn.expected)
     assert verdict.status == "equal", report(drawn.program, {"eager": verdict})
+
+
+def test_a_sweep_is_gone_on_with_and_pieces_are_summed(tmp_path, capsys):
+    arguments = ["--seed", str(SEED), "--candidate", "ours", "--child"]
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    fuzz.main([*arguments, "--n", "2", "--json", str(first)])
+    written = first.read_text()
+    fuzz.main([*arguments, "--n", "3", "--json", str(first)])
+    assert first.read_text().startswith(written)
+    assert list(finished(first)) == [f"{SEED}:{k}" for k in range(3)]
+    second.write_text(first.read_text().splitlines()[0].replace(f"{SEED}:0", f"{SEED}:9") + "\n")  # started, no more
+    assert fuzz.main(["--candidate", "ours", "--sum", str(first), str(second)]) == 1
+    out = capsys.readouterr().out
+    assert "4 programs" in out
+    assert f"ours, crashed:\n      1 : {SEED}:9" in out
+
+
+def test_what_dynamo_captures_wrongly_is_listed_apart():
+    program = from_source("apart", "import torch\ndef inputs(): return (torch.ones(3),)\ndef f(x): return x * 2\n")
+    expected = compare.expect(program)
+    wrong = from_source("apart", "import torch\ndef inputs(): return (torch.ones(3),)\ndef f(x): return x * 3\n")
+    candidate = compare.torch_compile("aotviz_eager")
+    # The expectation is another program's, so torch's own backend is as wrong as ours.
+    verdict = judge(wrong, candidate, expected)
+    assert verdict.status == "wrong"
+    assert fuzz.standing(wrong, candidate, verdict, expected) == "dynamo's own"
+    ours = compare.ours_aot()
+    assert fuzz.standing(wrong, ours, judge(wrong, ours, expected), expected) == "wrong"
+
+
+def test_a_refusal_and_another_error_are_told_apart():
+    def raising(error):
+        def compile(fn, dynamic):
+            raise error
+
+        return compare.Candidate("raising", compile)
+
+    program = from_source("error", "import torch\ndef inputs(): return (torch.ones(3),)\ndef f(x): return x * 2\n")
+    expected = compare.expect(program)
+    for error, column in ((Refused("NumPy inside", "x"), "refused"), (KeyError("x"), "error")):
+        candidate = raising(error)
+        assert fuzz.standing(program, candidate, judge(program, candidate, expected), expected) == column

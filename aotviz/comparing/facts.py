@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import inside, version
@@ -85,11 +86,21 @@ class Fact:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception, kept as data: what was raised and in which step of a run."""
+    """An exception, kept as data: what was raised and in which step of a run.
+
+    `refusal` is its name in the list of `aotviz/ir/refusals.py`; "" for any other error.
+    """
 
     type: str
     message: str
     step: str
+    refusal: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException, step: str) -> Failure:
+        """What `error` says; of an error in which Dynamo wraps a backend's, what the backend's says."""
+        error = getattr(error, "inner_exception", None) or error
+        return cls(type(error).__name__, str(error), step, error.reason if isinstance(error, Refused) else "")
 
     def __str__(self) -> str:
         first = self.message.strip().splitlines()[0] if self.message.strip() else ""
@@ -368,7 +379,7 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
             if t.grad is not None:
                 facts[f"gradient of {watched.name(t)} (leaf {k})"] = Fact("gradient", values(t.grad))
     except Exception as error:
-        return Run(name, facts, Failure(type(error).__name__, str(error), step), differentiable)
+        return Run(name, facts, Failure.of(error, step), differentiable)
     finally:
         torch.set_grad_enabled(True)
     return Run(name, facts, None, differentiable)

@@ -142,7 +142,7 @@ def judge(program: Program, candidate: Candidate, expected: Expectation | None =
                 try:
                     compiled[key] = (setup.fn, candidate.compile(setup.fn, program.dynamic))
                 except Exception as error:
-                    failures.append((eager.name, Failure(type(error).__name__, str(error), "compile")))
+                    failures.append((eager.name, Failure.of(error, "compile")))
                     break
             theirs = run(setup, compiled[key][1], action)
             if eager.failure:  # eager refuses the action; a candidate may refuse it or not

@@ -208,7 +208,7 @@ def _graphs(
         try:
             found.append(capturing.graphs_of(door, new_fn, new_args, new_kwargs, partition_fn, decompositions, dynamic))
         except Exception as error:
-            return (), f"{whose} raised {Failure(type(error).__name__, str(error), 'compile')}"
+            return (), f"{whose} raised {Failure.of(error, 'compile')}"
         finally:
             torch.set_grad_enabled(True)
     mine, theirs = found

@@ -96,7 +96,11 @@ def torch_aot(partition: str = "min_cut", keep_mutations: bool = False) -> Candi
 
 
 def torch_compile(backend: str = "aot_eager") -> Candidate:
+    """torch.compile with a backend of torch's, or of ours."""
+
     def compile(fn: Function, dynamic: bool) -> Function:
+        if backend.startswith("aotviz"):
+            import aotviz.backend  # noqa: F401 -- in a checkout that is not installed, this makes the name known
         return torch.compile(fn, backend=backend, dynamic=True if dynamic else None)
 
     return Candidate(f"torch.compile/{backend}", compile, reset=torch._dynamo.reset)
@@ -160,10 +164,12 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
     "ours-keep": lambda: ours_aot(keep_mutations=True),
     "ours-compile": ours_compile,
     "ours-inductor": lambda: ours_compile("inductor"),
+    "ours-backend": lambda: torch_compile("aotviz_eager"),
     "torch": torch_aot,
     "torch-default": lambda: torch_aot("default"),
     "torch-keep": lambda: torch_aot(keep_mutations=True),
     "torch-compile": torch_compile,
+    "dynamo-eager": lambda: torch_compile("eager"),
     "ours-module": lambda: aot_module("ours"),
     "torch-module": lambda: aot_module("torch"),
     "ours-simplified": lambda: aot_module("ours", simplified=True),

@@ -6,6 +6,8 @@
     python -m tests.oracle.fuzz --only 17 --seed 0                  # one program: its text and every difference
     python -m tests.oracle.fuzz --only 17 --shrink ours             # the same, made small
     python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
+    python -m tests.oracle.fuzz --n 2500 --start 2500 --candidate ours,ours-backend --json b.jsonl  # resumes
+    python -m tests.oracle.fuzz --sum a.jsonl b.jsonl --candidate ours,ours-backend  # what the pieces give together
     python -m tests.oracle.fuzz --table                             # the table in programs.py instead
     python -m tests.oracle.fuzz --table 'ema|moving' --show all     # a part of it, with texts and differences
 
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import logging
 import re
 import sys
@@ -24,16 +25,20 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
+from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
 from .modules import MODULES
 from .programs import PROGRAMS
+from .progress import Log, Row, finished, run_children
 from .strategy import Drawn, from_seed, from_source, shrink
+
+Work = tuple[Program, Expectation, Drawn | None]
 
 CURRENT = Path(tempfile.gettempdir()) / "aotviz-fuzz-current.py"  # the program being judged, should the process die
 
@@ -90,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="first index")
     parser.add_argument("--candidate", help=f"comma list of {', '.join(CANDIDATES)} (default: ours,torch)")
-    parser.add_argument("--show", default="", help="print programs with these statuses: wrong,raised,details")
+    parser.add_argument("--show", default="", help=f"print programs that are: {','.join(COLUMNS)}")
     parser.add_argument("--only", type=int, help="one index, with all its differences")
     parser.add_argument("--shrink", help="with --only: make the program small while this candidate's failure stays")
     parser.add_argument("--table", nargs="?", const="", help="judge the table; a regex picks by name or tag")
@@ -98,13 +103,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="make the programs on which only torch is right small")
     parser.add_argument("--dynamic", action="store_true", help="compile random programs with dynamic shapes")
     parser.add_argument("--deep", action="store_true", help="with gradient hooks and second differentiations")
-    parser.add_argument("--json", type=Path, help="write every verdict here")
+    parser.add_argument("--json", type=Path, help="a line of JSON a program; an existing file is gone on with")
+    parser.add_argument("--sum", type=Path, nargs="+", help="the figures of such files together; runs nothing")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     names = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
     candidates = {name: CANDIDATES[name]() for name in names}
+    if options.sum:
+        return figures([row for path in options.sum for row in finished(path).values()], names)
     if options.file:
         program = from_source(options.file.stem, options.file.read_text())
         print(report(program, judge_all(program, expect(program), candidates)))
@@ -119,10 +127,25 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table is not None:
         table = MODULES if "module" in names[0] or "simplified" in names[0] else PROGRAMS
         chosen = [p for p in table.values() if re.search(options.table, f"{p.name} {' '.join(sorted(p.tags))}")]
-        return sweep(options, candidates, ((p, expect(p), None) for p in chosen))
-    drawn = (from_seed(options.seed, index, options.deep) for index in range(options.start, options.start + options.n))
-    work = ((replace(d.program, dynamic=options.dynamic), d.expected, d) for d in drawn)
-    return sweep(options, candidates, work)
+        return figures(sweep(options, candidates, ((p, expect(p), None) for p in chosen)), names)
+    if options.json and not options.child:  # a program that ends its process is noted, and passed by
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        code = run_children("tests.oracle.fuzz", given)
+        return code if code < 0 else figures(list(finished(options.json).values()), names)
+    rows = sweep(options, candidates, drawn_programs(options))
+    return 0 if options.child else figures(rows, names)
+
+
+def drawn_programs(options: argparse.Namespace) -> Iterator[Work]:
+    """The programs that are not in the file yet. Each is noted before it is drawn, which may end the process too."""
+    known = finished(options.json) if options.json else {}
+    for index in range(options.start, options.start + options.n):
+        key = f"{options.seed}:{index}"
+        if key not in known:
+            if options.json:
+                Log(options.json).add({"key": key, "started": True})
+            drawn = from_seed(options.seed, index, options.deep)
+            yield replace(drawn.program, dynamic=options.dynamic), drawn.expected, drawn
 
 
 def shrunk(drawn: Drawn, candidate: Candidate) -> Drawn:
@@ -153,87 +176,66 @@ def small_report(drawn: Drawn, dynamic: bool, ours: str, theirs: str) -> str:
     return report(small.program, verdicts(small))
 
 
-@dataclass
-class Tally:
-    """What one candidate did over many programs."""
-
-    status: Counter[str] = field(default_factory=Counter)
-    cause: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-
-
-def sweep(
-    options: argparse.Namespace,
-    candidates: dict[str, Candidate],
-    work: Iterable[tuple[Program, Expectation, Drawn | None]],
-) -> int:
-    """Judge every program and print the figures; 1 if ours is wrong, or worse than torch's, anywhere."""
-    tallies = {name: Tally() for name in candidates}
-    ours = next((n for n in candidates if n.startswith("ours")), None)
-    theirs = next((n for n in candidates if n.startswith("torch")), None)
-    parted: list[tuple[Program, dict[str, Verdict], Drawn | None]] = []
-    better = 0
-    wrong: list[str] = []
-    rows: list[dict[str, object]] = []
+def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: Iterable[Work]) -> list[Row]:
+    """Judge every program. Prints those that --show asks for, and those on which only torch is right."""
+    names = list(candidates)
+    ours = next((n for n in names if n.startswith("ours")), None)
+    theirs = next((n for n in names if n.startswith("torch")), None)
     shown = set(filter(None, options.show.split(",")))
-    began = time.monotonic()
+    log = Log(options.json) if options.json else None
+    told: Counter[str] = Counter()
+    rows: list[Row] = []
     for program, expected, drawn in work:
         CURRENT.write_text(program.source)
         verdicts: dict[str, Verdict] = {}
+        row: Row = {"key": program.name, "source": program.source}
         for name, candidate in candidates.items():
-            t0 = time.monotonic()
+            began = time.monotonic()
             verdict = verdicts[name] = judge(program, candidate, expected)
-            tallies[name].seconds += time.monotonic() - t0
-            tallies[name].status[verdict.status] += 1
-            if verdict.status != "equal":
-                tallies[name].cause[cause(verdict)] += 1
-        if shown & {"all", *(v.status for v in verdicts.values())}:
-            print(report(program, verdicts), flush=True)
-        if ours and verdicts[ours].status == "wrong":
-            wrong.append(program.name)
+            row[name] = entry(verdict, standing(program, candidate, verdict, expected), time.monotonic() - began)
         if ours and theirs:
-            if only_theirs_right(verdicts[ours], verdicts[theirs]):
-                parted.append((program, verdicts, drawn))
-            better += only_theirs_right(verdicts[theirs], verdicts[ours])
-        judged = {n: {"status": v.status, "cause": cause(v), "text": str(v)} for n, v in verdicts.items()}
-        rows.append({"program": program.name, "source": program.source, **judged})
-        if sys.stderr.isatty() and len(rows) % 20 == 0:
-            print(f"\r{len(rows)}", end="", file=sys.stderr)
-    print(f"{len(rows)} programs, seed {options.seed}, {time.monotonic() - began:.0f} s")
-    print_tallies(tallies, len(rows))
-    if ours:
-        print(
-            f"\nours is silently wrong: {len(wrong)}{' (the goal: none)' if wrong else ''} {' '.join(wrong)}".rstrip()
-        )
-    if ours and theirs:
-        print(f"\nours is right and torch is not, in part or whole: {better}")
-        print(f"torch is right and ours is not: {len(parted)}{' (the goal: none)' if parted else ''}")
-        told: Counter[str] = Counter()
-        for program, verdicts, drawn in parted:
+            row["parted"] = only_theirs_right(verdicts[ours], verdicts[theirs])
+            row["better"] = only_theirs_right(verdicts[theirs], verdicts[ours])
+        rows.append(row)
+        if log:
+            log.add(row)
+        if shown & {"all", *(row[name]["standing"] for name in names)}:
+            print(report(program, verdicts), flush=True)
+        elif row.get("parted"):
             told[cause(verdicts[ours])] += 1
             if drawn is None or not options.small:
-                print("\n" + report(program, verdicts))
+                print(report(program, verdicts), flush=True)
             elif told[cause(verdicts[ours])] <= 2:
-                print("\n" + small_report(drawn, options.dynamic, ours, theirs), flush=True)
-        for label, k in told.most_common():
-            print(f"  {k:5} {label}")
-    if options.json:
-        options.json.write_text(json.dumps({"seed": options.seed, "rows": rows}, indent=1))
-    return 1 if parted or wrong else 0
+                print(small_report(drawn, options.dynamic, ours, theirs), flush=True)
+        if sys.stderr.isatty() and len(rows) % 20 == 0:
+            print(f"\r{len(rows)}", end="", file=sys.stderr)
+    return rows
 
 
-def print_tallies(tallies: dict[str, Tally], programs: int) -> None:
-    print(f"{'':16}{'equal':>8}{'details':>9}{'wrong':>7}{'raised':>8}{'ms each':>9}")
-    for name, tally in tallies.items():
-        columns = (("equal", 8), ("details", 9), ("wrong", 7), ("raised", 8))
-        figures = "".join(f"{tally.status[status]:>{width}}" for status, width in columns)
-        print(f"{name:16}{figures}{1000 * tally.seconds / max(programs, 1):>9.1f}")
-    for name, tally in tallies.items():
-        print(f"\n{name}, by cause:")
-        for label, k in tally.cause.most_common(25):
-            print(f"  {k:5} {label}")
+def standing(program: Program, candidate: Candidate, verdict: Verdict, expected: Expectation) -> str:
+    """The verdict's status, in the words of `fuzz_report.COLUMNS`.
+
+    What is not right behind Dynamo is judged once more with torch's backend "eager", which runs what Dynamo captured
+    as it is: where that is as wrong, Dynamo captured the program wrongly.
+    """
+    if verdict.status in ("equal", "details"):
+        return verdict.status
+    if candidate.name.startswith("torch.compile/") and candidate.name != "torch.compile/eager":
+        captured = judge(program, CANDIDATES["dynamo-eager"](), expected)
+        if captured.status in ("wrong", "raised") and not worse(verdict, captured):
+            return DYNAMOS_OWN
+    if verdict.status == "raised":
+        return "refused" if all(failure.refusal for _, failure in verdict.failures) else "error"
+    return verdict.status
+
+
+def entry(verdict: Verdict, stands: str, seconds: float) -> Row:
+    """What a row says of one candidate."""
+    refusals = sorted({failure.refusal for _, failure in verdict.failures if failure.refusal})
+    return {"standing": stands, "cause": cause(verdict), "text": str(verdict), "refusals": refusals, "seconds": seconds}
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     logging.disable(logging.CRITICAL)  # torch logs what it raises
     raise SystemExit(main())
