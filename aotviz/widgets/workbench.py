@@ -39,10 +39,6 @@ class HasRecording(Protocol):
     @property
     def data(self) -> RecordingData: ...
 
-    def to_bytes(self) -> bytes:
-        """gzip of the msgpack of `data`, as in a file."""
-        ...
-
 
 class ShowsRecording(HasRecording, parts.HasCompilations, Protocol):
     """What a widget needs of it."""

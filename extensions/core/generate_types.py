@@ -83,6 +83,7 @@ def generate() -> str:
     sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules]
     notes = {key: note for source in sources for key, note in comments(source).items()}
     events = modules[0]
+    magic = ", ".join(f"0x{byte:02x}" for byte in importlib.import_module("aotviz.recorder.files").MAGIC)
     records = [
         getattr(module, node.name)
         for module, source in zip(modules, sources, strict=True)
@@ -95,6 +96,7 @@ def generate() -> str:
         f'export const FORMAT = "{events.FORMAT}";',
         f"export const VERSION = {events.VERSION};",
         f"export const NONE = {events.NONE};",
+        f"export const MAGIC = [{magic}]; // a file's first bytes",
         "",
         "/** Anything that msgpack can carry; an integer too large for a number is a bigint, a float is a Float. */",
         "export type Wire = null | boolean | number | bigint | Float | string | Wire[] | ReadonlyMap<Wire, Wire>;",

@@ -8,7 +8,6 @@ tests.ui.fixture` writes it for the TypeScript tests to `extensions/core/test/`:
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -16,16 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from aotviz.recorder import events
+from aotviz.recorder import events, files
 from aotviz.recorder.compilation import Compilation
 from aotviz.widgets import packing, parts
 
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
 MARKUP = "<img src=x onerror=alert(1)>"
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "extensions" / "core" / "test" / "fixture.packed"
+TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
 PARTS = TARGET.with_name("fixture.parts.json")
 PAGE = TARGET.with_name("fixture.page")
 
@@ -59,8 +56,8 @@ class FixtureRecording:
     def notes(self) -> list[str]:
         return self.data.notes
 
-    def to_bytes(self) -> bytes:
-        return gzip.compress(msgspec.msgpack.encode(self.data), mtime=0)
+    def save(self, path: Path) -> None:
+        files.write(self.data, path)
 
 
 class Strings:
@@ -521,7 +518,7 @@ def packed_parts() -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    TARGET.write_bytes(recording().to_bytes())
+    recording().save(TARGET)
     PAGE.write_bytes(packing.pack(recording().data))
     PARTS.write_text(json.dumps({k: base64.b64encode(v).decode() for k, v in packed_parts().items()}, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}", file=sys.stderr)

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect
 
+from aotviz.recorder.files import MAGIC
 from tests.ui import jupyter
-from tests.ui.fixture import MARKUP, recording
+from tests.ui.fixture import MARKUP, TARGET, recording
 from tests.ui.test_accessibility import serious
 
 SLOW = """
@@ -101,7 +102,7 @@ def double_click(page: Page, name: str) -> None:
 
 
 def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page, screenshots: Path) -> None:
-    (lab.work / "made.aotviz").write_bytes(recording().to_bytes())
+    recording().save(lab.work / "made.aotviz")
     jupyter.open_lab(page, lab.url)
     double_click(page, "made.aotviz")
     workbench = page.locator(".workbench")
@@ -124,7 +125,7 @@ def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page,
     first, *rest = renamed.data.compilations
     others = [msgspec.structs.replace(first, name="Renamed"), *rest]
     renamed.data = msgspec.structs.replace(renamed.data, compilations=others)
-    (lab.work / "made.aotviz").write_bytes(renamed.to_bytes())
+    renamed.save(lab.work / "made.aotviz")
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.revert()")
     expect(page.locator(".workbench .head")).to_contain_text("Renamed")
 
@@ -133,7 +134,9 @@ def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page,
     ("name", "content", "message"),
     [
         ("text.aotviz", b"nonsense", "This is not an aotviz recording"),
-        ("half.aotviz", recording().to_bytes()[:900], "This recording is damaged"),
+        ("half.aotviz", TARGET.read_bytes()[:900], "This recording is damaged: it does not unzip"),
+        ("head.aotviz", TARGET.read_bytes()[:9], "This recording is damaged: it ends too early"),
+        ("newer.aotviz", MAGIC + b"\0\x63", "written in format 99; this viewer reads up to"),
         ("empty.aotviz", b"", "This is not an aotviz recording"),
     ],
 )
@@ -146,7 +149,7 @@ def test_a_broken_file_gives_one_clear_error(lab: Lab, page: Page, name: str, co
 
 
 def test_the_palette_and_the_launcher_offer_what_there_is(lab: Lab, page: Page, screenshots: Path) -> None:
-    (lab.work / "shown.aotviz").write_bytes(recording().to_bytes())
+    recording().save(lab.work / "shown.aotviz")
     jupyter.open_lab(page, lab.url)
     cards = page.locator(".jp-Launcher-section", has_text="aotviz").locator(".jp-LauncherCard")
     expect(cards).to_have_text(["Live Compilations", "Open Recording…"])
@@ -169,7 +172,7 @@ def test_the_palette_and_the_launcher_offer_what_there_is(lab: Lab, page: Page, 
 def test_a_recording_is_exported_as_a_page_that_opens_offline(
     lab: Lab, page: Page, browser: Browser, tmp_path: Path
 ) -> None:
-    (lab.work / "sent.aotviz").write_bytes(recording().to_bytes())
+    recording().save(lab.work / "sent.aotviz")
     jupyter.open_lab(page, lab.url)
     command = "() => window.jupyterapp.commands.isEnabled('aotviz:export-html')"
     assert page.evaluate(command) is False
@@ -252,7 +255,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
 
 
 def test_launcher_palette_and_panel_need_no_mouse(lab: Lab, page: Page, screenshots: Path) -> None:
-    (lab.work / "keys.aotviz").write_bytes(recording().to_bytes())
+    recording().save(lab.work / "keys.aotviz")
     jupyter.open_lab(page, lab.url)
     card = page.locator('.jp-LauncherCard[data-category="aotviz"]', has_text="Live Compilations")
     expect(card).to_be_visible(timeout=30_000)

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import aotviz
 from aotviz.recorder.recording import Recording
+from aotviz.widgets import packing
 from aotviz.widgets.html import to_html, write_html
 from aotviz.widgets.server import Viewer
 from tests import corpus
@@ -174,7 +175,7 @@ def test_what_is_not_a_recording_says_so(page: Page, tmp_path: Path) -> None:
     newer = gzip.compress(msgspec.msgpack.encode(msgspec.structs.replace(data, version=99)))
     cases = {
         b"nonsense": "This is not an aotviz recording",
-        recording().to_bytes()[:900]: "This recording is damaged",
+        packing.pack(data)[:900]: "This recording is damaged",
         newer: "Upgrade aotviz",
     }
     for number, (packed, message) in enumerate(cases.items()):

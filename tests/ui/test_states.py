@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import aotviz
 from aotviz.recorder.events import RecordingData
-from aotviz.widgets import static_files
+from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests.ui.fixture import recording
@@ -166,7 +166,7 @@ def test_a_failure_is_told_in_the_words_that_the_caller_got(page: Page, tmp_path
 
 
 def whole() -> bytes:
-    return recording().to_bytes()
+    return packing.pack(recording().data)
 
 
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {

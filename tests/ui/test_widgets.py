@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder.events import RecordingData
+from aotviz.recorder import files
 from aotviz.widgets import packing, parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
@@ -30,7 +30,7 @@ def test_the_typescript_types_are_those_of_events_py() -> None:
 
 
 def test_the_fixture_of_the_typescript_tests_is_current() -> None:
-    kept = msgspec.msgpack.decode(gzip.decompress(TARGET.read_bytes()), type=RecordingData)
+    kept = files.read(TARGET)
     assert kept == recording().data, "run python -m tests.ui.fixture"
 
 
@@ -193,7 +193,7 @@ def test_a_frontend_without_widgets_gets_a_summary() -> None:
 
 
 def test_the_page_is_closed_to_the_network_and_holds_no_name_as_markup() -> None:
-    page = to_html(recording().data, recording().to_bytes())
+    page = to_html(recording().data)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")

@@ -1,5 +1,5 @@
-// From the bytes of a file to a RecordingData that the views can trust: unzip (bounded), msgpack, then a check of
-// every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
+// From the bytes of a file to a RecordingData that the views can trust: its head, unzip (bounded), msgpack, then a check
+// of every field against the SCHEMA generated from events.py, and of every index against the list that it points into.
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
 import { inSteps } from "./breath";
@@ -10,7 +10,7 @@ import { plural } from "./format";
 import { decodeMsgpack, MsgpackError } from "./msgpack";
 import { RecordReader, Unexpected } from "./records";
 import {
-  Float, FORMAT, type GraphSnapshot, NONE, type RecordingData, SCHEMA, type Schema, type ValueRecord, VERSION, type Wire,
+  Float, FORMAT, type GraphSnapshot, MAGIC, NONE, type RecordingData, SCHEMA, type Schema, type ValueRecord, VERSION, type Wire,
 } from "./wire";
 
 const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
@@ -29,14 +29,30 @@ export interface Opening {
 }
 
 /**
+ * `file` is what `recording.save` wrote, or what a page holds: the same without the head.
  * `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a word.
  * Such a one is read step by step. Raises RecordingError, and the signal's reason.
  */
 export async function decodeRecording(file: Uint8Array, takesLong?: (size: string) => Promise<Opening>): Promise<RecordingData> {
-  const bytes = await gunzip(file);
+  const bytes = await gunzip(withoutHead(file));
   const size = bytes.length > LARGE ? sizeOf(bytes) : "";
   const opening = size ? await takesLong?.(size) : undefined;
   return (await quick(bytes, opening)) ?? checked(tree(bytes));
+}
+
+/** What follows a file's head, as aotviz/recorder/files.py writes it: the magic bytes and two of the version. Raises RecordingError. */
+export function withoutHead(file: Uint8Array): Uint8Array {
+  if (file.length === 0 || MAGIC.some((byte, i) => i < file.length && file[i] !== byte)) return file; // a page's, or no recording
+  const end = MAGIC.length + 2;
+  const version = file.length < end ? NONE : file[end - 2]! * 256 + file[end - 1]!;
+  if (version > VERSION) throw newer(version);
+  if (version === 0) throw new RecordingError("This recording is damaged: its head says format 0.");
+  if (file.length <= end) throw new RecordingError("This recording is damaged: it ends too early. Was it copied in full?");
+  return file.subarray(end);
+}
+
+function newer(version: number): RecordingError {
+  return new RecordingError(`This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
 }
 
 /** In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but too large for a page. */
@@ -106,10 +122,7 @@ export function checked(tree: Wire): RecordingData {
   if (format !== FORMAT) throw new RecordingError("This is not an aotviz recording.");
   const version = (tree as Map<Wire, Wire>).get("version");
   if (typeof version !== "number" || version < 1) throw new RecordingError("This recording says no version.");
-  if (version > VERSION) {
-    throw new RecordingError(
-      `This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
-  }
+  if (version > VERSION) throw newer(version);
   const compilations = (tree as Map<Wire, Wire>).get("compilations");
   if (Array.isArray(compilations) && compilations.length > MAX_COMPILATIONS) {
     throw new RecordingError(`This recording is damaged: it claims ${compilations.length} compilations.`);
@@ -120,7 +133,7 @@ export function checked(tree: Wire): RecordingData {
 }
 
 export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
-  if (file[0] !== 0x1f || file[1] !== 0x8b) throw new RecordingError("This is not an aotviz recording (not gzip).");
+  if (file[0] !== 0x1f || file[1] !== 0x8b) throw new RecordingError("This is not an aotviz recording. Open a file that `recording.save(path)` wrote.");
   const parts: Uint8Array[] = [];
   let size = 0;
   const reader = unzipped(file as Uint8Array<ArrayBuffer>).getReader();

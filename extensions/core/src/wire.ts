@@ -3,6 +3,7 @@
 export const FORMAT = "aotviz";
 export const VERSION = 3;
 export const NONE = -1;
+export const MAGIC = [0x93, 0x41, 0x4f, 0x54, 0x56, 0x49, 0x5a, 0x0a]; // a file's first bytes
 
 /** Anything that msgpack can carry; an integer too large for a number is a bigint, a float is a Float. */
 export type Wire = null | boolean | number | bigint | Float | string | Wire[] | ReadonlyMap<Wire, Wire>;

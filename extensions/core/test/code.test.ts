@@ -11,7 +11,7 @@ import { State } from "../src/state";
 
 let state: State;
 beforeAll(async () => {
-  const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
+  const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
   state = new State(Recording.whole(await decodeRecording(file)));
 });
 

@@ -16,7 +16,7 @@ import type { CompilationHead, RecordingIndex } from "../src/wire";
 
 let state: State;
 beforeEach(async () => {
-  const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
+  const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
   state = new State(Recording.whole(await decodeRecording(file)));
 });
 

@@ -4,20 +4,20 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 
 import { countsOf } from "../src/counting";
-import { checked, decodeRecording, gunzip, type Opening, RecordingError } from "../src/decode";
+import { checked, decodeRecording, gunzip, type Opening, RecordingError, withoutHead } from "../src/decode";
 import { withoutDeltas } from "../src/deltas";
 import { Recording } from "../src/model";
 import { decodeMsgpack } from "../src/msgpack";
 import { State } from "../src/state";
-import { Float, VERSION, type Wire } from "../src/wire";
+import { Float, MAGIC, VERSION, type Wire } from "../src/wire";
 
-const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
+const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
 
 const page = new Uint8Array(readFileSync(new URL("fixture.page", import.meta.url))); // the same, as a page holds it
 
 /** The fixture as a tree that a test may spoil. */
 async function tree(): Promise<Map<Wire, Wire>> {
-  return decodeMsgpack(await gunzip(file)) as Map<Wire, Wire>;
+  return decodeMsgpack(await gunzip(withoutHead(file))) as Map<Wire, Wire>;
 }
 
 function at(value: Wire, ...path: (string | number)[]): Wire {
@@ -36,6 +36,33 @@ describe("a recording written by Python", () => {
     expect(net!.started_unix_ns).toBeGreaterThan(1.79e18); // beyond 2^53: read, if not to the nanosecond
     expect(net!.saved_tensors[0]!.nbytes).toBe(2048);
     expect(data.compilations[2]!.error!.type).toBe("RuntimeError");
+  });
+});
+
+describe("the head that save() writes before a recording", () => {
+  const end = MAGIC.length + 2;
+  const head = (version: number): Uint8Array => {
+    const other = file.slice();
+    other.set([version >> 8, version & 255], MAGIC.length);
+    return other;
+  };
+  test("is there, and what follows it is read with it and without it", async () => {
+    expect([...file.subarray(0, end)]).toEqual([...MAGIC, 0, VERSION]);
+    expect(await decodeRecording(file)).toEqual(await decodeRecording(file.subarray(end)));
+  });
+  test("is read of a part of a larger buffer", async () => {
+    const larger = new Uint8Array(file.length + 7);
+    larger.set(file, 3);
+    expect(await decodeRecording(larger.subarray(3, 3 + file.length))).toEqual(await decodeRecording(file));
+  });
+  test("says what a newer aotviz wrote, before anything of it is read", async () => {
+    for (const version of [VERSION + 1, 300]) {
+      await expect(decodeRecording(head(version).subarray(0, end))).rejects.toThrow(`format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
+    }
+  });
+  test("is damaged where it says no format, or ends too early", async () => {
+    await expect(decodeRecording(head(0))).rejects.toThrow("damaged: its head says format 0");
+    for (let size = 1; size <= end; size++) await expect(decodeRecording(file.subarray(0, size))).rejects.toThrow("damaged: it ends too early");
   });
 });
 
@@ -67,21 +94,21 @@ describe("a file that is no recording gives one clear sentence", () => {
   test("gzip of something else", () => expect(opening(gzipSync(Uint8Array.of(0x93, 1, 2, 3)))).rejects.toThrow("not an aotviz recording"));
   test("truncated", () => expect(opening(file.subarray(0, file.length / 2))).rejects.toThrow("damaged"));
   test("every truncation", async () => {
-    const whole = await gunzip(file);
+    const whole = await gunzip(withoutHead(file));
     for (let size = 1; size < whole.length; size += 997) {
       await expect(opening(gzipSync(whole.subarray(0, size)))).rejects.toBeInstanceOf(RecordingError);
     }
   });
   test("a flipped byte never throws anything but a RecordingError", async () => {
-    const whole = await gunzip(file);
+    const whole = await gunzip(withoutHead(file));
     for (let place = 0; place < whole.length; place += 211) {
       const bytes = whole.slice();
       bytes[place] = bytes[place]! ^ 0x91;
       await opening(gzipSync(bytes, { level: 1 })).catch((error: unknown) => expect(error).toBeInstanceOf(RecordingError));
     }
   });
-  test.each([["file", file], ["page", page]])("what is read of a %s without a tree is what the tree says, whichever byte is another", async (_, zipped) => {
-    const whole = await gunzip(zipped);
+  test.each([["file", file], ["page", page]])("what is read of a %s without a tree is what the tree says, whichever byte is another", async (_, kept) => {
+    const whole = await gunzip(withoutHead(kept));
     expect(await opening(gzipSync(whole))).toEqual(checked(await tree()));
     for (let place = 0; place < whole.length; place += 97) {
       for (const other of [0x91, 0x01, 0x80]) {
@@ -172,7 +199,7 @@ describe("a large recording", () => {
   });
   /** The fixture with a text of 8 MiB that no page looks at. */
   const heavy = async (): Promise<Uint8Array> => {
-    const [light, letters] = [await gunzip(file), 1 << 23];
+    const [light, letters] = [await gunzip(withoutHead(file)), 1 << 23];
     const packed = new Uint8Array(light.length + 9 + letters).fill(0x78);
     packed.set(light);
     packed[2]!++; // a map of one more field
@@ -205,7 +232,7 @@ describe("a large recording", () => {
   test("has the counts that its reader finds", async () => {
     const data = await decodeRecording(file);
     const graphs = data.compilations.flatMap((compilation) => compilation.graphs);
-    expect(countsOf(await gunzip(file))).toMatchObject({ compilations: data.compilations.length, graphs: graphs.length, nodes: graphs.reduce((sum, { op }) => sum + op.length, 0) });
+    expect(countsOf(await gunzip(withoutHead(file)))).toMatchObject({ compilations: data.compilations.length, graphs: graphs.length, nodes: graphs.reduce((sum, { op }) => sum + op.length, 0) });
   });
 });
 

@@ -30,7 +30,7 @@ let state: State;
 let joint: Graph;
 let tree: Hierarchy;
 beforeAll(async () => {
-  const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
+  const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
   state = new State(Recording.whole(await decodeRecording(file)));
   joint = state.graph!;
   tree = hierarchy(joint, new Set(["x"]));

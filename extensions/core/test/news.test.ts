@@ -12,7 +12,7 @@ import { type Source, WholeSource } from "../src/source";
 import { State } from "../src/state";
 import type { CompilationHead, CompilationPart, RecordingData, RecordingIndex } from "../src/wire";
 
-const file = new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url)));
+const file = new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url)));
 
 /** A process that has recorded `stages` stages of the first compilation, and only `ids`. */
 class Process implements Source {

@@ -7,7 +7,7 @@ import { Recording } from "../src/model";
 import { replays } from "../src/replays";
 import type { CacheLookup, CompilationData } from "../src/wire";
 
-const whole = await decodeRecording(new Uint8Array(readFileSync(new URL("fixture.packed", import.meta.url))));
+const whole = await decodeRecording(new Uint8Array(readFileSync(new URL("fixture.aotviz", import.meta.url))));
 const asked = (cache: string, outcome: string): CacheLookup => ({
   origin: { log: 0, line: 7, compilation: 1, attempt: 0, unix_ns: whole.compilations[1]!.started_unix_ns + 950_000 }, cache, outcome, key: "f3k",
   components: [], component_hashes: [], reason: -1, fields: new Map([["time_saved_ns", whole.strings.length]]),

@@ -33,7 +33,7 @@ let whole: Recording;
 beforeEach(async () => {
   kernel = new Kernel();
   recording = await Recording.open(new KernelSource(kernel.ask));
-  whole = Recording.whole(await decodeRecording(read("fixture.packed")));
+  whole = Recording.whole(await decodeRecording(read("fixture.aotviz")));
 });
 
 /** Returns when the state stops changing: what it asked for has come, and nothing more was asked. */
@@ -48,7 +48,7 @@ async function settled(state: State): Promise<void> {
 }
 
 test("what a graph makes counts once a storage, whatever the storages' numbers are, and without what it is given", async () => {
-  const data = await decodeRecording(read("fixture.packed"));
+  const data = await decodeRecording(read("fixture.aotviz"));
   const dtype = data.strings.indexOf("torch.float32");
   const value = (storage: number, ...shape: (number | string)[]): ValueRecord =>
     ({ kind: "tensor", dtype, shape, stride: [], offset: 0, device: -1, storage, requires_grad: false, parts: [], text: -1 });

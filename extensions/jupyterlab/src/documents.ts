@@ -11,7 +11,7 @@ export const FILE_TYPE: Partial<DocumentRegistry.IFileType> & { name: string } =
   name: "aotviz",
   displayName: "aotviz recording",
   extensions: [".aotviz"],
-  mimeTypes: ["application/vnd.aotviz.recording+gzip"],
+  mimeTypes: ["application/vnd.aotviz.recording"],
   fileFormat: "base64",
   contentType: "file",
   icon,
