@@ -5,8 +5,9 @@ message when it needs it: the viewer's bundles once per page, an index of the re
 and each part of it (parts.py) when it is first looked at. When more is compiled, the page is told so, once, and asks
 for the index again; nothing is asked of a recording that does not change. What is selected is synced too, so that the
 same place is open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets
-the summary of `summary.py` from the same output. Beside it the output keeps the recording as it is then, in 150 kB,
-from which `notebooks.py` makes a page in which the workbench works.
+the summary of `summary.py` from the same output. Beside it the output keeps the recording as it is then, in 150 kB:
+our JupyterLab extension shows that where the kernel is gone (extensions/jupyterlab/src/outputs.ts), and `notebooks.py`
+makes a page of it. What is selected is kept in the output's metadata, by Python at first, then by the extension.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aotviz.recorder.events import RecordingData
 from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.answers import Answers, OnStage
 
-KEPT = "application/vnd.aotviz.recording+gzip"  # what nbconvert's page is made of (notebooks.py)
+KEPT = "application/vnd.aotviz.recording+gzip"  # base64; "" for a recording that is too large
 AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
 TOO_LARGE = "The recording is too large to be kept in a notebook: <code>recording.to_html</code> makes a page of it."
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
@@ -120,9 +121,9 @@ class Workbench(anywidget.AnyWidget):
         recording = self._recording.data
         data["text/plain"] = summary.as_text(recording)
         data["text/html"] = summary.as_html(recording)
-        kept = packing.kept(recording) if recording.compilations else ""
-        if kept:
-            data[KEPT] = kept
         if recording.compilations:
+            data[KEPT] = kept = packing.kept(recording)
             data["text/html"] += f"<p>{AS_PAGE if kept else TOO_LARGE}</p>"
+            if self.bookmark:
+                metadata = {**metadata, KEPT: {"bookmark": self.bookmark}}
         return data, metadata

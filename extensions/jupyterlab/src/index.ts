@@ -1,4 +1,4 @@
-// The plugins: one opens recordings (files, palette, launcher), one shows what running kernels compile.
+// The plugins: one opens recordings (files, outputs of notebooks, palette, launcher), one shows what running kernels compile.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette, MainAreaWidget, showErrorMessage, WidgetTracker } from "@jupyterlab/apputils";
@@ -13,6 +13,7 @@ import { download } from "./export_html";
 import { icon } from "./icon";
 import { Kernels } from "./live/kernels";
 import { LivePanel } from "./live/panel";
+import { notebooks } from "./outputs";
 import { RecordingView } from "./recording_view";
 import css from "./style.css";
 
@@ -35,7 +36,7 @@ function shown(widget: Widget | null): RecordingView | null {
 
 const recordings: JupyterFrontEndPlugin<void> = {
   id: "@aotviz/jupyterlab:recordings",
-  description: "Opens .aotviz files in the workbench, without a kernel.",
+  description: "Opens .aotviz files, and what notebooks keep of recordings, in the workbench, without a kernel.",
   autoStart: true,
   requires: [IDocumentManager],
   optional: [ICommandPalette, ILauncher, ILayoutRestorer],
@@ -47,6 +48,7 @@ const recordings: JupyterFrontEndPlugin<void> = {
     app.docRegistry.addFileType(FILE_TYPE);
     const factory = new RecordingFactory();
     app.docRegistry.addWidgetFactory(factory);
+    app.docRegistry.addWidgetExtension("Notebook", notebooks);
     const tracker = new WidgetTracker<RecordingDocument>({ namespace: "aotviz" });
     factory.widgetCreated.connect((_, widget) => {
       widget.context.pathChanged.connect(() => void tracker.save(widget));

@@ -1,6 +1,6 @@
 // A workbench as a JupyterLab widget, wherever its bytes come from: a file or a kernel.
 
-import type { Ask, Workbench } from "@aotviz/core";
+import type { Ask, Options, Workbench } from "@aotviz/core";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
@@ -23,7 +23,7 @@ export class RecordingView extends Widget {
   private bytes: Promise<Uint8Array> | null = null;
 
   /** A file's `load` gives the recording's bytes; it is called when the view is shown, and again by `reload`. */
-  constructor(private readonly source: { load(): Promise<Uint8Array> } | LiveCompilation) {
+  constructor(private readonly source: { load(): Promise<Uint8Array> } | LiveCompilation, private readonly options: Options = {}) {
     super();
     this.addClass("aotviz-RecordingView");
   }
@@ -43,7 +43,7 @@ export class RecordingView extends Widget {
     this.workbench = (async () => {
       (await before)?.destroy();
       const { openKernel, openRecording } = await import("@aotviz/core");
-      if ("load" in this.source) return openRecording(place, this.recording(), host);
+      if ("load" in this.source) return openRecording(place, this.recording(), host, this.options);
       return openKernel(place, this.source.ask, host, { follow: this.source.follow });
     })();
     this.workbench.catch((error: unknown) => place.replaceChildren(`The viewer could not be loaded: ${String(error)}`));

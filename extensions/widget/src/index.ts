@@ -114,6 +114,7 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
       onSelect: (bookmark) => {
         model.set("bookmark", bookmark);
         model.save_changes();
+        el.dispatchEvent(new CustomEvent("aotviz-bookmark", { detail: bookmark, bubbles: true, composed: true })); // extensions/jupyterlab keeps it
       },
     });
     return () => workbench.destroy();

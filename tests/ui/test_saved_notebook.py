@@ -1,0 +1,129 @@
+"""A notebook that was saved and is opened again when its kernel is gone: each output shows the recording that it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.widgets.workbench import KEPT, Workbench
+from tests.ui import jupyter
+from tests.ui.fixture import recording
+
+# What stands in README, run by an interpreter that need not compile C++ for it.
+CELL = """import torch, aotviz
+
+def step(x, w):
+    x.add_(1)
+    return (x * w).sin(), x[:2]
+
+compiled = aotviz.compile(step, backend="eager")
+y, head = compiled(torch.randn(4, 3), torch.randn(3, requires_grad=True))
+y.sum().backward()
+compiled.recording"""
+SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
+DIRTY = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
+TRUSTED = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(0).trusted"
+
+
+@pytest.fixture(params=["jupyterlab", "notebook"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URL of an application, and where in it a notebook is opened."""
+    app = str(request.param)
+    if app == "notebook":
+        pytest.importorskip("notebook", reason="Notebook 7 is not installed; the test extra brings it")
+    with jupyter.lab(tmp_path, app) as url:
+        yield url, "lab/tree" if app == "jupyterlab" else "notebooks"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    yield page
+    page.close()
+
+
+def output(notebook: Path) -> Any:
+    (found,) = json.loads(notebook.read_text())["cells"][0]["outputs"]
+    return found
+
+
+def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
+    served: tuple[str, str], page: Page, tmp_path: Path, screenshots: Path
+) -> None:
+    url, at = served
+    notebook = tmp_path / "work" / "saved.ipynb"
+    jupyter.write_notebook(notebook, CELL)
+    jupyter.open_notebook(page, url, notebook.name, at=at)
+    jupyter.run_all(page)
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=90_000)
+    expect(page.locator(".aotviz-RecordingView")).to_have_count(0)  # the kernel runs: this is its widget
+    bench.locator('.stage[data-stage="partition"]').click()
+    bench.locator('[role=tab][data-view="saved"]').click()
+    page.wait_for_function(DIRTY)
+    page.wait_for_timeout(1000)  # the place that is seen is written a moment after it was chosen
+    page.evaluate(SAVE)
+    page.wait_for_function(f"() => !({DIRTY})()")
+    bookmark = output(notebook)["metadata"][KEPT]["bookmark"]
+    assert (bookmark["stage"], bookmark["view"]) == ("partition", "saved")
+
+    jupyter.end_kernels(url)
+    jupyter.open_notebook(page, url, notebook.name, at=at)
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(bench.locator(".panel")).to_contain_text("for the backward alone")
+    expect(page.locator("body")).not_to_contain_text("Error displaying widget")
+    page.screenshot(path=screenshots / f"saved-notebook-{at.partition('/')[0]}.png")
+    assert page.evaluate(DIRTY) is False  # to look is not to change
+
+    # Run again, it is the kernel's.
+    jupyter.run_all(page)
+    expect(page.locator(".aotviz-RecordingView")).to_have_count(0, timeout=60_000)
+    expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=60_000)
+    expect(bench).to_have_count(1)
+
+
+def write_executed(path: Path, data: dict[str, Any], metadata: dict[str, Any]) -> None:
+    """A notebook with one output, as somebody else's kernel left it."""
+    jupyter.write_notebook(path, "compiled.recording")
+    notebook = json.loads(path.read_text())
+    result = {"output_type": "execute_result", "execution_count": 1, "data": data, "metadata": metadata}
+    notebook["cells"][0] |= {"execution_count": 1, "outputs": [result]}
+    path.write_text(json.dumps(notebook))
+
+
+def test_a_notebook_of_a_stranger_shows_its_recording_and_runs_nothing(
+    served: tuple[str, str], page: Page, tmp_path: Path, screenshots: Path
+) -> None:
+    url, at = served
+    bundle = Workbench(recording(), bookmark={"stage": "partition"})._repr_mimebundle_()
+    assert bundle is not None
+    data, metadata = bundle
+    metadata = {KEPT: {"bookmark": {**metadata[KEPT]["bookmark"], "view": 7, "__proto__": "x"}}}
+    write_executed(tmp_path / "work" / "strange.ipynb", data, metadata)
+    jupyter.open_notebook(page, url, "strange.ipynb", at=at)
+    bench = page.locator(".workbench")
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(bench.locator(".cm-content")).to_contain_text("def forward(")
+    assert page.evaluate(TRUSTED) is False
+    assert page.locator(".aotviz-Output > *").count() == 1  # and no widget's renderer, shown or hidden
+    page.screenshot(path=screenshots / f"untrusted-notebook-{at.partition('/')[0]}.png")
+
+
+def test_of_a_recording_that_was_too_large_the_summary_is_shown(browser: Browser, tmp_path: Path) -> None:
+    bundle = Workbench(recording())._repr_mimebundle_()
+    assert bundle is not None
+    with jupyter.lab(tmp_path) as url:
+        for name, content in {"large": "", "spoiled": "H4sIAAAA"}.items():
+            write_executed(tmp_path / "work" / f"{name}.ipynb", {**bundle[0], KEPT: content}, {})
+        page = browser.new_page()
+        jupyter.open_notebook(page, url, "large.ipynb")
+        expect(page.locator(".aotviz-Output table").first).to_contain_text("Net · training · 15 stages")
+        expect(page.locator(".workbench")).to_have_count(0)
+        jupyter.open_notebook(page, url, "spoiled.ipynb")
+        expect(page.get_by_role("alert")).to_contain_text("This recording is damaged")
+        page.close()
