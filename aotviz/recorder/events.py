@@ -61,8 +61,8 @@ class GraphSnapshot(Frozen, frozen=True):
     value: list[int]  # index into CompilationData.values
     stack: list[int]  # string: the user's frames as a traceback prints them, innermost last
     module: list[int]  # string: "path|Class" lines, outermost first
-    sequence: list[int]  # autograd sequence number, -1 if none; a forward op and its backward share it
-    backward: str  # "1" where the node belongs to the backward, else "0"
+    sequence: list[int]  # autograd sequence number, -1 if it made no autograd node; an op and its backward share it
+    backward: str  # "1" where the node was traced in the backward, else "0"
     descriptor: dict[int, int]  # placeholder's node index -> string
     output_descriptors: list[int]  # string, one per graph output
 

@@ -6,6 +6,7 @@ from the rest (users, who refers to whom) is worked out on first use.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,21 @@ OPS = {
     "a": "get_attr",
     "o": "output",
 }
+
+
+HALF = re.compile(r"(forward|inference|backward)\b")  # at the start of a role: "forward 2" is a forward too
+
+
+def runs_backward(role: str, mark: str) -> bool:
+    """Whether a node runs in the backward: all of a backward graph do, and none of a forward graph.
+
+    Elsewhere `mark`, from GraphSnapshot.backward, says in which half it was traced.
+
+    >>> runs_backward("joint", "1"), runs_backward("forward", "1")  # the partitioner moves what it can into the forward
+    (True, False)
+    """
+    half = HALF.match(role)
+    return half[1] == "backward" if half else mark == "1"
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,7 @@ class Graph:
                     module_path=path,
                     module_type=kind,
                     sequence_number=snapshot.sequence[index],
-                    is_backward=snapshot.backward[index] == "1" or self.role == "backward",
+                    is_backward=runs_backward(self.role, snapshot.backward[index]),
                     descriptor=self.text(snapshot.descriptor.get(index, -1)),
                 )
             )

@@ -49,6 +49,8 @@ LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 USUAL = LISTS | {Node, int, bool, float, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Types of arguments that need not be looked at one by one: msgspec either writes them as they should be written, or
 asks what to write. Of others it may write too much or too little, e.g. an enum's number and not its name."""
+_NOT_TRACED = frozenset(("placeholder", "get_attr", "output"))
+_ENDS_GRADIENTS = frozenset((torch.ops.aten.detach.default,))
 
 
 class SnapshotWriter:
@@ -132,6 +134,7 @@ class SnapshotWriter:
                 chain([parts.args[i] for i in others], [parts.kwargs[i].values() for i in others if parts.kwargs[i]])
             )
             rows = self._meet([nodes[i] for i in missing], [values[i] for i in missing])
+            _numbers_kept([nodes[i] for i in missing], [values[i] for i in missing], rows)
             self._inherit(rows, found)
             table = self._table
             for index, row in zip(missing, rows, strict=True):
@@ -194,7 +197,7 @@ class SnapshotWriter:
         return zip(
             self.stacks([meta.get("stack_trace") for meta in metas]),
             numbers([tuple(entered.values()) for entered in modules], self._modules, self._module),
-            [meta.get("seq_nr", NONE) for meta in metas],
+            [NONE if "is_gradient_acc" in meta else meta.get("seq_nr", NONE) for meta in metas],
             [
                 "1" if meta.get("partitioner_tag") == "is_backward" or meta.get("autograd_backward") else "0"
                 for meta in metas
@@ -248,6 +251,32 @@ class SnapshotWriter:
         described = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
         texts = [NONE if desc is None else self.strings.add(describe(desc)) for desc in described]
         return (texts + [NONE] * count)[:count]
+
+
+def _numbers_kept(nodes: list[Any], values: list[Any], rows: list[Row]) -> None:
+    """Take the sequence number from rows of nodes whose autograd node it does not name.
+
+    Torch writes down the number of the last autograd node that was made, for a node that made none as well: an input,
+    a slice of what needs no gradient, a statistic under no_grad. The first forward node with a number made it; another
+    is part of the same call only if it has the same source line and reads a part of it. What ends gradients is no part.
+    """
+    calls: dict[int, tuple[int, set[Any]]] = {}  # sequence number -> source line, nodes
+    for i, (node, value, row) in enumerate(zip(nodes, values, list(rows), strict=True)):
+        source, sequence, traced_in_backward = row[4], row[6], row[7] == "1"
+        if sequence == NONE or (traced_in_backward and node.op != "placeholder"):
+            continue
+        if own := node.op not in _NOT_TRACED:
+            line, parts = calls.setdefault(sequence, (source, set()))
+            follows = line == source and not parts.isdisjoint(node.all_input_nodes)
+            if own := not parts or (follows and node.target not in _ENDS_GRADIENTS):
+                parts.add(node)
+                own = len(parts) == 1 or _may_need_gradient(value)  # else it is a mask, a step on the way
+        if not own:
+            rows[i] = (*row[:6], NONE, *row[7:])
+
+
+def _may_need_gradient(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.dtype.is_floating_point or value.dtype.is_complex
 
 
 def numbers(things: list[Any], known: dict[Any, int], learn: Callable[[Any], int]) -> list[int]:

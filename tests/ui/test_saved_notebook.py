@@ -1,4 +1,4 @@
-"""A notebook that was saved and is opened again when its kernel is gone: each output shows the recording that it holds."""
+"""A notebook that was saved and is opened again when its kernel is gone shows the recordings that it holds."""
 
 from __future__ import annotations
 

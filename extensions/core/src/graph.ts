@@ -49,6 +49,15 @@ export interface Graph {
   readonly outputDescriptors: readonly string[];
 }
 
+/**
+ * Whether a node runs in the backward: all of a backward graph do, and none of a forward graph, wherever it was traced:
+ * the partitioner moves what it can into the forward. Elsewhere `mark`, from GraphSnapshot.backward, tells.
+ */
+export function runsBackward(role: string, mark: string | undefined): boolean {
+  const half = /^(forward|inference|backward)\b/.exec(role)?.[1]; // "forward 2" is one too
+  return half ? half === "backward" : mark === "1";
+}
+
 /** `text`: the text of a number. */
 export function readGraph(snapshot: GraphSnapshot, role: string, compilation: CompilationData, text: (number: number) => string): Graph {
   return new Columns(snapshot, role, compilation, text);
@@ -142,7 +151,7 @@ class Row implements Node {
   }
 
   get backward(): boolean {
-    return this.graph.snapshot.backward[this.index] === "1" || this.graph.role === "backward";
+    return runsBackward(this.graph.role, this.graph.snapshot.backward[this.index]);
   }
 
   get descriptor(): string {

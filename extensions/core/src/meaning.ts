@@ -12,6 +12,10 @@ export function isSaved(descriptor: string): boolean {
   return /^saved |SavedForBackward/.test(descriptor);
 }
 
+export function isGradient(descriptor: string): boolean {
+  return /^\(?gradient of |GradAOTOutput/.test(descriptor);
+}
+
 /** The user's name in a descriptor: `h.0.weight` of "h.0.weight", of "ParamAOTInput(target='h.0.weight')". */
 export function userName(descriptor: string): string {
   return /AOT(?:In|Out)put\(.*?['"]([^'"]+)['"]/.exec(descriptor)?.[1] ?? descriptor.replace(/^saved /, "");

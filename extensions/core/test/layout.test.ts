@@ -10,13 +10,13 @@ import { column } from "../src/layout/column";
 import { fromDot, toDot } from "../src/layout/dot";
 import { closeAll, firstOpen, grouping, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
 import { layered } from "../src/layout/layered";
-import { picture } from "../src/layout/picture";
+import { picture, returnedValues } from "../src/layout/picture";
 import type { LaneInput, LaneLayout } from "../src/layout/placed";
-import { type Graph } from "../src/graph";
+import { type Graph, runsBackward } from "../src/graph";
 import { Recording } from "../src/model";
 import { State } from "../src/state";
 import { join, lanesOf, type Scene, stretch } from "../src/views/graph/scene";
-import { made, network } from "./made";
+import { graphOf, made, network, node } from "./made";
 
 let state: State;
 let joint: Graph;
@@ -76,6 +76,29 @@ describe("the hierarchy", () => {
     expect(seen.boxes.reduce((sum, { saved }) => sum + saved, 0)).toBe(9);
     const output = seen.boxOf(forward.nodes.length - 1);
     expect(seen.edges.filter(({ to, kind }) => to === output && kind === "data")).toHaveLength(1);
+  });
+  test("an output that is saved as well is marked, and an edge to the output all the same", () => {
+    const list = ["L", [3], [2], [1]];
+    const nodes = [node(0), node(1, { inputs: [0] }), node(2, { inputs: [0] }), node(3, { op: "o", inputs: [0, 1, 2], args: [list] })];
+    const forward = { ...graphOf(nodes), role: "forward", outputDescriptors: ["x after mutation", "output", "saved n2"] };
+    const seen = picture(forward, hierarchy(forward, new Set()), new Set());
+    expect(seen.boxes.map(({ saved }) => saved)).toEqual([0, 0, 1, 0]);
+    expect(seen.edges.filter(({ to }) => to === seen.boxOf(3)).map(({ from }) => from)).toEqual([seen.boxOf(0), seen.boxOf(1)]);
+    const both = { ...forward, outputDescriptors: ["x after mutation", "output", "saved n0"], nodes: [...nodes.slice(0, 3), node(3, { op: "o", inputs: [0, 1], args: [["L", [3], [2], [3]]] })] };
+    expect([...returnedValues(both).saved]).toEqual([0]);
+    expect([...returnedValues(both).outputs]).toEqual([0, 1]);
+  });
+  test("a forward has one lane and returns no gradient, whatever was traced in the backward", () => {
+    const nodes = [node(0), node(1, { inputs: [0], backward: true }), node(2, { op: "o", inputs: [0, 1], args: [["L", [2], [1]]] })];
+    const forward = { ...graphOf(nodes), role: "forward", outputDescriptors: ["output", "output[1]"] };
+    const groups = hierarchy(forward, new Set());
+    expect([...groups.lanes]).toEqual([0, 0, 0]);
+    expect(groups.roots.backward.size).toBe(0);
+    expect(picture(forward, groups, new Set()).boxes.every(({ gradients, lane }) => gradients === 0 && lane === "forward")).toBe(true);
+    const whole = { ...forward, role: "joint", outputDescriptors: ["output", "gradient of x"] };
+    expect(picture(whole, hierarchy(whole, new Set()), new Set()).boxes.map(({ gradients }) => gradients)).toContain(1);
+    expect(["forward", "forward 2", "inference", "backward", "backward.body", "joint"].map((role) => runsBackward(role, "1"))).toEqual([false, false, false, true, true, true]);
+    expect(runsBackward("backward", "0")).toBe(true);
   });
   test("values that share memory are joined by alias edges of their own", () => {
     const seen = picture(joint, tree, everything(tree));

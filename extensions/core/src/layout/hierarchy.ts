@@ -5,7 +5,7 @@
 
 import { atOnce, type Work } from "../breath";
 import { isTangent, userName } from "../meaning";
-import type { Graph, ModuleStep, Node } from "../graph";
+import { type Graph, type ModuleStep, type Node, runsBackward } from "../graph";
 
 export type Lane = "forward" | "backward";
 
@@ -207,15 +207,17 @@ export function members(group: Group): (Group | number)[] {
   return [...group.groups.filter(({ size }) => size > 0), ...group.nodes].sort((a, b) => first(a) - first(b));
 }
 
+/** Where to look for a node first; the graph of one half has one lane, and what is looked for in the other is found there. */
 export function laneOf(node: Node): Lane {
   return node.backward || isTangent(node) ? "backward" : "forward";
 }
 
 /** Per node: 1 in the backward, else 0. */
 function lanesIn(graph: Graph): Uint8Array {
-  const { op, backward } = graph.snapshot;
-  const lanes = new Uint8Array(graph.nodes.length).fill(graph.role === "backward" ? 1 : 0);
-  for (let i = 0; i < lanes.length; i++) if (backward[i] === "1" || (op[i] === "p" && isTangent(graph.nodes[i]!))) lanes[i] = 1;
+  const { role, nodes, snapshot: { op, backward } } = graph;
+  const lanes = new Uint8Array(nodes.length);
+  if (runsBackward(role, "1") === runsBackward(role, "0")) return lanes.fill(runsBackward(role, "0") ? 1 : 0); // one half
+  for (let i = 0; i < lanes.length; i++) if (backward[i] === "1" || (op[i] === "p" && isTangent(nodes[i]!))) lanes[i] = 1;
   return lanes;
 }
 

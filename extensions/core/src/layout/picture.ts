@@ -2,7 +2,7 @@
 // ones, and edges between boxes with a count of the values that pass. Everything is by number, since the flat picture
 // of a large graph has tens of thousands of boxes. Pure data in, pure data out; nothing here draws.
 
-import { isSaved } from "../meaning";
+import { isGradient, isSaved } from "../meaning";
 import { type Graph, referred } from "../graph";
 import type { Group, Hierarchy, Lane } from "./hierarchy";
 
@@ -77,10 +77,10 @@ function fill(group: Group, at: Int32Array, box: number): void {
 }
 
 function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: Int32Array, boxOf: Picture["boxOf"]): Edge[] {
-  const saved = savedValues(graph);
+  const { saved, outputs, gradients } = returnedValues(graph, lanes);
   for (const node of saved) mark(boxes, own[node]!, "saved");
   const output = graph.nodes[graph.nodes.length - 1];
-  const returned = output?.op === "o" ? output.inputs.filter((node) => lanes[node]) : [];
+  const returned = [...gradients];
   for (const node of returned) mark(boxes, own[node]!, "gradients");
   const counts = new Map<number, number>();
   const { inputs: { starts, all }, snapshot: { op } } = graph;
@@ -91,7 +91,7 @@ function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: 
       const from = own[input]!;
       let to = own[node]!;
       if (op[node] === "o") {
-        if (saved.has(input)) continue;
+        if (!outputs.has(input)) continue; // it is only saved: marked, and not wired
         to = boxOf(node, lanes[input] ? "backward" : "forward");
       }
       if (from === to || from < 0 || to < 0) continue;
@@ -131,17 +131,30 @@ function mark(boxes: readonly Box[], box: number, what: "saved" | "gradients"): 
   if (box >= 0) boxes[box]![what]++;
 }
 
-/** Nodes that are outputs only to be kept for the backward. They are marked rather than wired to the output. */
-export function savedValues(graph: Graph): Set<number> {
+/** The nodes that a graph returns, by what for. A node may be returned for several ends: an output may be saved as well. */
+export interface Returned {
+  readonly saved: ReadonlySet<number>; // for the backward
+  readonly outputs: ReadonlySet<number>; // for the caller, gradients among them
+  readonly gradients: ReadonlySet<number>;
+}
+
+/** `lanes`: 1 for a node in the backward, which tells a gradient where no descriptor does. */
+export function returnedValues(graph: Graph, lanes: Uint8Array | null = null): Returned {
+  const [saved, outputs, gradients] = [new Set<number>(), new Set<number>(), new Set<number>()];
   const output = graph.nodes[graph.nodes.length - 1];
-  const list = output?.op === "o" ? output.args[0] : null;
-  if (!output || !Array.isArray(list)) return new Set();
-  const given = new Set<number>();
-  const kept = new Set<number>();
-  list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
-    const node = referred(arg, output.index);
-    if (node >= 0) (isSaved(graph.outputDescriptors[i] ?? "") ? kept : given).add(node);
-  });
-  for (const node of given) kept.delete(node);
-  return kept;
+  if (output?.op !== "o") return { saved, outputs, gradients };
+  const give = (node: number, meaning: string): void => {
+    outputs.add(node);
+    if (meaning ? isGradient(meaning) : lanes?.[node]) gradients.add(node);
+  };
+  const list = output.args[0];
+  if (Array.isArray(list)) {
+    list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
+      const [node, meaning] = [referred(arg, output.index), graph.outputDescriptors[i] ?? ""];
+      if (node >= 0 && isSaved(meaning)) saved.add(node);
+      else if (node >= 0) give(node, meaning);
+    });
+  }
+  for (const node of output.inputs) if (!saved.has(node) && !outputs.has(node)) give(node, ""); // alone, or in a list in the list
+  return { saved, outputs, gradients };
 }

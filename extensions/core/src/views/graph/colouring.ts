@@ -4,7 +4,7 @@
 
 import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
-import { type Box, savedValues } from "../../layout/picture";
+import { type Box, returnedValues } from "../../layout/picture";
 import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import type { ValueRecord } from "../../wire";
@@ -185,7 +185,7 @@ export function fates(state: State): { saved: ReadonlySet<number>; recomputed: R
   for (const { stage, role } of fateGraphs(state)) {
     const graph = recording.graph(compilation, compilation.stages[stage]!, role);
     if (!graph) continue;
-    const kept = role === "forward" ? savedValues(graph) : [];
+    const kept = role === "forward" ? returnedValues(graph).saved : [];
     for (const node of kept) saved.add(graph.nodes[node]!.valueIndex);
     if (role === "backward") for (const { op, index, valueIndex } of graph.nodes) if (op === "f" && graph.snapshot.backward[index] !== "1") recomputed.add(valueIndex);
   }
