@@ -3,13 +3,76 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import aotviz
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
 
 LEAF = "a = torch.linspace(-1.1, 1.3, 8).requires_grad_()"
 GROWN = f"{LEAF}; a = a * 1.5"
 PLAIN = "a = torch.linspace(-1.1, 1.3, 8)"
+
+# Inputs that overlap, and others of the same storage that overlap none of them.
+APART = {
+    f"{what}, {history}": (f"{setup.replace('8', '24')}; a = a.view(2, 3, 4)", *case)
+    for history, setup in {"with no history": PLAIN, "with a history": GROWN}.items()
+    for what, case in {
+        "written beside a group": (
+            "a[:, 0], a[:, 1], a[:, 1:]",
+            "p.mul_(2)",
+            "q.mul_(3)",
+            "return p @ r[:, 0].T",
+        ),
+        "written twice beside a group that is only read later": (
+            "a[:, 0], a[:, 1], a[:, 1:]",
+            "p.mul_(2)",
+            "q.sin_()",
+            "p.add_(q)",
+            "return p * 1, r.sum()",
+        ),
+        "read beside a group": ("a[:, 0], a[:, 1], a[:, 1:]", "q.mul_(3)", "return p * r[:, 0], p"),
+        "two groups": (
+            "a[0], a[0, 1:], a[1], a[1, :2]",
+            "p.mul_(2)",
+            "s.mul_(q[:2].clone())",
+            "return (q * 3).sum() + (r * s.sum()).sum(), q[1]",
+        ),
+        "two groups and one by itself": (
+            "a[:, 0], a[:, 0, 1:], a[0, 1], a[0, 1:, :2], a[1, 2]",
+            "p.mul_(2)",
+            "s.mul_(3)",
+            "t.sigmoid_()",
+            "return q * 3, r * t, s",
+        ),
+        "a group of two dtypes": (
+            "a[0], a[0].view(torch.int32), a[1]",
+            "p.mul_(2)",
+            "r.mul_(p.clone())",
+            "return q + 1, r * 2",
+        ),
+        "a detached group": (
+            "a[0], a.detach()[0, 1:], a[1, 1:], a.detach()[1]",
+            "p.mul_(2)",
+            "s.mul_(3)",
+            "return q + 1, r * 2, p * s",
+        ),
+        "a detached one by itself": (
+            "a[0], a[0, 1:], a.detach()[1]",
+            "p.mul_(2)",
+            "r.mul_(3)",
+            "return q + 1, r * 2",
+        ),
+        "another view of the base is read": (
+            "a[0], a[0, 1:], a[1, 1:], a[1, 0]",
+            "q.mul_(2)",
+            "s.mul_(q[0].clone())",
+            "return p * 1.5, r * s",
+        ),
+        "the halves of a tensor": ("a[0], a[1]", "p.mul_(2)", "p.sin_()", "return q * q, p * 1.5"),
+        "the halves of a tensor, one moved": ("a[0], a[1]", "p.mul_(2)", "p.t_()", "return q * q, p"),
+    }.items()
+}  # fmt: skip
 
 # name: (what makes the inputs, the inputs, the function's lines)
 CASES = {
@@ -71,6 +134,15 @@ CASES = {
         "with torch.no_grad(): p.mul_(2)",
         "return p * 1.5, q * 1.5, r[1:]",
     ),
+    **APART,
+    "moved beside a group": (
+        f"{PLAIN}; a = a.view(2, 4)",
+        "a[0], a[0, 1:], a[1].view(2, 2)",
+        "q.mul_(2)",
+        "r.t_()",
+        "r.mul_(3)",
+        "return p * 1.5, r",
+    ),
     "gaps": (PLAIN, "a.view(2, 4)[:, :3], a.view(torch.int32)[::3]", "p.mul_(2)", "return q + 1, p[:, ::2]"),
 }
 
@@ -78,7 +150,8 @@ CASES = {
 def program(name: str):
     setup, passed, *body = CASES[name]
     setup, lines = "; ".join(["import torch", setup]), "".join(f"    {line}\n" for line in body)
-    text = f"import torch\n\n\ndef inputs():\n    {setup}\n    return ({passed},)\n\n\ndef f(p, q, r=None):\n{lines}"
+    text = f"import torch\n\n\ndef inputs():\n    {setup}\n    return ({passed},)\n\n\n"
+    text += f"def f(p, q, r=None, s=None, t=None):\n{lines}"
     return from_source(name, text)
 
 
@@ -87,3 +160,24 @@ def program(name: str):
 def test_inputs_over_one_memory_equal_eager(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
     assert verdict.status == "equal", f"{verdict}\n{program(name).source}"
+
+
+@pytest.mark.parametrize("name", APART)
+def test_nothing_is_lost_beside_a_group_behind_dynamo(name):
+    verdict = judge(program(name), CANDIDATES["ours-backend"]())
+    assert verdict.status == "equal", f"{verdict}\n{program(name).source}"
+
+
+def test_a_saved_half_that_the_caller_writes_is_noticed():
+    whole = torch.linspace(-1.1, 1.3, 8).requires_grad_() * 1.5
+
+    def f(p, q):
+        p.mul_(2)
+        return q * q
+
+    p, q = whole[:4], whole[4:]
+    out = aotviz.aot_function(f, lambda graph, _: graph)(p, q)
+    with torch.no_grad():
+        q.add_(1)
+    with pytest.raises(aotviz.Refused, match="q was written after the call of f"):
+        out.sum().backward()

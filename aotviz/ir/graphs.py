@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,16 @@ def is_input_mutation(node: fx.Node) -> bool:
 def writes(node: fx.Node) -> bool:
     """Whether a node changes one of its arguments."""
     return operators.writes(node.target)
+
+
+def owner(node: Any) -> Any:
+    """What has the memory of a node's value, where that is known to be another node."""
+    while isinstance(node, fx.Node):
+        source = node.args[0] if node.target is operator.getitem else node
+        if not (isinstance(source, fx.Node) and operators.is_view(source.target)):
+            break
+        node = source.args[0]
+    return node
 
 
 def nbytes(value: Any) -> int | None:

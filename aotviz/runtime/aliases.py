@@ -1,11 +1,19 @@
 """The lines that give the caller what eager would: inputs written back, outputs that are views again.
 
 Everything known at compile time is decided here, once; the lines that come out have no branches for it.
+
+Note [Counted before it is saved]
+Views of one tensor count their writes together, also if they share no element, as the halves of a packed tensor. Eager
+writes one half, then saves the other, whose count is the last one by then. Here the call saves first and the inputs are
+written after the graph. So what these writes will count is counted before the call saves, and taken back before they
+are made: at the end the count is eager's, and the backward finds what it saved at that count. This is done only where
+nothing that is saved lies in the memory of what is written.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +21,13 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import PlainInput, SyntheticBaseInput
+from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.torch_private import functional, operators, runtime
+from aotviz.tracing.overlap import overlap
 
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
@@ -124,45 +133,81 @@ class Epilogue:
                     self._bump(i, idle, "eager counts writes to {} that leave it as it was")
         for i in self.call.meta.in_graph_mutated_indices:
             counted = 1 if self.call.options.graph_counts_writes else 0
+            counted += self.call.meta.replayed_writes[Ref("input", i)]
             missing = self.call.meta.input_info[i].version_bumps - counted
             if missing > 0:
                 self._bump(i, missing, "the graph writes {}, which autograd must be told")
-        for i, count in self._moved_and_saved().items():
+        for i, count in self._counted_and_saved().items():
             self._counts[i] = self.source.fresh("count")
-            fact = f"{self.call.graph_inputs[i]} is moved below, and eager did so before it was saved"
+            fact = f"writes below count for {self.call.graph_inputs[i]} too; in eager they came before it was saved"
             self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version", fact)
             self._bump(i, count, fact)
 
-    def _moved_and_saved(self) -> dict[int, int]:
-        """Moves that are repeated after the graph ran, where the backward reads what counts them: input -> moves."""
+    def _counted_and_saved(self) -> dict[int, int]:
+        """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
         if not isinstance(self.call, LoweredSplit) or self.call.wrapping is not None:
             return {}
-        meta = self.call.meta
-        moves = {ref.index: n for ref, n in meta.replayed_writes.items() if ref.kind == "input"}
-        if not moves:
+        later = self._counted_later()
+        if not later:
             return {}
-        writes = [step.source.index for step in meta.replay if step.action == "write" and step.source.kind == "input"]
-        for i in writes:
-            moves[i] -= 1
-        written = {self._counter(i) for i in writes if meta.input_info[i].mutates_data}
-        names, nodes = {s.name for s in self.call.saved}, graphs.placeholders(self.call.forward_module.graph)
-        held = [i for i, node in enumerate(nodes[: len(self.inputs)]) if node.name in names]
-        saved = {self._counter(i) for i in (*held, *self.call.kept)}
+        saved = self._saved_inputs()
+        written = [i for i, info in enumerate(self.call.meta.input_info) if info.mutates_data and i in self._written()]
         found: dict[int, int] = {}
-        first: dict[int, int] = {}  # counter -> an input that has it
-        for i, count in moves.items():
-            counter = self._counter(i)
-            if count and counter in saved - written:
-                one = first.setdefault(counter, i)
-                found[one] = found.get(one, 0) + count
+        for counter, count in later.items():
+            held = [i for i in saved if self._counter(i) == counter]
+            if held and not any(self._meet(i, other) for i in held for other in written):
+                found[held[0]] = count
+        return found
+
+    def _counted_later(self) -> Counter[int]:
+        """For each version counter, by how much it grows after the graph ran."""
+        meta = self.call.meta
+        later: Counter[int] = Counter()
+        for i, info in enumerate(meta.input_info):
+            replayed = meta.replayed_writes[Ref("input", i)]
+            if i in self._written() and info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
+                replayed = max(replayed - 1, info.version_bumps)  # the write is one of the steps
+            if replayed:
+                later[self._counter(i)] += replayed
+        for ref, count in meta.replayed_writes.items():
+            if ref.kind == "member":
+                later[self.call.counter_of[ref.index]] += count
+        return later
+
+    def _written(self) -> set[int]:
+        """The graph inputs that are written after the graph."""
+        steps = self.call.meta.replay
+        return {step.source.index for step in steps if step.action == "write" and step.source.kind == "input"}
+
+    def _saved_inputs(self) -> list[int]:
+        """The graph inputs whose memory the backward reads."""
+        assert isinstance(self.call, LoweredSplit)
+        graph = self.call.forward_module.graph
+        places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.inputs)])}
+        names = {s.name for s in self.call.saved}
+        owners = {graphs.owner(node) for node in graph.nodes if node.name in names}
+        return sorted({*self.call.kept, *(places[node] for node in owners if node in places)})
+
+    def _meet(self, one: int, other: int) -> bool:
+        """Whether two graph inputs over the memory of what was passed may share an element."""
+        pairs = [(self.call.args[i], self.call.args[j]) for i in self._passed(one) for j in self._passed(other)]
+        return any(a is b or (functional.storage(a) == functional.storage(b) and overlap(a, b)) for a, b in pairs)
+
+    def _passed(self, i: int) -> list[int]:
+        """The flat inputs that a graph input is made of."""
+        pending, found = [self.call.graph_inputs[i]], []
+        while pending:
+            one = pending.pop()
+            if isinstance(one, (SyntheticBaseInput, RootInput)):
+                pending += one.members
+            elif isinstance(one, PlainInput):
+                found.append(one.index)
         return found
 
     def _counter(self, i: int) -> int:
         """The number of a graph input's version counter."""
-        descriptor = self.call.graph_inputs[i]
-        while isinstance(descriptor, SyntheticBaseInput):
-            descriptor = descriptor.members[0]
-        return self.call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - i
+        passed = self._passed(i)
+        return self.call.counter_of[passed[-1]] if passed else -1 - i
 
     def only_writes(self) -> bool:
         """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
@@ -175,7 +220,7 @@ class Epilogue:
         """The user's statements about aliases, in the user's order; each input is written where it was last."""
         for i, count in self._counts.items():
             setter = self.source.bind("set_versions", runtime.set_versions)
-            fact = f"the moves of {self.call.graph_inputs[i]} were counted before, and will count themselves"
+            fact = f"the writes that count for {self.call.graph_inputs[i]} were counted above, and count themselves"
             self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
         for step in self.call.meta.replay:
             if step.action == "view":

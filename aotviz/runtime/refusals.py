@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch.fx as fx
-
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import operators
 from aotviz.torch_private.runtime import Listening, asked_for, is_captured, written_since
 
 
@@ -63,10 +60,10 @@ class WrittenSince:
     def __init__(self, call: Split) -> None:
         self._name = call.name
         returned = graphs.outputs(call.forward_module.graph)[: len(call.slots)]
-        slots = {_own(node): slot for slot, node in zip(call.slots, returned, strict=True)}
+        slots = {graphs.owner(node): slot for slot, node in zip(call.slots, returned, strict=True)}
         nodes = {node.name: node for node in call.forward_module.graph.nodes}
         saved = call.saved[: call.saved_tensor_count]
-        self._subjects = [_subject(one, slots.get(_own(nodes.get(one.name)))) for one in saved]
+        self._subjects = [_subject(one, slots.get(graphs.owner(nodes.get(one.name)))) for one in saved]
 
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
         if "modified by an inplace operation" not in str(error):
@@ -78,13 +75,6 @@ class WrittenSince:
         """The refusal, where it is the saved tensor in this position."""
         known = position < len(self._subjects)  # behind them, the tensors made of tensors that they are parts of
         return Refused("written before the backward", self._subjects[position] if known else "an input", self._name)
-
-
-def _own(node: Any) -> Any:
-    """What has the memory of a node's value, where that is known to be another node."""
-    while isinstance(node, fx.Node) and operators.is_view(node.target):
-        node = node.args[0]
-    return node
 
 
 def _subject(saved: SavedTensor, slot: Slot | None) -> str:

@@ -10,12 +10,17 @@ are all views of one tensor, in autograd's eyes too, that tensor is the base. El
 tensor that autograd knows nothing of. Each tensor that has a history of its own, a root, is made in the trace as a
 detached view of the base that is to autograd what the root is; and the root is an input of the graph besides, whose
 elements nobody reads: its gradient goes there, and a history that it gets in the function is given to it afterwards.
+
+Note [The whole base is written back]
+After the graph, a base is written as a whole, also where it is larger than what its members cover. An input that lies
+there and was written by itself would lose what was written, and its gradients. So it becomes a member of the group,
+though it overlaps no other member. The base may grow by that, to another one or to the storage: look again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +60,11 @@ class Group:
     base: Any  # the fake base
     base_layout: Layout
     same: tuple[tuple[int, int], ...]  # (position, member): the same tensor once more
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Members that overlap no other; see Note [The whole base is written back]."""
+        return tuple(self.members[places[0]] for places in overlap.groups(self.fakes) if len(places) == 1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,7 @@ class SyntheticBases:
                 base = "" if group.itself is None else variables[group.itself]
                 if group.itself is None:
                     base = emit.fresh("base")
-                    fact = f"{names} overlap and are written through one base"
+                    fact = f"{names} {self._relation(group)} and are written through one base"
                     emit.line(f"{base} = {variables[group.source]}._base", fact, names)
                 self._check(emit, group, base, variables)
             bases.append(base)
@@ -146,12 +156,16 @@ class SyntheticBases:
     def _names(self, group: Group) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
+    @staticmethod
+    def _relation(group: Group) -> str:
+        return "share memory" if group.apart else "overlap"
+
     def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
         """The lines that find a group's storage and its roots. Returns their variables."""
         names = self._names(group)
         base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
         dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
-        fact = f"{names} overlap and are written through their storage"
+        fact = f"{names} {self._relation(group)} and are written through their storage"
         length = group.base_layout.size[0]
         emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype}, {length})", fact, names)
         self._check(emit, group, base, variables)
@@ -313,7 +327,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         ),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
-        evidence=tuple(Reason(names[p], _why(group, names)) for group in groups for p in group.members),
+        evidence=tuple(Reason(names[p], _why(group, p, names)) for group in groups for p in group.members),
     )
     return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
 
@@ -377,24 +391,49 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
     )
 
 
-def _why(group: Group, names: Sequence[str]) -> str:
-    others = ", ".join(names[p] for p in group.members)
+def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
+    if member in group.apart:
+        return f"it is written, and overlaps no other input; but {kind} is written as a whole, for the others"
+    others = ", ".join(names[p] for p in group.members if p not in group.apart)
     return f"{others} share elements and one of them is written: all become views of {kind}"
 
 
 def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
     args, infos = call.forward.program.args, call.meta.input_info
-    first = _first_of_each(call)
     found = []
     for positions in _sharing_a_storage(call):
-        for group in overlap.groups([args[p] for p in positions]):
-            places = [positions[k] for k in group]
-            members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
-            same = tuple((p, first[p]) for p in places if p not in members)
-            if len(members) > 1 and any(_written(infos[p]) for p in places):
-                found.append(_group(call, members, same, members in by_storage))
+        sets = [[positions[k] for k in places] for places in overlap.groups([args[p] for p in positions])]
+        found += _without_lost_writes(
+            [places for places in sets if any(_written(infos[p]) for p in places)],
+            lambda places: _group_of(call, places, by_storage),
+            lambda group, places: any(_written(infos[p]) and overlap.overlap(group.base, args[p]) for p in places),
+        )
     return sorted(found, key=lambda group: group.members)
+
+
+def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
+    """The group of inputs that are connected by overlap; None of a single one, or of one that is passed twice."""
+    first = _first_of_each(call)
+    members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
+    same = tuple((p, first[p]) for p in places if p not in members)
+    return _group(call, members, same, members in by_storage) if len(members) > 1 else None
+
+
+def _without_lost_writes(
+    sets: list[list[int]],
+    group_of: Callable[[list[int]], Group | None],
+    overwrites: Callable[[Group, list[int]], bool],
+) -> list[Group]:
+    """See Note [The whole base is written back]. `sets` of positions over one storage, each with a written one."""
+    groups = [group_of(places) for places in sets]
+    for k, group in enumerate(groups):
+        others = [j for j, places in enumerate(sets) if group is not None and j != k and overwrites(group, places)]
+        if others:
+            merged = sorted(p for j in (k, *others) for p in sets[j])
+            rest = [places for j, places in enumerate(sets) if j not in (k, *others)]
+            return _without_lost_writes([merged, *rest], group_of, overwrites)
+    return [group for group in groups if group is not None]
 
 
 def _first_of_each(call: TracedCall) -> dict[int, int]:

@@ -26,6 +26,7 @@ from .compare import EagerRaised, Expectation, Program, Setup, expect
 
 T = TypeVar("T")
 SHAPES = ((4,), (6,), (2, 3), (3, 2), (2, 2), (3, 3), (1, 4), (2, 2, 2), (), (4, 1))
+PACKED = ((3, 4), (4, 2), (2, 3, 2), (6,), (8,))  # of tensors of which disjoint parts are passed
 INDENT = "    "
 
 
@@ -260,7 +261,8 @@ class Grower:
     def make_source(self) -> None:
         """One tensor with a storage of its own, and the arguments made from it."""
         name = "abcdefgh"[len([s for s in self.setup if "linspace" in s])]
-        shape = self.pick(SHAPES)
+        packed = self.chance(18)
+        shape = self.pick(PACKED if packed else SHAPES)
         kind = self.pick(["plain", "leaf", "leaf", "grown", "grown", "plain"])
         lines = [f"{name} = {self.value(shape)}"]
         if kind != "plain":
@@ -273,7 +275,9 @@ class Grower:
             assert self.try_line(line), line
             self.setup.append(line)
         form = self.chooser.below(100)
-        if form < 60:
+        if packed:
+            self.pass_parts(name)
+        elif form < 60:
             self.passed.append(name)
         elif form < 68:
             self.passed += [name, name]
@@ -293,6 +297,23 @@ class Grower:
             self.setup.append(f"{name}_ = {name}.detach()")
             assert self.try_line(self.setup[-1])
             self.passed += [name, f"{name}_"]
+
+    def pass_parts(self, name: str) -> None:
+        """Arguments that are parts of one tensor, disjoint or overlapping, as q, k and kv of a packed qkv."""
+        t = self.space[name]
+        d = self.chooser.below(t.dim())
+        n = t.shape[d]
+        for k in range(2 + self.chooser.below(4)):
+            i = self.chooser.below(n)
+            parts = [f"{name}.select({d}, {i})", f"{name}.narrow({d}, {i}, 1)"]
+            parts += [f"{name}.narrow({d}, {i}, {min(2, n - i)})", f"{name}.narrow({d}, {i}, {n - i})"]
+            part = self.pick(parts)
+            if self.chance(6):
+                part = self.pick([f"{part}.detach()", f"{part}.view(-1)[1:]", f"{part}.unsqueeze(0)"])
+            line = f"{name}{k} = {part}"
+            if self.try_line(line):
+                self.setup.append(line)
+                self.passed.append(f"{name}{k}")
 
     def valid_view(self, name: str) -> str:
         for _ in range(8):
