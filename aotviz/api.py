@@ -21,7 +21,7 @@ from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
 from aotviz.sessions import Session
-from aotviz.torch_private import operators, pytree, runtime, settings, versions
+from aotviz.torch_private import operators, pytree, runtime, scalars, settings, versions
 from aotviz.torch_private.partitioners import default_partition, named
 
 versions.check()
@@ -51,6 +51,9 @@ def compile_program(
                     kept.enter_context(captured.draws_kept(request))
                 program: Program = pipeline.compile_request(request, observer)
         except Exception as error:
+            if scalars.asks_for_restart(error):
+                observer.withdraw()
+                raise
             met = strays.met_in(error)
             wider = widened(met) if widened is not None and met else None
             if wider is not None:

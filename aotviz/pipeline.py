@@ -30,6 +30,7 @@ from aotviz.stages import (
     random_state,
     regions,
     saved_hooks,
+    scalars,
     subclasses,
     synthetic_bases,
     trace,
@@ -49,6 +50,7 @@ PREPARE = (
     Stage("synthetic bases", synthetic_bases.run),  # TracedCall -> TracedCall
 )
 RANDOM_STATE = Stage("random state", random_state.run)  # TracedCall -> TracedCall, with functionalize_rng_ops
+SCALARS = Stage("scalars", scalars.run)  # GraphCall -> GraphCall, behind "trace", with symbolic floats
 TRAINING = (
     *PREPARE,
     Stage("joint", joint.run),  # TracedCall -> JointCall
@@ -189,6 +191,9 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
 def tail_for(call: TracedCall) -> tuple[Stage, ...]:
     """The stages after PREPARE: with gradients where the call needs them, without where it doesn't."""
     tail = (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
+    if scalars.needed(call):
+        end = 1 + next(i for i, stage in enumerate(tail) if stage.run is trace.run)
+        tail = (*tail[:end], SCALARS, *tail[end:])
     return (RANDOM_STATE, *tail) if call.options.functionalize_rng_ops else tail
 
 

@@ -49,7 +49,7 @@ def trace_stages(
     >>> f(torch.ones(3, requires_grad=True)).item()
     6.0
     """
-    names = {stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE)}
+    names = {stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)}
     if until not in names:
         raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(names))}")
     lowering = lowering_named(backend)

@@ -1,0 +1,39 @@
+"""Compute with tensors in the place of Python floats, so that another value of a float needs no other program.
+
+Only a call whose graph reads the value of a float tensor passes this stage: Dynamo's graph of a function that was
+called with a second value of a float. It comes before the cut, or the backward would be handed floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import GraphCall, Reason, TracedCall
+from aotviz.torch_private import scalars
+
+
+def needed(call: TracedCall) -> bool:
+    """Whether the forward computes with symbolic floats."""
+    return any(map(scalars.is_float, call.args)) or bool(scalars.reads(call.forward.graph()))
+
+
+def run(call: GraphCall) -> GraphCall:
+    """JointGraph -> JointGraph, or GraphCall -> GraphCall."""
+    before = [_source(node) for node in scalars.reads(call.graph_module.graph)]
+    module = graphs.copy(call.graph_module)
+    scalars.as_tensors(module, call.fake_mode)
+    left = {_source(node) for node in scalars.reads(module.graph)}
+    evidence = tuple(
+        Reason(name, "it is a float that the graph computes with as a tensor: every value of it is good")
+        for name in dict.fromkeys(before)
+        if name not in left
+    )
+    return replace(call, graph_module=module, evidence=evidence)
+
+
+def _source(read: fx.Node) -> str:
+    tensor = read.args[0]
+    return str(tensor.meta.get("desc") or tensor.name) if isinstance(tensor, fx.Node) else str(tensor)
