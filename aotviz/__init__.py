@@ -23,6 +23,7 @@ _HOMES = {
     "aot_export_joint_with_descriptors": "aotviz.export",
     "aot_compile_joint_with_descriptors": "aotviz.export",
     "Refused": "aotviz.ir.refusals",
+    "RanInEager": "aotviz.ir.refusals",
     "record": "aotviz.sessions",
     "saved_hook_context": "aotviz.tracing.hooks",
     "verify": "aotviz.comparing.verifying",

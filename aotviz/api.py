@@ -17,6 +17,7 @@ import torch
 
 from aotviz import captured, dynamo_guards, pipeline, sessions, strays
 from aotviz.ir.forms import Program, Request
+from aotviz.ir.refusals import in_words
 from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
@@ -30,12 +31,16 @@ compiling = threading.RLock()  # a trace changes modes of the process and swaps 
 
 
 def compile_program(
-    request: Request, watching: Session, widened: Callable[[list[Any]], Request | None] | None = None
+    request: Request,
+    watching: Session,
+    widened: Callable[[list[Any]], Request | None] | None = None,
+    in_eager: str | None = None,
 ) -> Program:
     """Send a request down the pipeline, its late work under the same observer.
 
     `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if there is
-    none; what was recorded until then is withdrawn.
+    none; what was recorded until then is withdrawn. With `in_eager`, the place of the user's code, a caller will run
+    what is refused in eager, and the recording says so.
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
@@ -58,11 +63,15 @@ def compile_program(
             wider = widened(met) if widened is not None and met else None
             if wider is not None:
                 observer.withdraw()
-                return compile_program(wider, watching, widened)
+                return compile_program(wider, watching, widened, in_eager)
             named = strays.in_words(error, request)
+            if named is not None:
+                observer.explained(named)
+            if in_eager is not None and isinstance(named or error, NotImplementedError):
+                reason, where = in_words(named or error)
+                observer.ran_in_eager(reason, where or in_eager)
             if named is None:
                 raise
-            observer.explained(named)
             raise named from error
     watching.programs.append(program)
     return program

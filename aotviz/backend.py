@@ -6,6 +6,9 @@ them:
 
     torch.compile(model, backend="aotviz", options={"debug": True, "max_autotune": True})
 
+A graph that aotviz refuses runs in eager, as Dynamo captured it, and a warning (`aotviz.RanInEager`) and the recording
+say why; with `options={"on_refusal": "raise"}` the refusal is raised. What only a backward finds out is raised there.
+
 What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, and, after the fact, by `recent()`.
 In a checkout that is not installed, import this module once and the two names are known to torch.
 
@@ -19,6 +22,7 @@ operator: slower, and right. So is one inside a transform of torch.func, or forw
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +30,7 @@ from typing import Any
 from aotviz import dynamo_guards
 from aotviz.api import compile_program
 from aotviz.ir.forms import Reason
+from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
@@ -33,11 +38,12 @@ from aotviz.recorder.torch_trace.guards import told
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, dynamo, inductor, runtime
+from aotviz.torch_private import autograd_functions, dynamo, inductor, runtime, scalars
 
-OPTIONS = (  # ours; each is given to the pipeline, but for the first two
+OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
     "on_stage",
+    "on_refusal",
     "debug",
     "decompositions",
     "donate_buffers",
@@ -88,6 +94,8 @@ def _compile(
     gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], original: Any
 ) -> Callable[..., Any]:
     name = dynamo.frame_name(original)
+    raises = _raises(ours.pop("on_refusal", "eager"))
+    place = dynamo.place(original)
     dynamo.count_compilation("total")
     session = Session(False, name, ours.pop("on_stage", None))
     if ours.pop("record", True):
@@ -98,8 +106,20 @@ def _compile(
         request = replace(request, evidence=(Reason(name, told(reason)),))
     if dynamo.starts_in_module(original) and request.input_names is not None:
         request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
-    with lowering.around():
-        program = compile_program(request, session)
+    try:
+        with lowering.around():
+            program = compile_program(request, session, in_eager=None if raises else place)
+    except NotImplementedError as error:
+        dynamo.count_compilation("not_ok")
+        if raises:
+            raise
+        reason, where = in_words(error)
+        _warn(f"{name.partition(' [')[0]} runs in eager, since aotviz refused its graph: {reason}", where or place)
+        return _in_eager(original)
+    except Exception as error:
+        if not scalars.asks_for_restart(error):
+            dynamo.count_compilation("not_ok")
+        raise
     dynamo_guards.install(original, len(request.named), program)
     dynamo.count_compilation("ok")
     function, lifted = program.function, request.convention.parameters
@@ -116,6 +136,30 @@ def _compile(
         return compiled(*inputs) if apart is None or apart(inputs) else original(*inputs)
 
     return runtime.skipped(compiled if apart is None else checked)
+
+
+def _in_eager(graph: Any) -> Callable[..., Any]:
+    """Dynamo's graph as a function that runs it operator by operator."""
+    graph = autograd_functions.connected(graph)
+
+    def in_eager(*inputs: Any) -> Any:
+        return graph(*inputs)
+
+    return runtime.skipped(in_eager)
+
+
+def _raises(on_refusal: Any) -> bool:
+    if on_refusal not in ("eager", "raise"):
+        raise ValueError(f"option 'on_refusal' is {on_refusal!r}; it can be 'eager' or 'raise'")
+    return bool(on_refusal == "raise")
+
+
+_warned: dict[Any, Any] = {}  # Python's register of what was said, by which a filter knows a second time
+
+
+def _warn(text: str, place: str) -> None:
+    file, _, line = place.partition(" in ")[0].rpartition(":")
+    warnings.warn_explicit(text, RanInEager, file or __file__, int(line or 0), module="aotviz", registry=_warned)
 
 
 def _sorted(options: Mapping[str, Any], theirs: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -99,6 +99,10 @@ class Observer(Protocol):
         """What the caller is told in place of the error of `failed`."""
         ...
 
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        """The caller gets no error: what failed runs in eager. `place` is the user's, "file:line in function"."""
+        ...
+
     def withdraw(self) -> None:
         """What failed is tried again in another way: forget it."""
 
@@ -124,6 +128,9 @@ class Silent:
         """Nothing to do."""
 
     def explained(self, error: BaseException) -> None:
+        """Nothing to do."""
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
         """Nothing to do."""
 
     def withdraw(self) -> None:
@@ -157,6 +164,10 @@ class Several:
     def explained(self, error: BaseException) -> None:
         for observer in self.observers:
             observer.explained(error)
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        for observer in self.observers:
+            observer.ran_in_eager(reason, place)
 
     def withdraw(self) -> None:
         for observer in self.observers:

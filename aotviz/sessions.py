@@ -66,6 +66,9 @@ class Progress:
     def explained(self, error: BaseException) -> None:
         """As above."""
 
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        """A warning tells the caller."""
+
     def withdraw(self) -> None:
         """The stages begin again."""
 

@@ -122,8 +122,8 @@ def test_a_float_of_a_module_and_one_in_a_closure_may_change():
     module = Scaled()
     compiled = torch.compile(module, backend="aotviz_eager")
     x = torch.rand(3)
-    for scale, temperature in ((0.5, 1.5), (0.6, 1.5), (0.7, 2.5), (0.8, 3.5)):
-        module.scale = scale
+    for scale, other in ((0.5, 1.5), (0.6, 1.5), (0.7, 2.5), (0.8, 3.5)):
+        module.scale, temperature = scale, other
         torch.testing.assert_close(compiled(x), module(x))
 
 

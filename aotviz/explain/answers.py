@@ -154,8 +154,12 @@ def _failures(facts: Facts, only: int | None = None) -> list[Point]:
         kind = record.fail_type if record else error.type if error else ""
         if not kind or recompiles.LIMIT.search(reason):
             continue
-        where = facts.text(record.fail_place) if record else ""
+        where = facts.text(record.fail_place) if record else error.place if error else ""
         words, fix = _told(reason)
+        if error is not None and error.ran_in_eager:
+            told = f"{compilation.id} (`{facts.function(place)}`) ran in eager: {reason}"
+            points.append(Point(sentence(told), "", where, ""))
+            continue
         points.append(
             Point(sentence(f"{compilation.id} (`{facts.function(place)}`) failed with {kind}: {words}"), "", where, fix)
         )

@@ -60,7 +60,7 @@ class Recompile:
     function: str
     reasons: tuple[Reason, ...]  # one per earlier program, the newest first
     seconds: float
-    outcome: str  # "compiled", "limit" (it was refused; the call ran in eager) or "failed"
+    outcome: str  # "compiled", "limit" (too many programs; the call ran in eager), "eager" (refused) or "failed"
     limit: int  # the limit that was reached, 0 if unknown or none
 
     @cached_property
@@ -86,6 +86,8 @@ class Recompile:
             )
         elif self.outcome == "failed":
             words += " This compilation failed."
+        elif self.outcome == "eager":
+            words += " aotviz refused the new program, and it runs in eager."
         if main.dynamic:
             words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
         return words
@@ -160,7 +162,8 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                     for id, text in zip(ids, compilation.because, strict=True)
                 )
             name = asked["function"] if asked else compilation.name
-            outcome = "failed" if compilation.error else "compiled"
+            error = compilation.error
+            outcome = "compiled" if error is None else "eager" if error.ran_in_eager else "failed"
             found.append(Recompile(place, facts.id(place), name, reasons, facts.seconds(place), outcome, 0))
         earlier.insert(0, place)
     return found

@@ -6,6 +6,7 @@ functionalisation or autograd raise in the middle of a trace, what they say is t
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,6 +203,20 @@ class Refused(NotImplementedError):
     def __init__(self, reason: str, names: str, operator: str = "", instead: str = "") -> None:
         super().__init__(REFUSALS[reason].format(names=names, operator=operator, instead=instead))
         self.reason = reason
+
+
+def in_words(error: BaseException) -> tuple[str, str]:
+    """What a refusal says, and where in the user's program, "file:line in function" or "".
+
+    FX's interpreter puts the node that it was at, and the user's frames that made it, behind the message.
+    """
+    message, _, behind = str(error).partition("\n\nWhile executing ")
+    frames = re.findall(r'File "(.*)", line (\d+), in (\S+)', behind)
+    return message.strip(), "{}:{} in {}".format(*frames[-1]) if frames else ""
+
+
+class RanInEager(UserWarning):
+    """aotviz refused a graph of Dynamo's, which runs in eager instead: right, and not compiled."""
 
 
 _SAID = {

@@ -225,9 +225,13 @@ class StageRecord(Frozen, frozen=True):
 
 
 class ErrorRecord(Frozen, frozen=True):
+    """Why a compilation was not finished."""
+
     stage: str
     type: str
     message: str
+    ran_in_eager: bool = False  # the caller got no error: the graph runs in eager, as Dynamo captured it
+    place: str = ""  # "file:line in function" of the user's code, "" if unknown
 
 
 class CompilationData(Frozen, frozen=True):

@@ -117,6 +117,9 @@ class Recorder:
     def explained(self, error: BaseException) -> None:
         self._explained(error)
 
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        self._ran_in_eager(reason, place)
+
     def withdraw(self) -> None:
         """Take the compilation off the shelves again."""
         if self.log is not None:
@@ -202,6 +205,11 @@ class Recorder:
     def _explained(self, error: BaseException) -> None:
         if self.log is not None:
             self.log.explain(type(error).__name__, clean(str(error)))
+
+    @harmless
+    def _ran_in_eager(self, reason: str, place: str) -> None:
+        if self.log is not None:
+            self.log.ran_in_eager(clean(reason), clean(place))
 
     @harmless
     def _close(self) -> None:
@@ -304,6 +312,9 @@ class Observed:
 
     def explained(self, error: BaseException) -> None:
         self._recorder.explained(error)
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        """What is late raises: there is no call left that could run in eager."""
 
     def withdraw(self) -> None:
         """A late stage has nothing to try again."""

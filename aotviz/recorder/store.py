@@ -110,7 +110,7 @@ class CompilationLog:
                 stages=sum(stage.name != "given" for stage in stages),
                 elapsed_ns=sum(stage.elapsed_ns for stage in stages),
                 started_unix_ns=self._started_unix_ns,
-                error=f"{error.type}: {error.message}" if error else "",
+                error=_told(error) if error else "",
             )
 
     def graph(self, graph: PackedGraph, rows: Sequence[Row]) -> int:
@@ -178,6 +178,14 @@ class CompilationLog:
             if self._error is not None:
                 self._error = replace(self._error, type=kind, message=message)
                 self._stages[-1] = replace(self._stages[-1], summary=f"failed: {kind}")
+            self.revision += 1
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        """The caller got no error: the graph runs as Dynamo captured it."""
+        with self._lock:
+            if self._error is not None:
+                self._error = replace(self._error, message=reason, ran_in_eager=True, place=place)
+                self._stages[-1] = replace(self._stages[-1], summary=f"ran in eager: {reason}")
             self.revision += 1
 
     def read(self) -> tuple[CompilationData, list[str]]:
@@ -288,3 +296,7 @@ class Store:
         """(id, log) of each compilation, oldest first."""
         with self._lock:
             return tuple(self._logs)
+
+
+def _told(error: ErrorRecord) -> str:
+    return f"{'ran in eager' if error.ran_in_eager else error.type}: {error.message}"

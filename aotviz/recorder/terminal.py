@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotviz.recorder import sizes
-from aotviz.recorder.events import CompilationData, InputRecord, OutputRecord
+from aotviz.recorder.events import CompilationData, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recorder.kept import cost, costs_nothing
 from aotviz.recorder.listing import one_line
 
@@ -44,11 +44,19 @@ def compilation(data: CompilationData) -> str:
     count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
     parts = [f"{one_line(data.name)}{kind}, {total:.1f} ms in {count}", stages(data)]
     if data.error is not None:
-        parts.append(f"failed in {data.error.stage!r}: {data.error.type}: {cell(data.error.message, 400)}")
+        parts.append(failure(data.error))
     parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)
     if data.saved_tensors:
         parts.append(saved(data))
     return "\n\n".join(parts)
+
+
+def failure(error: ErrorRecord) -> str:
+    """Why a compilation was not finished, and whether the graph ran nevertheless."""
+    if error.ran_in_eager:
+        where = f" ({cell(error.place, 400)})" if error.place else ""
+        return f"ran in eager{where}: stage {error.stage!r} refused it: {cell(error.message, 400)}"
+    return f"failed in {error.stage!r}: {error.type}: {cell(error.message, 400)}"
 
 
 def stages(data: CompilationData) -> str:

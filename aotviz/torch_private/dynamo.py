@@ -40,6 +40,13 @@ def frame_name(graph_module: Any) -> str:
     return f"{function} [{number}]" if number is not None else str(function)
 
 
+def place(graph_module: Any) -> str:
+    """Where the user's code is that a graph was captured from: "file:line in function", "" if unknown."""
+    stack = _user_stack(graph_module)
+    inside = stack[1:] if starts_in_module(graph_module) and len(stack) > 1 else stack
+    return f"{inside[0].filename}:{inside[0].lineno or 0} in {inside[0].name}" if inside else ""
+
+
 def recompile_reason() -> str:
     """The guard that the newest program of this function failed, as Dynamo logs it; "" for a first program."""
     gathering = get_metrics_context()

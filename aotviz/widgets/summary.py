@@ -39,7 +39,10 @@ def heading(compilation: CompilationData) -> str:
     kind = f" · {compilation.kind}" if compilation.kind else ""
     text = f"{compilation.name}{kind} · {len(compilation.stages)} stages · {total:.1f} ms"
     error = compilation.error
-    return f"{text} · {error.type} in {error.stage}: {error.message}" if error else text
+    if error is None:
+        return text
+    what = "ran in eager" if error.ran_in_eager else f"{error.type} in {error.stage}"
+    return f"{text} · {what}: {error.message}"
 
 
 def as_text(data: RecordingData) -> str:

@@ -203,10 +203,13 @@ export interface StageRecord {
   readonly replays: ReadonlyMap<string, number>; // role of a graph that Inductor's cache had -> what compiling it took then, ns
 }
 
+/** Why a compilation was not finished. */
 export interface ErrorRecord {
   readonly stage: string;
   readonly type: string;
   readonly message: string;
+  readonly ran_in_eager: boolean; // the caller got no error: the graph runs in eager, as Dynamo captured it
+  readonly place: string; // "file:line in function" of the user's code, "" if unknown
 }
 
 /** One function's way through the compiler. Of a log: all attempts at one compile id on one rank. */
@@ -671,6 +674,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["stage", "str"],
       ["type", "str"],
       ["message", "str"],
+      ["ran_in_eager", "bool", false],
+      ["place", "str", ""],
     ],
   },
   CompilationData: {
