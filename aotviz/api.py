@@ -7,15 +7,14 @@ with the user's own arguments or with one flat list, once for all calls or again
 from __future__ import annotations
 
 import functools
-import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from aotviz import captured, dynamo_guards, pipeline, sessions, strays
+from aotviz import compiling, dynamo_guards, pipeline, strays
 from aotviz.ir.forms import Program, Request
 from aotviz.ir.refusals import in_words
 from aotviz.options import Options
@@ -26,8 +25,6 @@ from aotviz.torch_private import operators, pytree, runtime, scalars, settings, 
 from aotviz.torch_private.partitioners import default_partition, named
 
 versions.check()
-
-compiling = threading.RLock()  # a trace changes modes of the process and swaps a module's tensors: one at a time
 
 
 def compile_program(
@@ -46,33 +43,31 @@ def compile_program(
         NotImplementedError: the function uses a tensor that is no input; the message names it.
         Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
     """
-    with compiling, sessions.tracing():
+    while True:
         observer = watching.observer()
         try:
-            with ExitStack() as kept:
-                kept.enter_context(captured.attributes_kept(request.root, request.name))
-                if not request.is_graph:
-                    kept.enter_context(captured.names_kept(request))
-                    kept.enter_context(captured.draws_kept(request))
+            with compiling.tracing(request):
                 program: Program = pipeline.compile_request(request, observer)
+            break
         except Exception as error:
             if scalars.asks_for_restart(error):
                 observer.withdraw()
                 raise
             met = strays.met_in(error)
             wider = widened(met) if widened is not None and met else None
-            if wider is not None:
-                observer.withdraw()
-                return compile_program(wider, watching, widened, in_eager)
-            named = strays.in_words(error, request)
-            if named is not None:
-                observer.explained(named)
-            if in_eager is not None and isinstance(named or error, NotImplementedError):
-                reason, where = in_words(named or error)
-                observer.ran_in_eager(reason, where or in_eager)
-            if named is None:
-                raise
-            raise named from error
+            if wider is None:
+                told = strays.in_words(error, request)
+                if told is not None:
+                    observer.explained(told)
+                if in_eager is not None and isinstance(told or error, NotImplementedError):
+                    reason, where = in_words(told or error)
+                    observer.ran_in_eager(reason, where or in_eager)
+                if told is None:
+                    raise
+                raise told from error
+            traceback.clear_frames(error.__traceback__)  # nobody sees it, and its variables hold what was traced
+            observer.withdraw()
+            request = wider
     watching.programs.append(program)
     return program
 

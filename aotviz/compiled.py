@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from aotviz import captured
-from aotviz.api import compile_program, compiling
+from aotviz import captured, compiling
+from aotviz.api import compile_program
 from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import Refused
@@ -187,7 +187,7 @@ class _Programs:
             return self.fn(*args, **kwargs)
         function = self._find(self._call(args, kwargs))
         if function is None:
-            with compiling:  # another thread may have compiled it meanwhile
+            with compiling.lock:  # another thread may have compiled it meanwhile
                 call = self._call(args, kwargs)
                 function = self._find(call) or self._compile(call, args, kwargs)
         try:
@@ -203,7 +203,7 @@ class _Programs:
                 return known.function(*args, **kwargs)
             except CallDiffers as another:
                 difference = another
-        with compiling:
+        with compiling.lock:
             function = self._compile(call, args, kwargs, str(difference))
         return function(*args, **kwargs)
 

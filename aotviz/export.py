@@ -18,8 +18,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz import captured, pipeline, strays
-from aotviz.api import compiling
+from aotviz import captured, compiling, pipeline, strays
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, Exported, GraphCall, JointCall, Program, Request
@@ -97,7 +96,7 @@ def aot_export_module(
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     watching = Session(False, request.name)
-    with compiling, torch.set_grad_enabled(trace_joint), _in_words(request):
+    with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
         exported: Exported = pipeline.run(pipeline.EXPORT, request, watching.observer())
     return exported.graph_module, exported.signature
 
@@ -133,7 +132,7 @@ def aot_export_joint_simple(
     request = _request(func, args, {}, options, (), None)
     watching = Session(False, request.name)
     observer = watching.observer()
-    with compiling, torch.set_grad_enabled(trace_joint), _in_words(request):
+    with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
         call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), request, observer)
         traced: GraphCall = pipeline.run(pipeline.until_graph(call)[0], call, observer)
     module = traced.graph_module
@@ -231,7 +230,7 @@ def aot_export_joint_with_descriptors(
     request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
     watching = Session(True, request.name)
     observer = watching.observer()
-    with compiling, _in_words(request):
+    with _in_words(request), compiling.tracing(request):
         call = pipeline.run(pipeline.PREPARE, request, observer)
         head, tail = pipeline.until_graph(call)
         form: GraphCall = pipeline.run(head, call, observer)
@@ -268,7 +267,7 @@ def aot_compile_joint_with_descriptors(
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)
     verify.verify(changed, "export (graph as it is now)")
-    with compiling:
+    with compiling.lock:
         program: Program = pipeline.run(jd.tail, changed, jd.observer)
         pipeline.settle(program, jd.observer)
     jd.watching.programs.append(program)

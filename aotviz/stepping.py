@@ -12,9 +12,9 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz import captured, pipeline
+from aotviz import captured, compiling, pipeline
 from aotviz.ir import graphs, verify
-from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Split, TracedCall
+from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split, TracedCall
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.pipeline import PREPARE, Stage
 from aotviz.requests import request_for
@@ -56,7 +56,7 @@ def trace_stages(
     root = captured.root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
     watching = Session(True, request.name)
-    start = Stopped(request, "", PREPARE, watching, lowering, watching.observer())
+    start = Stopped(request, request, "", PREPARE, watching, lowering, watching.observer())
     return start.resume_until(until)
 
 
@@ -64,6 +64,7 @@ def trace_stages(
 class Stopped:
     """A compilation that waits after `stage`. `form` is what that stage returned."""
 
+    request: Request
     form: Form
     stage: str
     remaining: tuple[Stage, ...]
@@ -117,7 +118,7 @@ class Stopped:
         """Run on, up to and including the stage named `until`."""
         form, remaining, stage = self.form, list(self.remaining), self.stage
         passed: list[str] = []
-        with self.lowering.around():
+        with self.lowering.around(), compiling.tracing(self.request):
             while remaining:
                 following = remaining.pop(0)
                 form = pipeline.run((following,), form, self.observer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -111,6 +112,11 @@ def padded_encoder():
     return (lambda x, padding: encoder(x, src_key_padding_mask=padding)), torch.ones(1, 3, 4), torch.arange(3)[None] > 1
 
 
+@functools.lru_cache
+def table(n):
+    return torch.arange(n).float()
+
+
 def appends(x, found):
     found.append(x * 2)
     return x + 1
@@ -160,6 +166,7 @@ CASES = {
     "written by a backward": lambda: (Counting.apply, leaf(2), torch.zeros(())),
     "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
+    "tensor is kept": lambda: (lambda x: x * table(2), torch.ones(2)),
     "storage is resized": lambda: (resizes_its_storage, torch.ones(2)),
     "NumPy inside": lambda: (asks_numpy, torch.ones(2)),
     "nested tensor inside": padded_encoder,

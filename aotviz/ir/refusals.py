@@ -133,6 +133,11 @@ REFUSALS = {
         "{operator} changes what {names} holds, a thing of Python's, which a compiled call would not do. Return what "
         'is new; or use torch.compile(fn, backend="aotviz"), which does to Python objects what the function does.'
     ),
+    "tensor is kept": (
+        "{operator} keeps a tensor in {names} while it runs, which a compiled call would not do. What was kept is a "
+        "stand-in of the trace, and has been taken out again. Make that tensor outside, and pass it as an argument or "
+        'hold it as a buffer; or use torch.compile(fn, backend="aotviz").'
+    ),
     "backward inside": (
         "the function calls backward(), which adds to the gradients of its inputs or parameters: a compiled call "
         "returns gradients, and does not assign them. Return what torch.autograd.grad(...) gives, or use "

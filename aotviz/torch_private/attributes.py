@@ -49,18 +49,20 @@ class Attributes:
         """What was assigned since: every tensor, and every plain value that became another.
 
         An attribute that held a parameter follows it (`LSTM._flat_weights`), and so held its stand-in while a trace
-        ran. That is no assignment; `mirrors` says that there was one to put back.
+        ran. That is no assignment, and neither is what weight_norm, pruning and the like assign before each call that
+        then reads it; `mirrors` says that there was one to put back.
         """
         found: list[Change] = []
+        mirrored: list[Change] = []
         for (path, module), before in zip(self._modules, self._before, strict=True):
             now = _own(module)
             hooks = module._forward_pre_hooks.values()
             hooked = {getattr(hook, kind, None) for hook in hooks for kind in ("name", "_tensor_name")}
             for name in {**before, **now}:
-                if name not in hooked:  # weight_norm, pruning and the like assign before each call what it then reads
-                    _compare(f"{path}.{name}", before.get(name, (None, _ABSENT))[1], now.get(name), found)
+                changes = mirrored if name in hooked else found
+                _compare(f"{path}.{name}", before.get(name, (None, _ABSENT))[1], now.get(name), changes)
         held = {id(tensor) for _, module in self._modules for tensor in (*module.parameters(), *module.buffers())}
-        self.mirrors = any(id(change.before) in held for change in found)
+        self.mirrors = bool(mirrored) or any(id(change.before) in held for change in found)
         return [change for change in found if id(change.before) not in held]
 
     def restore(self) -> None:

@@ -58,6 +58,30 @@ def wrapped(tensor: Any) -> Any:
     return subclasses.like_in_autograd(tensor, subclasses.mapped(tensor, wrapped))
 
 
+@contextlib.contextmanager
+def made(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with each functional tensor that is made inside, by any thread."""
+    make: Any = vars(FunctionalTensor)["__new__"]
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        tensor = make.__func__(*args, **kwargs)
+        note(tensor)
+        return tensor
+
+    FunctionalTensor.__new__ = staticmethod(noted)
+    try:
+        yield
+    finally:
+        FunctionalTensor.__new__ = make
+
+
+def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
+    """Whether C++ holds a tensor too, and so one reference to its Python object: autograd does that for its backward,
+    and a view for its base."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return int(tensor._use_count()) > 1
+
+
 def storage(tensor: torch.Tensor) -> StorageWeakRef:
     """A key that tensors share if and only if they share memory."""
     return StorageWeakRef(tensor.untyped_storage())

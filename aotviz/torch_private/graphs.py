@@ -10,7 +10,6 @@ import torch
 import torch.fx as fx
 import torch.utils._pytree as pytree
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
-from torch.nn.utils.stateless import _reparametrize_module
 
 from aotviz.torch_private.operators import named_slots
 
@@ -38,20 +37,26 @@ def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) 
 @contextlib.contextmanager
 def swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
     """Let `module` see `values` in place of its parameters, buffers and script objects. Tied names get one tensor."""
-    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-    objects = {name: value for name, value in values.items() if name not in tensors}
-    with (
-        _flat_weights_kept(module),
-        _reparametrize_module(module, tensors, tie_weights=True),
-        _attributes(module, objects),
-    ):
-        yield
-        for (place, leaf), (name, tensor) in zip(named_slots(module, list(tensors)), tensors.items(), strict=True):
-            if place.get(leaf) is not tensor:
-                raise NotImplementedError(
-                    f"the call assigns another tensor to the parameter or buffer {name!r}; write into it instead "
-                    f"(self.{name}.copy_(...)), or leave this module to eager"
-                )
+    places = named_slots(module, list(values))
+    wanted = {id(place[leaf]): value for (place, leaf), value in zip(places, values.values(), strict=True)}
+    homes = {id(place): place for place, _ in places}
+    for one in module.modules():  # each once, however many names it has
+        homes.update((id(held), held) for held in (one._parameters, one._buffers))
+    put = [(home, leaf, was) for home in homes.values() for leaf, was in home.items() if id(was) in wanted]
+    with _flat_weights_kept(module):
+        try:
+            for home, leaf, was in put:
+                home[leaf] = wanted[id(was)]
+            yield
+            for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
+                if place.get(leaf) is not value:
+                    raise NotImplementedError(
+                        f"the call assigns another tensor to the parameter or buffer {name!r}; write into it instead "
+                        f"(self.{name}.copy_(...)), or leave this module to eager"
+                    )
+        finally:
+            for home, leaf, was in put:
+                home[leaf] = was
 
 
 @contextlib.contextmanager
@@ -63,16 +68,3 @@ def _flat_weights_kept(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for one, weights in held:
             one._flat_weights = weights
-
-
-@contextlib.contextmanager
-def _attributes(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
-    places = named_slots(module, list(values))
-    before = [place[leaf] for place, leaf in places]
-    try:
-        for (place, leaf), value in zip(places, values.values(), strict=True):
-            place[leaf] = value
-        yield
-    finally:
-        for (place, leaf), value in zip(places, before, strict=True):
-            place[leaf] = value

@@ -39,7 +39,7 @@ from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass, parts
-from aotviz.tracing import facts, gradient_hooks
+from aotviz.tracing import facts, gradient_hooks, leaks
 from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
 
@@ -86,10 +86,14 @@ class WithMembers:
     grown: frozenset[int] = frozenset()  # members that have a history at hand; a view may have one and not know it
 
 
+_WITHOUT_TENSORS = ("program", "trace", "plans", "input_info", "edges", "part_edges")  # that a function may keep
+
+
 class ForwardTrace:
     """An open trace of the forward, with what was read off it."""
 
     def __init__(self, program: Program) -> None:
+        leaks.own(self, *_WITHOUT_TENSORS)
         while True:
             try:
                 self._trace(program)
@@ -106,6 +110,7 @@ class ForwardTrace:
     def _trace(self, program: Program) -> None:
         self.program = program
         self.ledger = Ledger()
+        leaks.own(self.ledger)
         self.trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
         self.trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
@@ -462,6 +467,7 @@ class ForwardTrace:
             for node, known in zip(placeholders(again.trace.graph), placeholders(self.trace.graph), strict=False):
                 node.meta["desc"] = known.meta.get("desc")
             return again.take()
+        leaks.own(self, *_WITHOUT_TENSORS)
         self._taken = True
         return self
 

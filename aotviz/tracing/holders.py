@@ -1,0 +1,298 @@
+"""Who holds a tensor that a trace left behind: found by asking Python who refers to it, and said in the user's names.
+
+The search goes upwards, from the tensor to what holds it, to what holds that, and ends at something of the user's: a
+module's globals, a class, a function, an object. What leads only to objects of the trace is no leak. The container
+nearest to the tensor is then changed: a variable gets the value that it had, an entry of a dict goes, a cache behind
+`lru_cache` is cleared.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import copy_context
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from aotviz.torch_private.open_trace import is_library
+
+MOST_STEPS = 12  # from a tensor upwards
+MOST_ITEMS = 1000  # of a container that is noted before a trace
+_LIBRARIES = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
+_TRACES_OWN = ("aotviz.", "torch.fx", "torch._", "torch.utils._", "torch.overrides", "torch.autograd.")
+_PYTHONS_OWN = ("builtins", "collections", "functools", "itertools", "types")
+_Memo = type(functools.lru_cache(lambda: None))
+_CHANGED = (dict, list, set, deque, CellType, _Memo)  # to take a tensor out
+
+
+class Before:
+    """What the user's modules held before a trace, so that it can be put back: globals, and containers among them."""
+
+    _loaded = 0  # modules when `_own` was looked for
+    _own: tuple[ModuleType, ...] = ()
+
+    def __init__(self) -> None:
+        self.context = copy_context()
+        self.copies: dict[int, Any] = {}
+        for module in self._modules():
+            self._note(vars(module))
+            for value in list(vars(module).values()):
+                if type(value) in (dict, list) and len(value) <= MOST_ITEMS:
+                    self._note(value)
+
+    def _note(self, container: Any) -> None:
+        self.copies[id(container)] = container.copy()
+
+    @classmethod
+    def _modules(cls) -> tuple[ModuleType, ...]:
+        """The user's: those that come neither with Python nor from an installed package."""
+        if len(sys.modules) != cls._loaded:
+            cls._loaded = len(sys.modules)
+            cls._own = tuple(module for module in list(sys.modules.values()) if _is_users(module))
+        return cls._own
+
+
+def _is_users(module: Any) -> bool:
+    if not isinstance(module, ModuleType):
+        return False
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return module.__name__ == "__main__"
+    return not is_library(file) and not any(part in file for part in _LIBRARIES)
+
+
+def any_of(tensors: list[Any], roots: Sequence[Any]) -> bool:
+    """Whether something of the user's holds one of these; arguments as for `taken_out`."""
+    in_context = any(value is tensor for value in copy_context().values() for tensor in tensors)
+    return in_context or any(_Search(tensors, roots).places())
+
+
+def taken_out(tensors: list[Any], before: Before, roots: Sequence[Any]) -> tuple[str, ...]:
+    """Take tensors out of whatever of the user's holds them; returns where they were, in words.
+
+    Args:
+        tensors: what may be held. The list itself, and the frames that run, are not taken for holders.
+        before: what there was before the trace.
+        roots: objects of the user's, at which the search ends.
+    """
+    found = list(_variables_of_context(tensors, before))
+    search = _Search(tensors, roots)
+    places = list(search.places())
+    found += [search.spelled(holder, held) for holder, held in places]
+    for holder, held in places:
+        above = [search.objects[key] for key in search.holders(holder)]
+        _take(search.objects[holder], search.objects[held], above, before)
+    return tuple(dict.fromkeys(found))
+
+
+def _variables_of_context(tensors: Sequence[Any], before: Before) -> Iterator[str]:
+    for variable, value in list(copy_context().items()):
+        if any(value is tensor for tensor in tensors):
+            variable.set(before.context.get(variable))
+            yield f"the context variable {variable.name!r}"
+
+
+class _Search:
+    """The objects above some tensors, each with what refers to it, as far as they are the user's."""
+
+    def __init__(self, tensors: list[Any], roots: Sequence[Any]) -> None:
+        self.objects: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+        self.above: dict[int, list[int]] = {}
+        self.users: set[int] = set()  # what something of the user's leads to
+        self._tensors = tuple(self.objects)
+        self._roots = set(map(id, roots))
+        self._globals = {id(vars(m)): m.__name__ for m in list(sys.modules.values()) if isinstance(m, ModuleType)}
+        self._look(tensors)
+        self._sort_out()
+
+    def _look(self, tensors: list[Any]) -> None:
+        level = list(tensors)
+        self._own = [level, tensors, self.objects, vars(self)]  # refer to what is looked for, and are no holders
+        self._in_use: set[int] = set()  # the trace refers to it too
+        for _ in range(MOST_STEPS):
+            children = {id(item) for item in level} - self.above.keys()
+            own = {id(one) for one in self._own}
+            referrers = gc.get_referrers(*level) if level else []
+            self._own.append(referrers)
+            level.clear()
+            for holder in referrers:
+                if id(holder) in own:
+                    continue
+                held = children & {id(item) for item in gc.get_referents(holder)}
+                if _is_the_traces(holder):
+                    self._in_use |= held
+                    continue
+                for child in held:
+                    self.above.setdefault(child, []).append(id(holder))
+                if id(holder) not in self.objects:
+                    self.objects[id(holder)] = holder
+                    if not self._ends(id(holder)):
+                        level.append(holder)
+
+    def _ends(self, key: int) -> bool:
+        return key in self._roots or key in self._globals or not _passes_on(self.objects[key])
+
+    def _sort_out(self) -> None:
+        """What leads to the top: to something with a name, or to what only a variable of a running function holds."""
+        for key in self.objects:
+            nameless = key not in self.above and key not in self._in_use and key not in self._tensors
+            if self._ends(key) or nameless:
+                self.users.add(key)
+        count = 0
+        while count != len(self.users):
+            count = len(self.users)
+            self.users.update(key for key, holders in self.above.items() if not self.users.isdisjoint(holders))
+
+    def holders(self, key: int) -> list[int]:
+        """What of the user's refers to an object, what has a name first."""
+        return sorted(self.users.intersection(self.above.get(key, ())), key=lambda holder: not self._ends(holder))
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """(holder, what it holds), by their ids: what is to be changed so that nothing leads to the tensors."""
+        seen = set(self._tensors)
+        queue = list(self._tensors)
+        while queue:
+            held = queue.pop()
+            for holder in self.holders(held):
+                if self._ends(holder) or isinstance(self.objects[holder], _CHANGED):
+                    yield holder, held
+                elif holder not in seen:
+                    seen.add(holder)
+                    queue.append(holder)
+
+    def spelled(self, holder: int, held: int) -> str:
+        """Where something is, as the user would write it."""
+        path = [held, holder]
+        while not self._ends(path[-1]):
+            further = [key for key in self.holders(path[-1]) if key not in path]
+            if not further:
+                break
+            path.append(further[0])
+        objects = [self.objects[key] for key in reversed(path)]
+        module = self._globals.get(path[-1])
+        text = "" if module else _called(objects[0])
+        for above, inner, below in zip([None, *objects], objects, objects[1:], strict=False):
+            if module and above is None:
+                text += str(next((name for name, value in inner.items() if value is below), ""))
+            else:
+                text += _step(above, inner, below)
+        return f"{text} of the module {module}" if module not in (None, "__main__") else text
+
+
+def _is_the_traces(holder: Any) -> bool:
+    if isinstance(holder, GeneratorType):
+        return is_library(holder.gi_code.co_filename)
+    if isinstance(holder, (FrameType, BaseException, ModuleType)):
+        return True
+    return not isinstance(holder, type) and f"{type(holder).__module__}.".startswith(_TRACES_OWN)
+
+
+def _passes_on(holder: Any) -> bool:
+    """Whether a thing has no name of its own, so that what holds it is what the user knows."""
+    if isinstance(holder, (type, GeneratorType, _Memo)):
+        return False
+    return isinstance(holder, torch.Tensor) or type(holder).__module__ in _PYTHONS_OWN
+
+
+def _called(end: Any) -> str:
+    """What the user calls the object at which the search ended."""
+    if isinstance(end, _Memo):
+        return f"the cache of {end.__qualname__}()"
+    if isinstance(end, (FunctionType, MethodType, GeneratorType)):
+        return f"{end.__qualname__}()"
+    if isinstance(end, type):
+        return end.__qualname__
+    return f"a {type(end).__qualname__}"
+
+
+def _step(above: Any, holder: Any, held: Any) -> str:
+    """How the user gets from `holder`, which lies in `above`, to what it holds."""
+    if isinstance(holder, dict):
+        key = next((key for key, value in holder.items() if value is held), _NO_KEY)
+        if isinstance(above, _Memo) or key is _NO_KEY:
+            return ""
+        if _owner_of(holder, [above]) is not None:
+            return "" if key in _OF_MODULES else f".{key}"
+        if isinstance(above, dict) and any(above.get(name) is holder for name in _OF_MODULES):
+            return f".{key}"
+        return f"[{key!r}]" if isinstance(key, _PLAIN) else f"[a {type(key).__qualname__}]"
+    if isinstance(holder, (list, tuple, deque)):
+        if isinstance(above, FunctionType):
+            names = above.__code__.co_freevars if holder is above.__closure__ else ()
+            return next((f".{name}" for name, cell in zip(names, holder, strict=False) if cell is held), "")
+        return next((f"[{index}]" for index, item in enumerate(holder) if item is held), "")
+    return next((f".{name}" for name in _attributes(holder, held)), "")
+
+
+def _owner_of(holder: dict[Any, Any], above: Iterable[Any]) -> Any:
+    """Whose attributes a dict holds, among some objects."""
+    for owner in above:
+        own = owner.__dict__ if isinstance(owner, type) else getattr(owner, "__dict__", None)
+        if own is holder or (isinstance(owner, type) and own == holder):
+            return owner
+    return None
+
+
+def _attributes(owner: Any, value: Any) -> list[str]:
+    """The names of attributes, in slots or not, that hold a value."""
+    if type(owner).__module__ in _PYTHONS_OWN:
+        return []
+    names = [name for name, held in getattr(owner, "__dict__", {}).items() if held is value]
+    for kind in type(owner).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        slots = (slots,) if isinstance(slots, str) else slots
+        names += [name for name in slots if getattr(owner, name, None) is value]
+    return names
+
+
+def _take(holder: Any, held: Any, above: Sequence[Any], before: Before) -> None:
+    """Let `holder` no longer hold something. `above` are the objects that hold it."""
+    memo = next((one for one in (holder, *above) if isinstance(one, _Memo)), None)
+    known = before.copies.get(id(holder))
+    if memo is not None:
+        memo.cache_clear()
+    elif isinstance(holder, dict):
+        owner = _owner_of(holder, above)
+        for key in [key for key, value in holder.items() if value is held or key is held]:
+            if known is not None and key in known:
+                holder[key] = known[key]
+            elif owner is not None and known is None:
+                _forget(owner, key)
+            else:
+                del holder[key]
+    elif isinstance(holder, list) and known is not None:
+        holder[:] = known
+    elif isinstance(holder, (list, deque)):
+        kept = [item for item in holder if item is not held]
+        holder.clear()
+        holder.extend(kept)
+    elif isinstance(holder, set):
+        holder.discard(held)
+    elif isinstance(holder, CellType):
+        holder.cell_contents = None  # what it was before can't be known
+    else:
+        for name in _attributes(holder, held):
+            _forget(holder, name)
+
+
+def _forget(owner: Any, name: str) -> None:
+    """Give an attribute the value that it has after `__init__`, None in most programs, or delete it."""
+    kind: Any = owner if isinstance(owner, type) else type(owner)
+    code = getattr(kind.__init__, "__code__", None)
+    stored = code is not None and any(i.opname == "STORE_ATTR" and i.argval == name for i in dis.get_instructions(code))
+    if stored and owner is not kind and not hasattr(kind, name):
+        setattr(owner, name, None)
+    else:
+        delattr(owner, name)
+
+
+_NO_KEY = object()
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
+_PLAIN = (str, int, float, bool, type(None))

@@ -1,0 +1,213 @@
+"""Tensors of a trace that the user's program still holds when the trace is over.
+
+A traced function can put a tensor anywhere: into a cache behind `lru_cache`, a dict that a helper fills, an attribute
+of some object. The tensor is a stand-in, and eager code that finds it later breaks. The places can't be listed before,
+so this starts from the tensors: each functional tensor that a trace makes is remembered by a weak reference. Those
+that are alive afterwards, and that more than the trace itself holds, have leaked. `holders.py` finds out who holds
+them, takes them out, and says where they were.
+
+Note [References are counted first]
+To ask Python who refers to an object takes as long as a small compilation, because it looks at every object of the
+process. To count references takes microseconds: the trace's own objects are walked, and a tensor that has as many
+references as were met on that walk is held by nothing else. A container on the walk that has more references than were
+met belongs to something else too, and so does all that it leads to. Python's garbage collector counts in this way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+import threading
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from types import CellType, FrameType, FunctionType
+from typing import Any, cast
+
+import torch
+
+from aotviz.ir.refusals import Refused
+from aotviz.torch_private import functional
+from aotviz.torch_private.functional import FunctionalTensor
+from aotviz.tracing import holders
+
+_ITERATORS: tuple[type, ...] = (zip, map, enumerate, type(iter([])), type(iter(())))
+_CONTAINERS = (list, tuple, dict, set, frozenset, CellType, FunctionType, *_ITERATORS)
+
+
+class _Made:
+    """The tensors that one compilation made, and the objects of ours that may hold them."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.tensors: list[weakref.ref[Any]] = []
+        self.owners: list[tuple[weakref.ref[Any], tuple[str, ...]]] = []  # with attributes that hold no tensors
+
+    def note(self, tensor: Any) -> None:
+        if threading.get_ident() == self.thread:
+            self.tensors.append(weakref.ref(tensor))
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Made] = []
+
+
+_thread = _Thread()
+
+
+def own(holder: Any, *apart: str) -> None:
+    """Note that `holder`, an object of the trace, may keep tensors of it, in other attributes than `apart`."""
+    if _thread.open:
+        _thread.open[-1].owners.append((weakref.ref(holder), apart))
+
+
+@contextlib.contextmanager
+def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
+    """Take out of the user's objects the tensors that are traced inside and that get there.
+
+    Args:
+        name: what the user calls the function that is traced.
+        roots: objects of the user's that the trace knows too, such as that function.
+
+    Raises:
+        Refused: "tensor is kept", if tensors were found and the block itself has not failed.
+    """
+    made, before = _Made(), holders.Before()
+    found: tuple[str, ...] = ()
+    _thread.open.append(made)
+    try:
+        with functional.made(made.note):
+            yield
+    except BaseException as error:
+        found = _taken_out(made, before, roots, _frames(error))
+        if found:
+            error.add_note(f"aotviz: the trace left tensors in {' and '.join(found)}. They have been taken out again.")
+        raise
+    else:
+        found = _taken_out(made, before, roots, ())
+    finally:
+        _thread.open.pop()
+    if found:
+        raise Refused("tensor is kept", " and ".join(found), name)
+
+
+def _taken_out(
+    made: _Made, before: holders.Before, roots: Sequence[Any], frames: Sequence[FrameType]
+) -> tuple[str, ...]:
+    """Where tensors of the trace were, in words."""
+    kept = _held_elsewhere(made, frames)
+    if not kept or not holders.any_of(kept, roots):
+        return ()
+    kept.clear()
+    gc.collect()  # what only cycles hold is not reachable
+    kept = _held_elsewhere(made, frames)
+    return holders.taken_out(kept, before, roots)
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    """The frames that an error, and what led to it, keep alive with their variables."""
+    found: list[FrameType] = []
+    seen: set[int] = set()
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            found += [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
+            queue += [one.__cause__, one.__context__]
+    return found
+
+
+def _held_elsewhere(made: _Made, frames: Sequence[FrameType]) -> list[Any]:
+    """The tensors that are reachable otherwise than from the trace and from `frames`."""
+    count = _Count()
+    for reference in made.tensors:
+        count.add(reference())
+    if not count.inside:
+        return []
+    for frame in frames:
+        count.walk(frame, ())
+    for reference, apart in made.owners:
+        count.walk(getattr(reference(), "__dict__", None), apart)
+    return count.tensors_held_elsewhere()
+
+
+class _Count:
+    """See Note [References are counted first]."""
+
+    def __init__(self) -> None:
+        self.inside: dict[int, Any] = {}  # by its id, what the walk came by
+        self.met: Counter[int] = Counter()  # id -> references that the walk came by
+        self.below: dict[int, list[int]] = {}  # id -> what it refers to
+        self.roots: set[int] = set()
+        self.add([])
+        self.own = self._references(*self.inside)  # of something that nothing but `inside` refers to
+        self.inside.clear()
+
+    def _references(self, key: int) -> int:
+        return sys.getrefcount(self.inside[key])
+
+    def add(self, item: Any) -> None:
+        if item is not None:
+            self.inside[id(item)] = item
+
+    def walk(self, root: Any, apart: Sequence[str]) -> None:
+        """Count the references that `root` leads to, but for its items named `apart`."""
+        if root is None:
+            return
+        self.add(root)
+        self.roots.add(id(root))
+        skipped = {id(root[name]) for name in apart if name in root}
+        queue = [id(root)]
+        while queue:
+            holder = queue.pop()
+            below = self.below[holder] = []
+            for item in _referents(self.inside[holder]):
+                key, kind = id(item), cast(Any, type(item))
+                if key not in self.inside:
+                    if key in skipped or not _leads_on(kind):
+                        continue
+                    self.add(item)
+                self.met[key] += 1
+                below.append(key)
+                if key not in self.below and not isinstance(item, FunctionalTensor):
+                    self.below[key] = []
+                    queue.append(key)
+
+    def tensors_held_elsewhere(self) -> list[Any]:
+        queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key)]
+        reached = set(queue)
+        while queue:
+            for key in self.below.get(queue.pop(), ()):
+                if key not in reached:
+                    reached.add(key)
+                    queue.append(key)
+        return [tensor for key in reached if isinstance(tensor := self.inside[key], FunctionalTensor)]
+
+    def _is_held_elsewhere(self, key: int) -> bool:
+        item = self.inside[key]
+        if not isinstance(item, (*_CONTAINERS, torch.Tensor)):
+            return False  # an object of ours
+        by_autograd = isinstance(item, torch.Tensor) and functional.is_kept_by_autograd(item)
+        del item
+        return self._references(key) > self.own + self.met[key] + by_autograd
+
+
+def _referents(holder: Any) -> list[Any]:
+    """What an object refers to; of a function, what it closes over, for its globals are not its own."""
+    if isinstance(holder, FunctionType):
+        return [] if holder.__closure__ is None else [holder.__closure__]
+    return gc.get_referents(holder)
+
+
+@functools.lru_cache(maxsize=1024)
+def _leads_on(kind: Any) -> bool:
+    """Whether what is of a type may hold tensors: containers, objects of ours, tensors that are made of tensors."""
+    if issubclass(kind, _CONTAINERS):
+        return True
+    made_of_tensors = issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")
+    return made_of_tensors or kind.__module__.startswith("aotviz.")

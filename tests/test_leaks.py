@@ -1,0 +1,338 @@
+"""A traced function puts tensors where nobody looks: they are taken out again, and the place is named."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import functools
+import gc
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.export import aot_export_joint_simple, aot_export_joint_with_descriptors, aot_export_module
+from aotviz.ir.refusals import Refused
+from aotviz.lowerings import run_graph
+from aotviz.torch_private.functional import FunctionalTensor
+
+
+@functools.lru_cache
+def bounded(n: int) -> torch.Tensor:
+    return torch.arange(n).float()
+
+
+@functools.cache
+def unbounded(n: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return torch.arange(n).float(), [torch.ones(n)]
+
+
+DICT: dict[int, Any] = {}
+ORDERED: collections.OrderedDict[str, Any] = collections.OrderedDict()
+LIST: list[Any] = ["before"]
+DEEP: list[Any] = [{"inner": {"list": []}}]
+SET: set[Any] = set()
+DEQUE: collections.deque[Any] = collections.deque(["before"], maxlen=3)
+TABLE: Any = None
+CONTEXT: contextvars.ContextVar[Any] = contextvars.ContextVar("CONTEXT", default="before")
+LOCAL = threading.local()
+
+
+class Holder:
+    shared: Any = None
+    later: Any
+
+    def __init__(self) -> None:
+        self.table: Any = None
+        self.tables: dict[str, Any] = {}
+
+    @functools.cached_property
+    def computed(self) -> torch.Tensor:
+        return torch.arange(4).float()
+
+
+class Slotted:
+    __slots__ = ("table",)
+
+
+HOLDER, SLOTTED = Holder(), Slotted()
+
+
+def in_dict(n: int) -> Any:
+    return DICT.setdefault(n, torch.arange(n).float())
+
+
+def in_ordered(n: int) -> Any:
+    ORDERED["last"] = (n, {"t": torch.arange(n).float()})
+    return ORDERED["last"][1]["t"]
+
+
+def in_list(n: int) -> Any:
+    LIST.append(torch.arange(n).float())
+    return LIST[-1]
+
+
+def in_deep(n: int) -> Any:
+    DEEP[0]["inner"]["list"].append(torch.arange(n).float())
+    return DEEP[0]["inner"]["list"][-1]
+
+
+def in_set(n: int) -> Any:
+    SET.add(torch.ones(n))
+    return torch.ones(n)
+
+
+def in_deque(n: int) -> Any:
+    DEQUE.append(torch.ones(n))
+    return DEQUE[-1]
+
+
+def in_global(n: int) -> Any:
+    global TABLE
+    if TABLE is None:
+        TABLE = torch.arange(n).float()
+    return TABLE
+
+
+def in_attribute(n: int) -> Any:
+    if HOLDER.table is None:
+        HOLDER.table = torch.arange(n).float()
+    return HOLDER.table
+
+
+def in_new_attribute(n: int) -> Any:
+    if not hasattr(HOLDER, "later"):
+        HOLDER.later = torch.arange(n).float()
+    return HOLDER.later
+
+
+def in_class(n: int) -> Any:
+    Holder.shared = torch.arange(n).float()
+    return Holder.shared
+
+
+def in_slot(n: int) -> Any:
+    SLOTTED.table = torch.arange(n).float()
+    return SLOTTED.table
+
+
+def in_function(n: int) -> Any:
+    in_function.table = torch.arange(n).float()  # type: ignore[attr-defined]
+    return in_function.table  # type: ignore[attr-defined]
+
+
+def in_default(n: int, cache: dict[int, Any] = {}) -> Any:  # noqa: B006
+    return cache.setdefault(n, torch.arange(n).float())
+
+
+def in_context(n: int) -> Any:
+    CONTEXT.set(torch.arange(n).float())
+    return CONTEXT.get()
+
+
+def in_local(n: int) -> Any:
+    LOCAL.table = torch.arange(n).float()
+    return LOCAL.table
+
+
+def _in_cell() -> Callable[[int], Any]:
+    table = None
+
+    def in_cell(n: int) -> Any:
+        nonlocal table
+        if table is None:
+            table = torch.arange(n).float()
+        return table
+
+    return in_cell
+
+
+in_cell = _in_cell()
+
+HELPERS: list[tuple[Callable[[int], Any], str]] = [
+    (bounded, r"the cache of bounded\(\)"),
+    (lambda n: unbounded(n)[0], r"the cache of unbounded\(\)"),
+    (in_dict, r"DICT\[4\]"),
+    (in_ordered, r"ORDERED\['last'\]\[1\]\['t'\]"),
+    (in_list, r"LIST\[1\]"),
+    (in_deep, r"DEEP\[0\]\['inner'\]\['list'\]\[0\]"),
+    (in_set, "SET"),
+    (in_deque, r"DEQUE\[1\]"),
+    (in_global, "TABLE"),
+    (in_attribute, "HOLDER.table|a Holder.table"),
+    (in_new_attribute, "a Holder.later"),
+    (in_class, "Holder.shared"),
+    (in_slot, "a Slotted.table"),
+    (in_function, r"in_function.table"),
+    (in_default, r"in_default\[4\]"),
+    (in_context, "the context variable 'CONTEXT'"),
+    (in_local, r"table"),
+    (lambda n: in_cell(n), r"in_cell.table"),
+    (lambda n: HOLDER.computed, "a Holder.computed"),
+]
+
+
+def functional_tensors() -> list[Any]:
+    """Those that something but a trace refers to: all, once nothing of a trace is alive."""
+    gc.collect()
+    return [one for one in gc.get_objects() if type(one) is FunctionalTensor]
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    global TABLE, in_cell
+    yield
+    TABLE, in_cell = None, _in_cell()
+    bounded.cache_clear()
+    unbounded.cache_clear()
+    for container in (DICT, ORDERED, SET):
+        container.clear()
+    LIST[:], DEEP[:] = ["before"], [{"inner": {"list": []}}]
+
+
+def test_tensors_that_helpers_keep_are_taken_out_and_their_places_named():
+    def scaled(x):
+        return [x * helper(x.shape[0]) for helper, _ in HELPERS]
+
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(Refused, match="scaled keeps a tensor in ") as caught:
+        aotviz.aot_function(scaled, run_graph)(x)
+    assert caught.value.reason == "tensor is kept"
+    for _, where in HELPERS:
+        assert re.search(where, str(caught.value)), where
+    del caught
+    assert functional_tensors() == []
+    for _ in range(2):  # eager, as if nothing had been
+        assert all(isinstance(out, torch.Tensor) for out in scaled(x))
+
+
+@pytest.mark.parametrize("helper", [bounded, unbounded])
+def test_one_helper_keeps_a_tensor(helper):
+    with pytest.raises(Refused, match=f"keeps a tensor in .*{helper.__name__}"):
+        aotviz.aot_function(lambda x: x * helper(4)[0], run_graph)(torch.ones(4))
+    assert type(helper(4)[0]) is torch.Tensor
+
+
+class Cached(nn.Module):
+    def forward(self, x):
+        return (x * in_dict(x.shape[0]),)
+
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "compile": lambda x: aotviz.compile(Cached(), backend="eager")(x),
+    "aot_function": lambda x: aotviz.aot_function(Cached(), run_graph)(x),
+    "aot_module": lambda x: aotviz.aot_module(Cached(), run_graph)(x),
+    "aot_module_simplified": lambda x: aotviz.aot_module_simplified(Cached(), [x], run_graph)(x),
+    "aot_export_module": lambda x: aot_export_module(Cached(), (x,), trace_joint=False),
+    "aot_export_joint_simple": lambda x: aot_export_joint_simple(Cached(), (x,), trace_joint=True),
+    "aot_export_joint_with_descriptors": lambda x: aot_export_joint_with_descriptors(None, Cached(), (x,)),
+    "trace_stages": lambda x: aotviz.trace_stages(Cached(), x, until="metadata"),
+    "trace_stages, joint": lambda x: aotviz.trace_stages(Cached(), x, until="joint"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_leaves_nothing_behind(door):
+    with pytest.raises(Refused, match=r"keeps a tensor in DICT\[4\]"):
+        DOORS[door](torch.ones(4, requires_grad=True))
+    assert DICT == {}
+
+
+def test_torch_compile_takes_such_a_function():
+    torch._dynamo.reset()
+    x = torch.ones(4, requires_grad=True)
+    for _ in range(2):
+        (out,) = torch.compile(Cached(), backend="aotviz_eager")(x)
+        assert torch.equal(out, torch.arange(4).float())
+    assert type(DICT[4]) is torch.Tensor
+
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x * 2
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        in_deep(4)
+        return grad * ctx.kept
+
+
+def test_what_a_backward_keeps_is_taken_out():
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(Refused, match=r"keeps a tensor in DEEP\[0\]\['inner'\]\['list'\]\[0\]"):
+        aotviz.aot_function(lambda x: Keeping.apply(x), run_graph)(x)
+    assert DEEP == [{"inner": {"list": []}}]
+
+
+def test_what_a_function_keeps_in_its_own_context_is_no_leak(monkeypatch):
+    monkeypatch.setitem(globals(), "in_deep", lambda n: None)
+    x = torch.ones(4, requires_grad=True)
+    out = aotviz.aot_function(lambda x: Keeping.apply(x), run_graph)(x)
+    assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.full((4,), 2.0))
+
+
+def test_a_trace_that_fails_leaves_nothing_behind_either():
+    def fails(x):
+        local = [x * in_dict(x.shape[0])]
+        in_global(4)
+        raise ValueError(f"no {len(local)}")
+
+    with pytest.raises(ValueError, match="no 1") as caught:
+        aotviz.aot_function(fails, run_graph)(torch.ones(4, requires_grad=True))
+    assert DICT == {}
+    assert TABLE is None
+    assert any("DICT[4]" in note for note in caught.value.__notes__)
+
+
+def test_a_failing_trace_that_keeps_nothing_says_nothing():
+    def fails(x):
+        local = {"x": [x * 2], "y": (x.sin(), lambda: x)}
+        raise ValueError(f"no {len(local)}")
+
+    with pytest.raises(ValueError, match="no 2") as caught:
+        aotviz.aot_function(fails, run_graph)(torch.ones(4, requires_grad=True))
+    assert not any("left" in note for note in caught.value.__notes__)
+
+
+def test_a_module_registers_a_buffer_while_it_runs():
+    class Registers(nn.Module):
+        def forward(self, x):
+            self.inner = nn.Module()
+            self.inner.register_buffer("mask", x.detach() * 2)
+            return x * self.inner.mask
+
+    module = Registers()
+    with pytest.raises(Refused, match=r"a Module\.mask"):
+        aotviz.aot_function(module, run_graph)(torch.ones(4, requires_grad=True))
+    assert dict(module.inner.named_buffers()) == {}
+
+
+@pytest.mark.parametrize("door", ["compile", "aot_module"])
+def test_a_module_that_occurs_twice_gets_its_parameters_back(door):
+    layer = nn.Linear(2, 2)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    weight, x = layer.weight, torch.ones(1, 2)
+    compiled = aotviz.compile(model, backend="eager") if door == "compile" else aotviz.aot_module(model, run_graph)
+    assert torch.equal(compiled(x), model(x))
+    assert layer.weight is weight
+    compiled(x).sum().backward()
+    assert weight.grad is not None
+
+
+def test_a_library_may_keep_what_it_made_before():
+    DICT[4] = torch.arange(4).float()
+    before = dict(DICT)
+
+    def scaled(x):
+        return x * len(DICT)
+
+    assert torch.equal(aotviz.aot_function(scaled, run_graph)(torch.ones(4)), torch.ones(4))
+    assert DICT.keys() == before.keys()
+    assert DICT[4] is before[4]
