@@ -367,6 +367,7 @@ class LoweredSplit(Split):
     backward: BackwardSource
     with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
     partial: Any  # runtime.partial_backward.PartialBackward: the backward where not all gradients come in
+    cut: Any  # runtime.cuts.Cut: the backward where a result has a hook that others came from; None where there is none
     generators: Any  # runtime.generators.Generators that both halves draw from; None where there are none
     backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
 
@@ -403,15 +404,23 @@ class GradientRequest(Form):
     """The gradients of a program are to be differentiated themselves: late work, with create_graph=True.
 
     `tangents` says of each tangent of `call` whether it came in with a history (True), without (False), or not at
-    all (None).
+    all (None). Those in `given` are the whole gradients of their results, and nothing is added to them. `wanted` is
+    the tangent whose whole gradient is wanted, and None where the gradients of the inputs are.
     """
 
     call: Split
     tangents: tuple[bool | None, ...]
+    given: tuple[int, ...] = ()
+    wanted: int | None = None
 
     @property
     def name(self) -> str:
         return f"gradient of {self.call.name}"
+
+    def result(self, tangent: int) -> str:
+        """What the user calls the result that one of the tangents comes in for."""
+        call = self.call.outer
+        return str(call.slots[call.tangents[tangent].slot].descriptor)
 
 
 @dataclass(frozen=True)

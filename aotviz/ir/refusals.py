@@ -71,9 +71,8 @@ REFUSALS = {
         "shares memory with another argument."
     ),
     "hook on a result": (
-        "{names} has a gradient hook or retains its gradient, and inside the compiled function other results were "
-        "computed from it, or it was given another shape in place: the hook would see nothing of their gradients, or "
-        "see another shape than in eager. Do that outside."
+        "{names} has a gradient hook or retains its gradient, and gradients of other results pass it inside the "
+        "compiled backward, which can't be cut there: {operator}. Compute these results outside."
     ),
     "gradient of a result": (
         "torch.autograd.grad asks for the gradient of {names}, and inside the compiled function other results were "

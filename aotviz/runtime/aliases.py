@@ -26,7 +26,7 @@ from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
-from aotviz.torch_private import functional, operators, runtime
+from aotviz.torch_private import functional, gradient_hooks, operators, runtime
 from aotviz.tracing.overlap import overlap
 
 # Views whose operator is also a method of the same name and arguments.
@@ -87,6 +87,12 @@ def heard_names(call: LoweredSplit) -> list[str]:
         str(known[one.ref.kind][one.ref.index]) if one.ref.kind in known else "an input that shares memory with another"
         for one in call.heard
     ]
+
+
+def heard_whole(call: LoweredSplit) -> list[int]:
+    """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
+    cut = {place for _, place in call.cut.places} if call.cut is not None else set()
+    return [place for place in range(len(call.heard)) if place not in cut]
 
 
 class Epilogue:
@@ -240,7 +246,7 @@ class Epilogue:
                 fact = f"the function registers this on {self._name(step.source)}"
                 if step.operator == "register_hook" and step.source.kind != "input":
                     # Several results share the node of the call, and a gradient may come to another one only.
-                    hook = f"{self.source.bind('OnlyGradients', runtime.OnlyGradients)}({hook})"
+                    hook = f"{self.source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
                 # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
                 self.source.line(f"{variable}.grad_fn", fact)
                 self.source.line(f"{variable}.{step.operator}({hook})", fact)
@@ -391,12 +397,14 @@ class Epilogue:
         """Write the line that holds the node of the call in autograd's graph, right after the call."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
             slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable)
-            self.source.line(f"node = out[{slot}].grad_fn", "its backward looks for hooks on what the caller holds")
+            cut = self.call.cut
+            text = f"out[{slot}].grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
+            self.source.line(f"node = {text}", "its backward looks for hooks on what the caller holds")
 
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
-            listening = self.source.bind("Listening", runtime.Listening)
+            listening = self.source.bind("Listening", gradient_hooks.Listening)
             listed = "".join(f"{listening}({self._variable(one.ref)}), " for one in self.call.heard)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)

@@ -16,10 +16,10 @@ from aotviz.ir import graphs
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
-from aotviz.runtime import aliases, double_backward, partial_backward, refusals, tangents
+from aotviz.runtime import aliases, cuts, double_backward, partial_backward, refusals, tangents
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
-from aotviz.torch_private import runtime
+from aotviz.torch_private import gradient_hooks, runtime
 from aotviz.torch_private.fakes import all_concrete
 
 # Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
@@ -165,7 +165,7 @@ class _Writer:
         written = [i for i in partly if self.outer.meta.input_info[i].mutated]
         if written:
             fact = "hooks from before the call go with the history that these had before it"
-            hooks = source.bind("hooks_of", runtime.hooks_of)
+            hooks = source.bind("hooks_of", gradient_hooks.hooks_of)
             source.line(f"ctx.hooks = ({''.join(f'{hooks}(inputs[{i}]), ' for i in written)})", fact)
         if call.kept:
             fact = "a second differentiation would read these"
@@ -192,11 +192,13 @@ class _Writer:
 
     def _backward(self) -> None:
         source, call = self.source, self.call
-        if call.heard:
-            pairs = tuple(zip(aliases.heard_names(call), (one.slots for one in call.heard), strict=True))
+        heard = aliases.heard_whole(call)
+        if heard:
+            names = aliases.heard_names(call)
+            passed = tuple((i, names[i], call.heard[i].slots, cuts.why_whole(call, call.heard[i])) for i in heard)
             refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
-            source.line(f"{refuse}(ctx.heard, {pairs}, gradients)", fact)
+            source.line(f"{refuse}(ctx.heard, {passed}, gradients)", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
@@ -281,7 +283,12 @@ class _Writer:
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.call.with_history)
         symbols = "ctx.symbols" if self.symbols else "()"
-        text = f"{gradients}(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
+        arguments = f"(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
+        text = f"{gradients}{arguments}"
+        if self.call.cut is not None:
+            fact = "a hook on a result has heard what passes it inside the graph: from there on, the gradient is its"
+            cut = source.bind("cut", self.call.cut)
+            source.line(f"if ctx.cutting is not None and ctx.cutting.given: return {cut}{arguments}", fact)
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
         fact = "these meet in a custom autograd.Function, whose backward decides what it does where one is missing"
         for group in self.call.outer.together:

@@ -19,9 +19,9 @@ import torch
 
 from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
-from aotviz.ir.subclasses import RuntimeSubclass
+from aotviz.ir.subclasses import PlainTensorMeta, RuntimeSubclass
 from aotviz.runtime.refusals import WrittenSince
-from aotviz.runtime.tangents import in_layout
+from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
 
@@ -29,12 +29,12 @@ from aotviz.torch_private.context import autocast_off
 class Gradients:
     """Differentiable gradients of one program. `compile` turns a request into a program; the pipeline sets it."""
 
-    def __init__(self, call: Split, request: Callable[[tuple[bool | None, ...]], Any]) -> None:
+    def __init__(self, call: Split, request: Callable[..., Any]) -> None:
         self.name = call.name
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
         self.compile: Callable[[Any], Any] = _not_settled
         self._request = request
-        self._known: dict[tuple[bool | None, ...], Any] = {}
+        self._known: dict[Any, Any] = {}
         self._lock = threading.Lock()
         outer = call.outer
         infos = outer.meta.input_info
@@ -53,7 +53,7 @@ class Gradients:
 
     def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
-        program = self._program(tuple(None if tangent is None else False for tangent in tangents))
+        program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("one result of a function", self.name, str(program))
         return self._gradients(ctx, program, symbols, tangents)
@@ -65,10 +65,37 @@ class Gradients:
                 f"{self.name}: a backward with create_graph=True inside vmap (is_grads_batched=True) is not supported. "
                 "Loop over the gradients, or apply torch.func's transforms to the function."
             )
-        present = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
-        program = self._program(present)
+        program = self._program(tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents))
         if isinstance(program, Exception):
             return self._refused(ctx, tangents, program)
+        return self._gradients(ctx, program, symbols, tangents)
+
+    def cut(
+        self,
+        name: str,
+        ctx: Any,
+        symbols: Sequence[Any],
+        tangents: Sequence[Any],
+        given: tuple[int, ...],
+        wanted: int | None = None,
+    ) -> Sequence[Any]:
+        """The gradients of the inputs, or in one position that of the result whose tangent is `wanted`.
+
+        `given` are tangents that are all that comes to their results (`runtime/cuts.py`); `name` is what a user calls
+        the result that is the reason.
+
+        Raises:
+            Refused: these gradients can't be computed by themselves.
+        """
+        if runtime.batched():
+            raise Refused("hook on a result", name, "it runs inside vmap, as with is_grads_batched=True")
+        if torch.is_grad_enabled():
+            why = "with create_graph=True, a second backward would pass that result too, and the hook not hear of it"
+            raise Refused("hook on a result", name, why)
+        tangents = [None if one is None else as_tangent(one, Expected(name, PlainTensorMeta(), ())) for one in tangents]
+        program = self._program(_without_history(tangents), given, wanted)
+        if isinstance(program, Exception):
+            raise Refused("hook on a result", name, str(program))
         return self._gradients(ctx, program, symbols, tangents)
 
     def _gradients(self, ctx: Any, program: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -80,24 +107,27 @@ class Gradients:
         values += self._edges(ctx)
         with autocast_off():
             found = program.function(values)
+        if program.lowered.forward.request.wanted is not None:
+            return tuple(found) or (None,)
         result: list[Any] = [None] * self._count
         for position, gradient in zip(program.lowered.forward.positions, found, strict=True):
             result[position] = gradient
         return tuple(result)
 
-    def _program(self, present: tuple[bool | None, ...]) -> Any:
-        """The program for a pattern of tangents, or the error that says why there is none."""
+    def _program(self, *asked: Any) -> Any:
+        """The program for a pattern of tangents, and what else a GradientRequest says; or the error that says why there
+        is none."""
         with self._lock:
-            known = self._known.get(present)
+            known = self._known.get(asked)
             if known is None:
                 try:
                     with autocast_off():
-                        known = self.compile(self._request(present))
+                        known = self.compile(self._request(*asked))
                 except Exception as error:
                     if self._debug and not isinstance(error, RuntimeError):
                         raise
                     known = error
-                self._known[present] = known
+                self._known[asked] = known
             return known
 
     def _refused(self, ctx: Any, tangents: Sequence[Any], error: Exception) -> tuple[Any, ...]:
@@ -142,6 +172,10 @@ class Gradients:
             if tensor._version != version:
                 raise Refused("written before the backward", name, self.name)
         return list(kept)
+
+
+def _without_history(tangents: Sequence[Any]) -> tuple[bool | None, ...]:
+    return tuple(None if tangent is None else False for tangent in tangents)
 
 
 def kept(

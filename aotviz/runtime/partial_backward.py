@@ -30,7 +30,7 @@ from aotviz.ir.forms import Split
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
-from aotviz.torch_private import runtime
+from aotviz.torch_private import gradient_hooks, runtime
 from aotviz.torch_private.fakes import all_concrete
 from aotviz.torch_private.modules import forward_of
 from aotviz.torch_private.philox import is_generator
@@ -108,10 +108,10 @@ class PartialBackward:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
         with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
             result = [*run(arguments)]
-        self._spare_hooks(ctx, result)
+        self.spare_hooks(ctx, result)
         return result
 
-    def _spare_hooks(self, ctx: Any, result: list[Any]) -> None:
+    def spare_hooks(self, ctx: Any, result: Sequence[Any]) -> None:
         """See Note [Hooks without a gradient]."""
         unreached = [place for i, place in self._partly.items() if result[i] is None]
         if not unreached:
@@ -120,7 +120,7 @@ class PartialBackward:
         tensors = runtime.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
         inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
         tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
-        runtime.spare_hooks(tensors, getattr(ctx, "hooks", ()))
+        gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: Sequence[Any], keep: bool) -> list[Any]:
         saved = self._saved(ctx, pattern)

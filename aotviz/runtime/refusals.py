@@ -12,7 +12,8 @@ from typing import Any
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private.runtime import Listening, asked_for, is_captured, written_since
+from aotviz.torch_private.gradient_hooks import Listening, asked_for
+from aotviz.torch_private.runtime import is_captured, written_since
 
 
 class CallDiffers(RuntimeError):
@@ -37,19 +38,21 @@ def refuse(message: str) -> None:
 
 
 def refuse_hooks(
-    heard: Sequence[Listening], passed: Sequence[tuple[str, Sequence[int]]], gradients: Sequence[Any]
+    heard: Sequence[Listening], passed: Sequence[tuple[int, str, Sequence[int], str]], gradients: Sequence[Any]
 ) -> None:
     """Raise Refused where a hook would not be told of all gradients that it is told of in eager, or nor would
     `torch.autograd.grad`.
 
-    `passed` says of each tensor its name, and of which results the gradients pass it.
+    `passed` says where in `heard` a tensor is, its name, of which results the gradients pass it, and
+    why the backward is not cut there.
     """
     asked = asked_for()
-    for one, (name, slots) in zip(heard, passed, strict=True):
+    for position, name, slots, why in passed:
+        one = heard[position]
         hears = one.hears()
         if (hears or asked) and any(gradients[slot] is not None for slot in slots):
             if hears:
-                raise Refused("hook on a result", name)
+                raise Refused("hook on a result", name, why)
             if one.is_among(asked):
                 raise Refused("gradient of a result", name)
 

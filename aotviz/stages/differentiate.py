@@ -7,6 +7,8 @@ result has a backward too, so any order can be had. A program that nobody differ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from aotviz.ir.descriptors import PlainOutput
@@ -17,13 +19,13 @@ from aotviz.tracing.second_order import GradientTrace
 
 def run(request: GradientRequest) -> TracedCall:
     """GradientRequest -> TracedCall."""
-    forward = GradientTrace(request.call, request.tangents)
+    forward = GradientTrace(request)
     call = request.call.outer
     descriptors = tuple(argument.descriptor for argument in forward.arguments)
     names = [str(call.graph_inputs[i]) for i in call.differentiated]
+    by = [request.result(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
     outputs = tuple(
-        PlainOutput(index, f"gradient of {call.graph_inputs[position]}")
-        for index, position in enumerate(forward.positions)
+        PlainOutput(index, f"gradient of {by[position]}") for index, position in enumerate(forward.positions)
     )
     meta = ViewAndMutationMeta(
         input_info=forward.input_info,
@@ -35,7 +37,7 @@ def run(request: GradientRequest) -> TracedCall:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         autocast=False,
     )
-    evidence = [Reason(call.name, f"its gradient is differentiated again, by {', '.join(names)}")]
+    evidence = [Reason(call.name, _why(request, names))]
     evidence += [
         Reason(str(output), "it has a history" if info.requires_grad else "it depends on nothing that requires grad")
         for output, info in zip(outputs, forward.output_info, strict=True)
@@ -62,3 +64,12 @@ def run(request: GradientRequest) -> TracedCall:
         rewrites=(),
         user_input_info=meta,
     )
+
+
+def _why(request: GradientRequest, names: Sequence[str]) -> str:
+    if not request.given and request.wanted is None:
+        return f"its gradient is differentiated again, by {', '.join(names)}"
+    if request.wanted is not None:
+        return f"{request.result(request.wanted)} has a hook, and other results came from it: the part above it"
+    cut = ", ".join(map(request.result, request.given))
+    return f"{cut} has a hook, and other results came from it: the rest of the backward"

@@ -25,6 +25,7 @@ from aotviz.ir.forms import (
     Reason,
     Split,
 )
+from aotviz.runtime.cuts import Cut, cuttable
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
@@ -89,7 +90,7 @@ def _split(call: Split) -> LoweredSplit:
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     reported_call = replace(call, saved=tuple(replace(s, value=known.get(s.name, s.value)) for s in call.saved))
-    with_history = Gradients(call, lambda tangents: GradientRequest(call.options, reported_call, tangents))
+    with_history = Gradients(call, lambda *asked: GradientRequest(call.options, reported_call, *asked))
     partial = PartialBackward(call, request_part, run_backward)
     makers = philox.generators_of(call.forward_module.graph)
     partial.generators = Generators(makers) if makers else None
@@ -101,6 +102,7 @@ def _split(call: Split) -> LoweredSplit:
         backward=backward,
         with_history=with_history,
         partial=partial,
+        cut=Cut(call, with_history, partial) if cuttable(call) else None,
         generators=partial.generators,
         backward_values=values,
     )

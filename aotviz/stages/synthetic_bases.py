@@ -31,7 +31,7 @@ from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import refusals
-from aotviz.torch_private import functional, runtime
+from aotviz.torch_private import functional, gradient_hooks
 from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_tensor
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
@@ -201,7 +201,7 @@ class SyntheticBases:
             if fake.requires_grad and not fake.is_leaf and position != itself and position not in roots
         ]
         if hooked:
-            listens = emit.bind("listens", runtime.listens)
+            listens = emit.bind("listens", gradient_hooks.listens)
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
             refuse = emit.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)

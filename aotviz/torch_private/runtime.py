@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
 import torch
 from torch.autograd import forward_ad
@@ -169,62 +166,6 @@ def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> No
     torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
 
 
-def listens(tensor: torch.Tensor) -> bool:
-    """Whether a gradient hook hangs on a tensor, or its gradient is retained."""
-    return bool(tensor._backward_hooks) or tensor.retains_grad
-
-
-class Listening:
-    """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
-
-    __slots__ = ("hooks", "tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = ref(tensor)
-        self.hooks = tensor._backward_hooks
-        node = tensor.grad_fn
-        if self.hooks is None and node is not None:  # as the first hook on it would
-            self.hooks = tensor._backward_hooks = _HooksOfAResult()
-            node._register_hook_dict(tensor)
-
-    def hears(self) -> bool:
-        """Whether a hook is there, or its gradient is retained."""
-        if self.hooks:
-            return True
-        tensor = self._as_it_was()
-        return tensor is not None and listens(tensor)
-
-    def _as_it_was(self) -> torch.Tensor | None:
-        """The tensor, if it still has the history that it had. With another one, it has other hooks."""
-        tensor = self.tensor()
-        return tensor if tensor is None or self.hooks is None or tensor._backward_hooks is self.hooks else None
-
-    def is_among(self, asked: Sequence[Any]) -> bool:
-        """Whether it is one of these tensors or gradient edges."""
-        tensor = self._as_it_was()
-        if tensor is None:
-            return False
-        place = (tensor.grad_fn, tensor.output_nr)
-        return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
-
-
-def asked_for() -> Sequence[Any]:
-    """What the running backward gives the gradients of, tensors or gradient edges; nothing where that is all leaves,
-    or where the backward runs in another thread than the one that asked."""
-    frame: Any = sys._getframe(1)
-    for _ in range(5):
-        if frame is None:
-            break
-        if frame.f_code is _RUN_BACKWARD:
-            found: Sequence[Any] = frame.f_locals["args"][3]  # after the gradients, and what to keep
-            return found
-        frame = frame.f_back
-    return ()
-
-
-_RUN_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
-
-
 def written_since(ctx: Any, error: RuntimeError) -> int | None:
     """Which of the tensors that a call saved was written afterwards, so that autograd raised `error`."""
     written = (place for place, saved in enumerate(ctx._raw_saved_tensors) if _is_written(saved, str(error)))
@@ -250,47 +191,6 @@ def is_captured(node: Any) -> bool:
     except RuntimeError:  # the engine has no answer for a leaf under `torch.autograd.grad`
         return True
     return False
-
-
-def hooks_of(tensor: torch.Tensor) -> Any:
-    """The gradient hooks on a tensor by now, by number; None if it never had one."""
-    return tensor._backward_hooks
-
-
-class OnlyGradients:
-    """A gradient hook that is not called where there is no gradient."""
-
-    def __init__(self, hook: Any) -> None:
-        self.hook = hook
-
-    def __call__(self, gradient: torch.Tensor | None) -> Any:
-        return None if gradient is None else self.hook(gradient)
-
-
-class _HooksOfAResult(OrderedDict[int, Any]):
-    """The node of a call calls the hooks on each of its results, also where no gradient comes to that one."""
-
-    def __setitem__(self, key: int, hook: Any) -> None:
-        super().__setitem__(key, hook if isinstance(hook, OnlyGradients) else OnlyGradients(hook))
-
-
-def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
-    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
-    `more` are what `hooks_of` gave."""
-    changed = []
-    for hooks in (*map(hooks_of, tensors), *more):
-        for key, hook in list(hooks.items()) if hooks else ():
-            if not isinstance(hook, OnlyGradients):
-                hooks[key] = OnlyGradients(hook)
-                changed.append((hooks, key))
-
-    def restore() -> None:
-        for hooks, key in changed:
-            if isinstance(hooks.get(key), OnlyGradients):
-                hooks[key] = hooks[key].hook
-
-    if changed:
-        torch.autograd.Variable._execution_engine.queue_callback(restore)
 
 
 def leaves_behind(nodes: Sequence[Any], limit: float = math.inf) -> list[torch.Tensor]:

@@ -28,7 +28,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, input_parts
-from aotviz.ir.forms import JointGraph, Split
+from aotviz.ir.forms import GradientRequest, JointGraph, Split
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
 from aotviz.ir.subclasses import PlainTensorMeta, Plan
 from aotviz.torch_private import fakes, functional, operators
@@ -63,8 +63,9 @@ class GradientTrace:
     part_edges: Sequence[Any] = ()  # of parts that have a history of their own: the first call refused them
     members: Mapping[int, Any] = {}  # of synthetic bases, neither
 
-    def __init__(self, call: Split, present: tuple[bool | None, ...]) -> None:
-        self.call, self.present = call, present
+    def __init__(self, request: GradientRequest) -> None:
+        self.request, self.call = request, request.call
+        call = request.call
         self.outer = call.outer  # see Note [Wholes and parts]
         self.trace = call.forward.trace
         self.bases: list[Any] = []
@@ -93,31 +94,40 @@ class GradientTrace:
 
     def _differentiate(self) -> None:
         call, forward = self.outer, self.call.forward
-        outputs, incoming = [], []
+        request, outputs, incoming, cuts = self.request, [], [], []
         self.tangent_plans = [plan(tangent.value) for tangent in call.tangents]
         self.tangents: list[Any] = []  # one per tangent of the call, None where none came in
-        for tangent, present in zip(call.tangents, self.present, strict=True):
+        for place, (tangent, present) in enumerate(zip(call.tangents, request.tangents, strict=True)):
             if present is None:
                 self.tangents.append(None)
                 continue
             value = self.trace.functional(tangent.value)
             value.requires_grad_(present)
             self.tangents.append(value)
-            slot = call.slots[tangent.slot]
-            outputs.append(forward.value(slot.kind, slot.index))
+            outputs.append(self._result(place))
             incoming.append(value)
+            if place in request.given:  # all that comes there otherwise is in it already
+                cuts.append(outputs[-1].register_hook(lambda _, value=value: value))
         mark_backward([output.grad_fn for output in outputs])
         reached = set(self.call.differentiated)
         wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
+        if request.wanted is not None:
+            wanted = [self._result(request.wanted)]
         edges = [edge for edge in wanted if edge is not None]
         with forward.placing_views():
             found = iter(
                 torch.autograd.grad(outputs, edges, incoming, allow_unused=True, create_graph=True) if outputs else ()
             )
+        for cut in cuts:
+            cut.remove()
         self.trace.close_effects()
         gradients = [next(found, None) if edge is not None else None for edge in wanted]
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
+
+    def _result(self, tangent: int) -> Any:
+        slot = self.outer.slots[self.outer.tangents[tangent].slot]
+        return self.call.forward.value(slot.kind, slot.index)
 
     def _arguments(self) -> list[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` brings them in the same order."""
@@ -198,7 +208,7 @@ class GradientTrace:
     def take(self) -> GradientTrace:
         """This trace, to be continued; a fresh one for whoever comes second."""
         if self._taken:
-            return GradientTrace(self.call, self.present).take()
+            return GradientTrace(self.request).take()
         self._taken = True
         return self
 

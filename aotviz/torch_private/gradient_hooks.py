@@ -1,0 +1,159 @@
+"""Gradient hooks on tensors that a compiled call was given or returned, and what the running backward asks for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+
+current_node = torch._C._current_autograd_node
+_BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of hooks that are ours
+
+
+def listens(tensor: torch.Tensor) -> bool:
+    """Whether a gradient hook hangs on a tensor, or its gradient is retained."""
+    hooks = tensor._backward_hooks
+    return bool(hooks.users() if isinstance(hooks, HooksOfAResult) else hooks) or tensor.retains_grad
+
+
+def hooks_of(tensor: torch.Tensor) -> Any:
+    """The gradient hooks on a tensor by now, by number; None if it never had one."""
+    return tensor._backward_hooks
+
+
+class OnlyGradients:
+    """A gradient hook that is not called where there is no gradient."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
+
+
+class HooksOfAResult(dict[Any, Any]):
+    """The hooks on one result of a call, in the order in which the engine calls them.
+
+    The engine calls those on each result of a node, also where no gradient comes to that one; users' hooks are spared
+    that. Hooks of ours may stand before and behind them (`runtime/cuts.py`).
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @classmethod
+    def on(cls, tensor: torch.Tensor) -> HooksOfAResult:
+        """The hooks of a tensor that has none yet."""
+        hooks = tensor._backward_hooks = cls()
+        node: Any = tensor.grad_fn
+        node._register_hook_dict(tensor)
+        return hooks
+
+    def __setitem__(self, key: Any, hook: Any) -> None:
+        super().__setitem__(key, hook if isinstance(hook, OnlyGradients) else OnlyGradients(hook))
+        last = self.pop(_AFTER, None)
+        if last is not None:
+            super().__setitem__(_AFTER, last)
+
+    def surround(self, before: Callable[[Any], Any], after: Callable[[Any], Any]) -> None:
+        """Call these hooks before and behind the users', with None too, until `alone`."""
+        users = self.users()
+        self.clear()
+        super().__setitem__(_BEFORE, before)
+        self.update(users)
+        super().__setitem__(_AFTER, after)
+
+    def alone(self) -> None:
+        """Take back what `surround` did."""
+        self.pop(_BEFORE, None)
+        self.pop(_AFTER, None)
+
+    def users(self) -> dict[Any, Any]:
+        """The hooks that users registered."""
+        return {key: hook for key, hook in self.items() if isinstance(key, int)}
+
+
+class Listening:
+    """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
+
+    __slots__ = ("hooks", "tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = ref(tensor)
+        self.hooks = tensor._backward_hooks
+        if self.hooks is None and tensor.grad_fn is not None:  # as the first hook on it would
+            self.hooks = HooksOfAResult.on(tensor)
+
+    def hears(self) -> bool:
+        """Whether a hook is there, or its gradient is retained."""
+        hooks = self.hooks
+        if hooks and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
+            return True
+        tensor = self.as_it_was()
+        return tensor is not None and listens(tensor)
+
+    def as_it_was(self) -> torch.Tensor | None:
+        """The tensor, if it still has the history that it had. With another one, it has other hooks."""
+        tensor = self.tensor()
+        return tensor if tensor is None or self.hooks is None or tensor._backward_hooks is self.hooks else None
+
+    def is_among(self, asked: Sequence[Any]) -> bool:
+        """Whether it is one of these tensors or gradient edges."""
+        tensor = self.as_it_was()
+        if tensor is None:
+            return False
+        place = (tensor.grad_fn, tensor.output_nr)
+        return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
+
+
+def asked_for() -> Sequence[Any]:
+    """What the running backward gives the gradients of, tensors or gradient edges; nothing where that is all leaves,
+    where they become `.grad`, or where the backward runs in another thread than the one that asked."""
+    frame: Any = sys._getframe(1)
+    for _ in range(6):
+        if frame is None:
+            break
+        if frame.f_code is _RUN_BACKWARD:
+            if frame.f_locals["kwargs"].get("accumulate_grad"):  # these retain their gradients
+                return ()
+            found: Sequence[Any] = frame.f_locals["args"][3]  # after the gradients, and what to keep
+            return found
+        frame = frame.f_back
+    return ()
+
+
+_RUN_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+
+
+def at_end_of_backward(callback: Callable[[], None]) -> None:
+    """Call `callback` when the running backward has ended."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def retain(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+    """What the engine does with the gradient of a tensor that retains it."""
+    if tensor.grad is None:
+        tensor.grad = gradient.detach().clone(memory_format=torch.contiguous_format)
+    else:
+        tensor.grad = tensor.grad + gradient
+
+
+def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
+    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
+    `more` are what `hooks_of` gave."""
+    changed = []
+    for hooks in (*map(hooks_of, tensors), *more):
+        for key, hook in list(hooks.items()) if hooks else ():
+            if isinstance(key, int) and not isinstance(hook, OnlyGradients):
+                hooks[key] = OnlyGradients(hook)
+                changed.append((hooks, key))
+
+    def restore() -> None:
+        for hooks, key in changed:
+            if isinstance(hooks.get(key), OnlyGradients):
+                hooks[key] = hooks[key].hook
+
+    if changed:
+        at_end_of_backward(restore)
