@@ -97,7 +97,7 @@ def _compile(
     raises = _raises(ours.pop("on_refusal", "eager"))
     place = dynamo.place(original)
     dynamo.count_compilation("total")
-    session = Session(False, name, ours.pop("on_stage", None))
+    session = Session(False, name, ours.pop("on_stage", None), dynamo.Moment().code())
     if ours.pop("record", True):
         session.store = _recent
     options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))

@@ -8,9 +8,10 @@ compiled function's share of this.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class _Thread(threading.local):
 
 _blocks = _Thread()
 _lock = threading.Lock()
+_count = itertools.count()  # of the functions that were compiled in this process
+_numbers: dict[Hashable, int] = {}  # of those that Dynamo compiles
 _watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads; replaced, never edited
 
 
@@ -80,10 +83,20 @@ class Progress:
 
 
 class Session:
-    """One compiled function's recording and programs."""
+    """One compiled function's recording and programs.
 
-    def __init__(self, record: bool, name: str, on_stage: Callable[[str, int | None], None] | None = None) -> None:
+    `function` is what makes it this function, where a session is only one of its compilations: Dynamo's.
+    """
+
+    def __init__(
+        self,
+        record: bool,
+        name: str,
+        on_stage: Callable[[str, int | None], None] | None = None,
+        function: Hashable = None,
+    ) -> None:
         self.name = name
+        self.function = _numbers.setdefault(function, next(_count)) if function is not None else next(_count)
         self.store = Store() if record else None
         self.on_stage = on_stage
         self.programs: list[Program] = []
@@ -91,7 +104,7 @@ class Session:
     def observer(self) -> Observer:
         """Tells the function's own recording, those of the open `record()` blocks, and those of the watches."""
         stores = [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
-        observers: list[Observer] = [Recorder(*stores)] if stores else []
+        observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
         if not observers:

@@ -96,10 +96,10 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *timeline.explain_all(facts).points,
     ]
     again = len(recompiles.find(facts))
-    frames = len(facts.frames) or len(
-        {recompiles.own_function(compilation.name) for compilation in facts.data.compilations}
+    functions = facts.functions or len(
+        {recompiles.own_function(compilation) for compilation in facts.data.compilations}
     )
-    title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(frames, 'function')}"
+    title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(functions, 'function')}"
     total = sum(facts.seconds(place) for place in range(len(facts.data.compilations)))
     if again:
         title += f", {counted(again, 'of them a recompile', 'of them recompiles')}"

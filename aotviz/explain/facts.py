@@ -6,9 +6,11 @@ way round: what is known of this compilation? Each question has its index here, 
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -44,12 +46,7 @@ Row = TypeVar(
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 
 
-@dataclass(frozen=True)
-class Frame:
-    """One compiled function in one process: its compilations share it."""
-
-    log: int
-    id: str  # "0" of the compile id "0/3"
+Frame = Hashable  # one compiled function in one process, between two resets of Dynamo: its compilations share it
 
 
 class Facts:
@@ -82,8 +79,11 @@ class Facts:
         return next((c.name for c in named if c.name and c.name != c.compile_id), compilation.name)
 
     def frame(self, place: int) -> Frame:
+        """Which function a compilation is of. Recordings of older releases know no more than its compile id."""
         compilation = self.data.compilations[place]
-        return Frame(compilation.log, compilation.compile_id.rpartition("/")[0])
+        if compilation.frame >= 0:
+            return compilation.frame
+        return compilation.log, compilation.compile_id.rpartition("/")[0]
 
     def frame_place(self, place: int) -> str:
         """Where the compiled function stands: "model.py:16"."""
@@ -123,6 +123,17 @@ class Facts:
         for places in frames.values():
             places.sort(key=lambda place: _number(self.data.compilations[place].compile_id))
         return dict(frames)
+
+    @cached_property
+    def functions(self) -> int:
+        """How many functions Dynamo compiled. One that it compiled again after a reset counts once."""
+        between: dict[int, Counter[Hashable]] = defaultdict(Counter)  # resets before -> (name, line) -> functions
+        for places in self.frames.values():
+            first = self.data.compilations[places[0]]
+            place = self.frame_place(places[0])
+            named = (first.log, first.rank, self.function(places[0]), place) if place else places[0]
+            between[first.reset][named] += 1
+        return sum(functools.reduce(operator.or_, between.values(), Counter()).values())
 
     @cached_property
     def metrics(self) -> dict[int, list[MetricsRecord]]:
@@ -170,9 +181,8 @@ class Facts:
         return _by_compilation(self.data.tensors)
 
     def sibling(self, place: int, compile_id: str) -> int:
-        """The compilation of that compile id in the same process, -1 if there is none."""
-        log = self.data.compilations[place].log
-        return self._by_compile_id.get((log, compile_id), -1)
+        """The compilation of the same function with that compile id, -1 if there is none."""
+        return self._by_compile_id.get((self._process(place), compile_id), -1)
 
     def sibling_of(self, place: int, id: str) -> int:
         """The same by its id in the recording."""
@@ -184,8 +194,14 @@ class Facts:
         return {(c.log, c.id): place for place, c in enumerate(self.data.compilations)}
 
     @cached_property
-    def _by_compile_id(self) -> dict[tuple[int, str], int]:
-        return {(c.log, c.compile_id): place for place, c in enumerate(self.data.compilations) if c.compile_id}
+    def _by_compile_id(self) -> dict[tuple[Hashable, str], int]:
+        compilations = enumerate(self.data.compilations)
+        return {(self._process(place), c.compile_id): place for place, c in compilations if c.compile_id}
+
+    def _process(self, place: int) -> Hashable:
+        """Where compile ids are the only ones of their kind."""
+        compilation = self.data.compilations[place]
+        return ("frame", compilation.frame) if compilation.frame >= 0 else ("log", compilation.log)
 
     def seconds(self, place: int) -> float:
         """What a compilation cost, its backward included; 0 if the log does not say."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from aotviz.explain.explanation import Explanation, Point, counted, seconds, sen
 from aotviz.explain.expressions import spoken
 from aotviz.explain.facts import Facts, user_frames
 from aotviz.explain.guard_failures import GuardFailure
-from aotviz.recorder.events import GuardRecord, RecompileReason
+from aotviz.recorder.events import CompilationData, GuardRecord, RecompileReason
 from aotviz.recorder.torch_trace.guards import FAILED
 
 TENSOR_FACTS = {  # where a guard on a tensor says what it holds the tensor to
@@ -147,13 +147,15 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
     """
     found = []
     logged = {one.compile_id for one in facts.data.compilations if one.because and one.compile_id}
-    programs: dict[str, list[int]] = defaultdict(list)  # of each name, the newest first
+    programs: dict[tuple[int, str], list[int]] = defaultdict(list)  # of each function and name, the newest first
     for place, compilation in enumerate(facts.data.compilations):
-        earlier = programs[compilation.name]
+        earlier = programs[compilation.frame, compilation.name]
         asked = ASKED.fullmatch(compilation.name)
         if compilation.because and not compilation.compile_id and not (asked and asked["id"] in logged):
             if asked:
-                reasons = tuple(_of_dynamo(facts, asked["function"], programs, text) for text in compilation.because)
+                reasons = tuple(
+                    _of_dynamo(facts, place, asked["function"], programs, text) for text in compilation.because
+                )
             else:
                 told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
                 ids = [facts.id(one) for one in earlier] if told else [""] * len(compilation.because)
@@ -169,20 +171,20 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
     return found
 
 
-def own_function(name: str) -> str:
-    """What compilations of one function of aotviz's own have in common.
-
-    >>> own_function("step [0/3]"), own_function("step")
-    ('step [0]', 'step')
-    """
-    asked = ASKED.fullmatch(name)
-    return f"{asked['function']} [{asked['id'].partition('/')[0]}]" if asked else name
+def own_function(compilation: CompilationData) -> Hashable:
+    """What compilations of one function of aotviz's own have in common."""
+    asked = ASKED.fullmatch(compilation.name)
+    name = f"{asked['function']} [{asked['id'].partition('/')[0]}]" if asked else compilation.name
+    return name if compilation.frame < 0 else (compilation.frame, asked["function"] if asked else name)
 
 
-def _of_dynamo(facts: Facts, function: str, programs: Mapping[str, list[int]], text: str) -> Reason:
+def _of_dynamo(
+    facts: Facts, place: int, function: str, programs: Mapping[tuple[int, str], list[int]], text: str
+) -> Reason:
     """Why a program of ours that Dynamo asked for did not do, from what the backend was told."""
     match = FAILED.fullmatch(text)
-    earlier = programs.get(f"{function} [{match['id']}]", []) if match else []
+    frame = facts.data.compilations[place].frame
+    earlier = programs.get((frame, f"{function} [{match['id']}]"), []) if match else []
     id = facts.id(earlier[0]) if earlier else ""
     return Reason(id, guard_failures.read(match["guard"] if match else text), "", "", False)
 
@@ -191,9 +193,9 @@ def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
     """The recompiles by cause, the costliest cause first; one that ran into the limit before all others."""
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
-        frame = facts.frame(recompile.place)
-        where = frame.id or recompile.function
-        groups[frame.log, where, _root(recompile.main.failure.subject)].append(recompile)
+        logged = bool(facts.data.compilations[recompile.place].compile_id)
+        where = facts.frame(recompile.place) if logged else recompile.function
+        groups[where, _root(recompile.main.failure.subject)].append(recompile)
     found = [Cause(tuple(group)) for group in groups.values()]
     return sorted(found, key=lambda cause: (not cause.reached_limit, -cause.seconds, -len(cause.recompiles)))
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 FORMAT = "aotviz"
-VERSION = 3
+VERSION = 4
 NONE = -1
 
 Text = Annotated[int, msgspec.Meta(ge=NONE, title="string")]  # the number of a text in RecordingData.strings
@@ -259,6 +259,8 @@ class CompilationData(Frozen, frozen=True):
     graph_texts: list[Text] = []  # one per graph: what it was parsed from; empty for our own
     recomputed: list[RecomputedRecord] = []
     storages: list[StorageRecord] = []  # of our own: the memory of inputs, outputs, and what is written in between
+    frame: int = NONE  # the function that Dynamo compiled: a number that its compilations share, up to a reset
+    reset: int = 0  # calls of torch._dynamo.reset() before, as far as they are known of
 
 
 class Origin(Frozen, array_like=True, frozen=True):
@@ -306,6 +308,17 @@ class GuardRecord(Frozen, frozen=True):
     stack: Text  # the user's frames as a traceback prints them
 
 
+class FailedGuard(Frozen, array_like=True, frozen=True):
+    """A check of an earlier compilation that a call did not pass, found by trying each of its checks."""
+
+    guard: Text  # the check
+    now: Text  # what it found instead; -1 if that can't be told in a few words
+    source: Text  # the expression that it is about
+    code: Text  # the user's source line that made the check
+    place: Text  # "file:line in function" of that line
+    stack: Text  # the user's frames
+
+
 class RecompileReason(Frozen, array_like=True, frozen=True):
     """Why one earlier compilation could not be used."""
 
@@ -315,6 +328,7 @@ class RecompileReason(Frozen, array_like=True, frozen=True):
     place: Text  # "file:line in function" of that line
     stack: Text  # the user's frames
     raw: Text  # as logged
+    failed: list[FailedGuard] = []  # every check that the call did not pass; empty where nobody tried them all
 
 
 class RecompileRecord(Frozen, frozen=True):

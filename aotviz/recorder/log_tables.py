@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from aotviz.recorder.events import EventTable, LogRecord, MetricsRecord, Origin, RecompileReason, RecordingData, Text
+from aotviz.recorder.events import (
+    EventTable,
+    FailedGuard,
+    LogRecord,
+    MetricsRecord,
+    Origin,
+    RecompileReason,
+    RecordingData,
+    Text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,6 +139,8 @@ def _reader(hint: Any, strings: Sequence[str]) -> Any:
         return lambda number: strings[number] if number >= 0 else ""
     if hint == list[Text]:
         return lambda numbers: tuple(strings[number] if number >= 0 else "" for number in numbers)
+    if hint == list[FailedGuard]:
+        return lambda guards: tuple(strings[guard.guard] for guard in guards)
     if hint == dict[str, Text]:
         return lambda named: _mapping(named, strings)
     return _plain

@@ -30,7 +30,7 @@ from torch import fx
 
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import records, storages, summaries, what_if
-from aotviz.recorder.events import ErrorRecord, InputRecord, StageRecord, StorageRecord
+from aotviz.recorder.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
@@ -70,14 +70,16 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
 class Recorder:
     """An Observer of the pipeline that puts what it sees into one or more stores.
 
-    `strict` makes its own failures raise. `late()` gives the observer for work after the compilation has returned;
+    `strict` makes its own failures raise. `function` is the number of the compiled function (`CompilationData.frame`).
+    `late()` gives the observer for work after the compilation has returned;
     both may be used from any thread.
     """
 
-    def __init__(self, *stores: Store, strict: bool = False) -> None:
+    def __init__(self, *stores: Store, strict: bool = False, function: int = NONE) -> None:
         self.lock = threading.RLock()
         self.stores = stores
         self.strict = strict
+        self.function = function
         self.broken = False
         self.writer = SnapshotWriter()
         self.log: CompilationLog | None = None
@@ -135,7 +137,7 @@ class Recorder:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
             because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
-            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings, because)
+            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings, because, self.function)
             for store in self.stores:
                 store.add(self.log)
         self._began_ns = self._now()

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from aotviz.recorder import progress
 from aotviz.recorder.arguments import PackedGraph, Row, unpacked
 from aotviz.recorder.events import (
+    NONE,
     CompilationData,
     ErrorRecord,
     InputRecord,
@@ -44,9 +45,17 @@ _encoder = msgspec.msgpack.Encoder()
 class CompilationLog:
     """What one compilation has been seen to do so far. Made by a Recorder, read through a Store."""
 
-    def __init__(self, name: str, options: dict[str, str], strings: StringTable, because: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: dict[str, str],
+        strings: StringTable,
+        because: Sequence[str] = (),
+        function: int = NONE,
+    ) -> None:
         self._lock = threading.Lock()
         self._because = list(because)
+        self._function = function
         self._name = name
         self._options = options
         self._strings = strings
@@ -227,6 +236,7 @@ class CompilationLog:
             error=self._error,
             because=self._because,
             storages=self._storages,
+            frame=self._function,
         )
 
 

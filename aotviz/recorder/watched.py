@@ -13,26 +13,68 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from aotviz.recorder.compilation import Compilation
-from aotviz.recorder.events import RecordingData
+from aotviz.recorder.events import CompilationData, RecordingData
 from aotviz.recorder.holders import Changed, Live
 from aotviz.recorder.merging import renumbered
 from aotviz.recorder.store import Store
 from aotviz.recorder.strings import StringTable, clean
+from aotviz.recorder.torch_trace.assembler import code_of, compile_id_of
 from aotviz.recorder.torch_trace.contents import Contents
 from aotviz.recorder.torch_trace.reading import read_bytes
+from aotviz.recorder.torch_trace.resets import MARK, Resets, begins, frame_and_number, labelled
 from aotviz.recorder.watched_progress import WatchedCompilation
 
 GLOBAL = ""  # the key of lines that belong to no compilation
 NAMES = "names"  # the key of lines that others refer to: they are never dropped
+
+
+class Moment(Protocol):
+    """What the process knows of the moment in which a record was made, beyond the record."""
+
+    @property
+    def compilation(self) -> object:
+        """An object that Dynamo keeps for one compilation, also for what is compiled late of it; or None."""
+
+    def code(self) -> Hashable:
+        """The function that Dynamo compiles, by a value that others do not have; None if it compiles none."""
+
+
+class Stretches:
+    """Between which resets of Dynamo each record's compilation began, in this process (see `resets.py`)."""
+
+    def __init__(self) -> None:
+        self._resets = Resets()
+        self._of: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()  # Dynamo's object -> resets
+        self._latest: dict[tuple[int, Hashable], int] = {}  # (thread, compile id) -> resets
+
+    def of(self, head: dict[str, Any], payload: str | None, moment: Moment | None) -> int | None:
+        """How many resets there were before the compilation of a record; None where it need not be told."""
+        known = frame_and_number(head)
+        if known is None:
+            return None
+        compilation, thread = moment.compilation if moment else None, threading.get_ident()
+        if begins("chromium_event" if "chromium_event" in head else "", payload or ""):
+            found = self._resets.begun(*known, moment.code() if moment else None)
+        elif "dynamo_start" in head and not head.get("attempt"):
+            found = self._resets.started(*known, moment.code() if moment else code_of(head["dynamo_start"]))
+        elif compilation is not None and compilation in self._of:
+            found = self._of[compilation]
+        else:
+            found = self._latest.get((thread, known), self._resets.number)
+        self._latest[thread, known] = found
+        if compilation is not None:
+            self._of[compilation] = found
+        return found if self._resets.number else None
 
 
 class WatchedLog:
@@ -57,6 +99,7 @@ class WatchedLog:
         self._total = 0
         self._read: tuple[int, bytes] = (0, b"")
         self._followers: tuple[Changed, ...] = ()  # replaced, never edited
+        self._stretches = Stretches()
         self._going: dict[str, WatchedCompilation] = {}  # by key: how far each is, for those who look on
         self._second, self._stamp = 0, ""
 
@@ -65,8 +108,19 @@ class WatchedLog:
         """About how many bytes of memory this log holds."""
         return self._total
 
-    def receive(self, created: float, process: int, place: str, head: dict[str, Any], payload: str | None) -> None:
+    def receive(
+        self,
+        created: float,
+        process: int,
+        place: str,
+        head: dict[str, Any],
+        payload: str | None,
+        moment: Moment | None = None,
+    ) -> None:
         """One record: when it was made (unix time), by which process, at which line of torch; its JSON and its text."""
+        with self._lock:
+            reset = self._stretches.of(head, payload, moment)
+        head = head if reset is None else {**head, MARK: reset}
         line = json.dumps(head, default=repr, skipkeys=True).encode()  # as torch writes it
         text = b"" if payload is None else b"\n\t" + clean(payload).replace("\n", "\n\t").encode()
         key = _key(head)
@@ -79,7 +133,7 @@ class WatchedLog:
             if self._total > self.max_bytes:
                 self._trim(key)
         if key not in (NAMES, GLOBAL):
-            self._compilation(key, created).hear(created, head)
+            self._compilation(key, labelled(compile_id_of(head), reset or 0), created).hear(created, head)
         for changed in self._followers:
             changed()
 
@@ -88,11 +142,9 @@ class WatchedLog:
         with self._lock:
             return b"".join([piece for of, piece in self._pieces if of in (key, NAMES)])
 
-    def _compilation(self, key: str, created: float) -> WatchedCompilation:
+    def _compilation(self, key: str, compile_id: str, created: float) -> WatchedCompilation:
         with self._lock:
             if key not in self._going:
-                autograd, _, frame = key.partition("/")
-                compile_id = frame if autograd == "None" else f"!{key}"
                 self._going[key] = WatchedCompilation(compile_id, created, partial(self.lines_of, key))
             return self._going[key]
 
@@ -143,7 +195,7 @@ def _key(head: dict[str, Any]) -> str:
     if "str" in head or "dump_file" in head:
         return NAMES
     found = [head.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")]
-    return GLOBAL if found == [None, None, None] else "/".join(map(str, found))
+    return GLOBAL if found == [None, None, None] else "/".join(map(str, [head.get(MARK, 0), *found]))
 
 
 class Watched:
@@ -206,23 +258,21 @@ class Watched:
 def read_lines(lines: bytes, dropped: int = 0) -> Contents:
     """What lines of a log say that are in memory, and what they can't say."""
     found = read_bytes([lines], "this process")
-    notes = unseen([compilation.compile_id for compilation in found], dropped)
+    notes = unseen(found.outline.compilations, dropped)
     return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
 
 
-def unseen(compile_ids: Sequence[str], dropped: int) -> list[str]:
-    """What a watch can't know: of each frame whose first compilations it did not see, a sentence.
-
-    >>> unseen(["0/2", "1/0"], dropped=0)
-    ['0/0, 0/1 were compiled before the watch began: their graphs and guards are not known']
-    """
-    seen = defaultdict(set)
-    for frame, _, number in (compile_id.rpartition("/") for compile_id in compile_ids):
-        if frame and number.isdecimal():
-            seen[frame].add(int(number))
+def unseen(compilations: Iterable[CompilationData], dropped: int) -> list[str]:
+    """What a watch can't know: of each function whose first compilations it did not see, a sentence."""
+    seen: dict[int, dict[int, str]] = defaultdict(dict)  # function -> number of the compilation -> its id
+    for compilation in compilations:
+        number = compilation.compile_id.rpartition("/")[2]
+        if number.isdecimal():
+            seen[compilation.frame][int(number)] = compilation.id
     notes = []
-    for frame, numbers in seen.items():
-        missing = [f"{frame}/{number}" for number in range(max(numbers)) if number not in numbers]
+    for ids in seen.values():
+        frame = next(iter(ids.values())).rpartition("/")[0]
+        missing = [f"{frame}/{number}" for number in range(max(ids)) if number not in ids]
         if missing:
             shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             was, their = ("was", "its") if len(missing) == 1 else ("were", "their")

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
+from types import FrameType
 from typing import Any
 
 import torch
-from torch._dynamo import external_utils
+from torch._dynamo import convert_frame, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 
+from aotviz.torch_private import failed_guards
+
 _GROUP = "torch_dynamo_backends"
+
+
+class Moment:
+    """What Dynamo is at while one of its records is made. To be asked in the same call, in the same thread."""
+
+    @property
+    def compilation(self) -> object:
+        """An object that lives as long as anything may still be compiled of the compilation; None outside any."""
+        return CompileContext.try_get()
+
+    def code(self) -> int | None:
+        """The function that is compiled: a number that is the same for equal code."""
+        found = _compile_call()
+        return hash(found["code"]) if found is not None and "code" in found else None
+
+    def failed_guards(self) -> list[failed_guards.Program]:
+        """Why each program that Dynamo has of the function does not do for this call, the newest first."""
+        found = _compile_call() or {}
+        entries, frame = found.get("cache_entries_for_reasons") or found.get("cache_entries"), found.get("frame")
+        return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []
 
 
 def offer(name: str, where: str) -> None:
@@ -51,6 +75,16 @@ def recompile_reason() -> str:
     """The guard that the newest program of this function failed, as Dynamo logs it; "" for a first program."""
     gathering = get_metrics_context()
     return str(gathering._metrics.get("recompile_reason") or "") if gathering.in_progress() else ""
+
+
+def _compile_call() -> dict[str, Any] | None:
+    """The variables of the call by which Dynamo compiles a function, if this thread is in one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_compile" and frame.f_globals.get("__name__") == convert_frame.__name__:
+            return frame.f_locals
+        frame = frame.f_back
+    return None
 
 
 def starts_in_module(graph_module: Any) -> bool:

@@ -24,6 +24,8 @@ from typing import Any, Protocol
 import torch
 from torch._logging import structured
 
+from aotviz.torch_private import dynamo
+
 LOGGER = logging.getLogger("torch.__trace")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep
 
@@ -33,7 +35,15 @@ _lock = threading.Lock()
 class Receiver(Protocol):
     """What wants to hear the trace. `head` is the record as torch's files have it, `payload` its text."""
 
-    def receive(self, created: float, process: int, place: str, head: dict[str, Any], payload: str | None) -> None: ...
+    def receive(
+        self,
+        created: float,
+        process: int,
+        place: str,
+        head: dict[str, Any],
+        payload: str | None,
+        moment: dynamo.Moment | None = None,
+    ) -> None: ...
 
 
 class Tap(logging.Handler):
@@ -49,9 +59,10 @@ class Tap(logging.Handler):
         if not isinstance(head, dict):
             return
         place = f"{record.pathname.removeprefix(PACKAGE)}:{record.lineno}"
+        moment = dynamo.Moment()
         for receiver in self.receivers:
             try:
-                receiver.receive(record.created, record.process or 0, place, head, payload)
+                receiver.receive(record.created, record.process or 0, place, head, payload, moment)
             except Exception as error:
                 self.receivers = tuple(other for other in self.receivers if other is not receiver)
                 warnings.warn(

@@ -22,6 +22,7 @@ from aotviz.recorder import numbers
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import (
     FORMAT,
+    NONE,
     VERSION,
     CacheLookup,
     CompilationData,
@@ -58,6 +59,7 @@ class CompilationHead(Frozen, frozen=True):
     options: dict[str, str]
     error: ErrorRecord | None
     revision: int  # another number where there is more to see than before; 0 where nothing comes any more
+    frame: int = NONE  # the function, by a number that its compilations share; -1 if unknown
 
 
 class RecordingIndex(Frozen, frozen=True):
@@ -147,6 +149,7 @@ def head(compilation: Compilation) -> CompilationHead:
         stages=len(data.stages),
         nodes=compilation.nodes,
         compile_id=data.compile_id,
+        frame=data.frame,
         attempts=data.attempts,
         rank=data.rank,
         because=data.because,

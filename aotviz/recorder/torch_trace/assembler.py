@@ -2,7 +2,8 @@
 
 A log file is written by one process, as a rule. Where several wrote into one, or a process learns its rank late,
 records are told apart by process id and rank; a process and rank is a `Stream`. Compile ids, numbers of file names
-and numbers of tensors mean something within a stream only.
+and numbers of tensors mean something within a stream only, and compile ids only between two resets of Dynamo
+(`resets.py`).
 
 What a record says is read by the functions of rows.py; one that makes no sense to them is kept as an artifact and
 reported with its line.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ from aotviz.recorder.events import (
 from aotviz.recorder.strings import clean
 from aotviz.recorder.torch_trace import known
 from aotviz.recorder.torch_trace.lines import Bad, Record
+from aotviz.recorder.torch_trace.resets import BEGIN_BYTES, MARK, Resets, begins, frame_and_number, labelled
 from aotviz.recorder.torch_trace.texts import LONG_BYTES, Span, Texts
 from aotviz.recorder.torch_trace.timeline import Timeline
 
@@ -79,11 +81,14 @@ class Log:
 
 @dataclass
 class Compilation:
-    """A compile id of a stream, while its log is read."""
+    """A compile id of a stream, between two resets, while its log is read."""
 
     number: int
     stream: Stream
     compile_id: str
+    reset: int  # resets of the stream before it
+    frame: Hashable  # which function of the stream, between these resets
+    started: bool = False  # whether Dynamo has said which function it is
     name: str = ""
     kind: str = ""
     started_unix_ns: int = 0
@@ -103,7 +108,9 @@ class Stream:
     process: int
     rank: int
     files: dict[int, str] = field(default_factory=dict)  # torch's numbers of file names
-    compilations: dict[str, Compilation] = field(default_factory=dict)
+    compilations: dict[tuple[int, str], Compilation] = field(default_factory=dict)  # by reset and compile id
+    latest: dict[str, Compilation] = field(default_factory=dict)  # the last that began, by compile id
+    resets: Resets = field(default_factory=Resets)
     sources: dict[tuple[Any, Any], list[int]] = field(default_factory=dict)  # of described tensors
     shift_ns: int = 0  # from the time of a line, which has no zone and year, to unix time
 
@@ -206,27 +213,49 @@ class Assembler:
                 text = '"what stood here can\'t be shown"'
         return self.texts.add(text)
 
-    def compilation(self, stream: Stream, compile_id: str) -> Compilation:
-        """The compilation of that id in the stream."""
-        found = stream.compilations.get(compile_id)
-        if found is None:
-            found = Compilation(len(self.compilations), stream, compile_id)
-            stream.compilations[compile_id] = found
+    def compilation(self, stream: Stream, record: Record, attempt: int) -> Compilation | None:
+        """The compilation that a record is about."""
+        compile_id, known = compile_id_of(record.head), frame_and_number(record.head)
+        if not compile_id or known is None:
+            return None
+        reset = record.head.get(MARK)
+        if type(reset) is int and 0 <= reset < 1 << 31:
+            stream.resets.at(reset)
+        elif begins(record.kind, (record.payload or b"")[:BEGIN_BYTES].decode("utf-8", "replace")):
+            reset = stream.resets.begun(*known)
+        elif record.kind == "dynamo_start" and attempt == 0 and (code := code_of(record.content)) is not None:
+            before = stream.resets.number
+            reset = stream.resets.started(*known, code)
+            fresh = stream.compilations.get((before, compile_id)) if reset != before else None
+            if fresh is not None and not fresh.started:  # what was said of it before it was known to be another's
+                stream.compilations[reset, compile_id] = stream.compilations.pop((before, compile_id))
+                fresh.reset = reset
+        elif compile_id in stream.latest:  # it may precede a reset: a backward is compiled late
+            return stream.latest[compile_id]
+        else:
+            reset = stream.resets.number
+        key = (reset, compile_id)
+        if key not in stream.compilations:
+            found = Compilation(len(self.compilations), stream, compile_id, reset, known[0])
+            stream.compilations[key] = stream.latest[compile_id] = found
             self.compilations.append(found)
-        return found
+        return stream.compilations[key]
 
     def finish(self) -> RecordingData:
         """All that was read. The graphs of the compilations are left to whoever needs their nodes."""
-        labels = self._labels()
+        labels, frames = self._labels(), self._frames()
         versions = sorted({log.torch for log in self.logs} - {""})
         data = RecordingData(
             format=FORMAT,
             version=VERSION,
             producer={"aotviz": __version__} | ({"torch": ", ".join(versions)} if versions else {}),
             strings=[],
-            compilations=[self._compilation(found, labels[found.stream.number]) for found in self.compilations],
+            compilations=[
+                self._compilation(found, labels[found.stream.number], frames[number])
+                for number, found in enumerate(self.compilations)
+            ],
             dropped=0,
-            notes=self.notes,
+            notes=[*self.notes, *self._resets(labels)],
             logs=[self._log(log) for log in self.logs],
             guards=self.guards,
             recompiles=self.recompiles,
@@ -247,10 +276,9 @@ class Assembler:
         head = record.head
         rank = head.get("rank")
         stream = self._stream(log, record.process, rank if type(rank) is int and 0 <= rank < 1 << 31 else NONE)
-        compile_id = compile_id_of(head)
-        compilation = self.compilation(stream, compile_id) if compile_id else None
         attempt = head.get("attempt")
         attempt = attempt if type(attempt) is int and 0 <= attempt < 1 << 31 else 0
+        compilation = self.compilation(stream, record, attempt)
         unix_ns = self._unix_ns(log, stream, record.stamp)
         if compilation is not None:
             compilation.attempts = max(compilation.attempts, attempt + 1)
@@ -309,12 +337,34 @@ class Assembler:
                 parts.append(f"log {stream.log.number + 1}")
             if ranks[stream.rank] > 1 and in_log[stream.log.number] > 1:
                 parts.append(f"process {stream.process}")
-            labels[stream.number] = ", ".join(parts) + ": " if parts and len(streams) > 1 else ""
+            labels[stream.number] = ", ".join(parts) if len(streams) > 1 else ""
         return labels
 
-    def _compilation(self, found: Compilation, label: str) -> CompilationData:
+    def _frames(self) -> list[int]:
+        """Which function each compilation is of: numbers that hold for all logs."""
+        numbers: dict[tuple[int, int, Hashable], int] = {}
+        return [
+            numbers.setdefault((found.stream.number, found.reset, found.frame), len(numbers))
+            for found in self.compilations
+        ]
+
+    def _resets(self, labels: Mapping[int, str]) -> list[str]:
+        """A note for each process in which Dynamo was reset."""
+        notes = []
+        for stream in self.streams.values():
+            count = stream.resets.number
+            if count:
+                times = "once" if count == 1 else f"{count} times or more"
+                where = f" in {labels[stream.number]}" if labels.get(stream.number) else ""
+                notes.append(
+                    f"torch._dynamo.reset() was called {times}{where}: compile ids begin again at 0/0 each time, so "
+                    'those after it are marked "reset 1" and so on'
+                )
+        return list(dict.fromkeys(notes))
+
+    def _compilation(self, found: Compilation, label: str, frame: int) -> CompilationData:
         return CompilationData(
-            id=label + found.compile_id,
+            id=labelled(found.compile_id, found.reset, label),
             name=clean(found.name or found.compile_id),
             kind=found.kind,
             started_unix_ns=found.started_unix_ns,
@@ -333,6 +383,8 @@ class Assembler:
             rank=found.stream.rank,
             log=found.stream.log.number,
             stack=found.stack,
+            frame=frame,
+            reset=found.reset,
         )
 
     def _log(self, log: Log) -> LogRecord:
@@ -386,6 +438,17 @@ def compile_id_of(head: dict[str, Any]) -> str:
     if type(autograd) is int:
         return f"!{autograd}/{whole}" if whole else f"!{autograd}"
     return whole
+
+
+def code_of(content: Any) -> tuple[str, ...] | None:
+    """What tells a compiled function from others in `dynamo_start`: the file, line and name of its frame.
+
+    >>> code_of({"stack": [{"line": 9, "name": "<module>", "filename": 1}, {"line": 2, "name": "f", "filename": 1}]})
+    ('1', '2', 'f')
+    """
+    frames = content.get("stack") if isinstance(content, dict) else None
+    last = frames[-1] if isinstance(frames, list) and frames else None
+    return tuple(str(last.get(key)) for key in ("filename", "line", "name")) if isinstance(last, dict) else None
 
 
 def stamp_seconds(year: int, day: bytes) -> int:

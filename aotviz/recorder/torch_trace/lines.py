@@ -26,6 +26,7 @@ PREFIX = re.compile(
 )
 ABOUT = frozenset(  # what a record says beside its own content
     {
+        "aotviz_reset",
         "attempt",
         "compiled_autograd_id",
         "frame_compile_id",

@@ -53,7 +53,9 @@ def started(assembler: Assembler, record: Record, place: Place) -> None:
     compilation = place.compilation
     if compilation is None:
         keep(assembler, record, place)
-    elif frames:
+        return
+    compilation.started = True
+    if frames:
         compilation.stack = assembler.text(stack_text(frames, place.stream))
         compilation.name = compilation.name or str(frames[-1].get("name", ""))
     # a record that says no more than that it began has said it by being there
@@ -76,7 +78,7 @@ def event(assembler: Assembler, record: Record, place: Place) -> None:
         args = assembler.texts.add_span(Span(place.log.number, record.at + at, len(raw)))
     compilation = place.compilation
     if compilation is None and compile_id not in NO_ID:
-        compilation = place.stream.compilations.get(compile_id)
+        compilation = place.stream.latest.get(compile_id)
     number = compilation.number if compilation is not None else NONE
     name = assembler.text(found.name)
     assembler.timeline.add(found, name, args, place.stream.number, number, place.log.number, record.line)
@@ -89,7 +91,7 @@ class _CompileId(msgspec.Struct):
 def metrics(assembler: Assembler, record: Record, place: Place) -> None:
     content: dict[str, Any] = record.content
     if place.compilation is None and isinstance(content.get("compile_id"), str):
-        place.compilation = place.stream.compilations.get(content["compile_id"])
+        place.compilation = place.stream.latest.get(content["compile_id"])
     numbers: dict[str, int | float] = {}
     texts: dict[str, int] = {}
     for name, value in content.items():

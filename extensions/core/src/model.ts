@@ -154,9 +154,9 @@ export function unopened(head: CompilationHead): Held {
 }
 
 function outline(head: CompilationHead): CompilationData {
-  const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = head;
+  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
   return {
-    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, log: NONE, stack: NONE,
+    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, log: NONE, stack: NONE, reset: 0,
     stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [], recomputed: [], storages: [],
   };
 }

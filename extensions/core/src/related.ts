@@ -11,10 +11,11 @@ export interface Related {
 
 const GRADIENT = "gradient of "; // how the pipeline names the program that a backward of the backward needs
 
-/** Of one function: names repeat, so torch's frame number and the rank count where there are any. */
-function family({ name, compile_id, rank }: CompilationHead): string {
-  const frame = /^(.*)\/\d+$/.exec(compile_id)?.[1];
-  return JSON.stringify([rank, frame ?? name.replace(/\/\d+\]$/, "]")]); // ours within torch.compile are named "step [0/1]"
+/** Of one function: names repeat, and torch's ids do after a reset, so the function's own number counts where there is one. */
+function family({ name, compile_id, frame, rank }: CompilationHead): string {
+  const known = frame >= 0 ? [compile_id !== "", frame] : [/^(.*)\/\d+$/.exec(compile_id)?.[1]];
+  const own = name.replace(/\/\d+\]$/, "]"); // ours within torch.compile are named "step [0/1]"
+  return JSON.stringify([rank, ...known, compile_id ? "" : own]);
 }
 
 /**

@@ -63,9 +63,9 @@ export class WholeSource implements Source {
 }
 
 function head(data: CompilationData): CompilationHead {
-  const { id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error } = data;
+  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = data;
   return {
-    id, name, kind, started_unix_ns, compile_id, attempts, rank, because, options, error, revision: 0, stages: data.stages.length,
+    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, revision: 0, stages: data.stages.length,
     elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
     nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
   };

@@ -1,7 +1,7 @@
 // Generated from aotviz.recorder.events and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
-export const VERSION = 3;
+export const VERSION = 4;
 export const NONE = -1;
 export const MAGIC = [0x93, 0x41, 0x4f, 0x54, 0x56, 0x49, 0x5a, 0x0a]; // a file's first bytes
 
@@ -236,6 +236,8 @@ export interface CompilationData {
   readonly graph_texts: number[]; // one per graph: what it was parsed from; empty for our own
   readonly recomputed: RecomputedRecord[];
   readonly storages: StorageRecord[]; // of our own: the memory of inputs, outputs, and what is written in between
+  readonly frame: number; // the function that Dynamo compiled: a number that its compilations share, up to a reset
+  readonly reset: number; // calls of torch._dynamo.reset() before, as far as they are known of
 }
 
 /** Where in the logs a record stands, and what it is about. */
@@ -279,6 +281,16 @@ export interface GuardRecord {
   readonly stack: number; // the user's frames as a traceback prints them
 }
 
+/** A check of an earlier compilation that a call did not pass, found by trying each of its checks. */
+export interface FailedGuard {
+  readonly guard: number; // the check
+  readonly now: number; // what it found instead; -1 if that can't be told in a few words
+  readonly source: number; // the expression that it is about
+  readonly code: number; // the user's source line that made the check
+  readonly place: number; // "file:line in function" of that line
+  readonly stack: number; // the user's frames
+}
+
 /** Why one earlier compilation could not be used. */
 export interface RecompileReason {
   readonly earlier: string; // its compile id, e.g. "0/0"; "" where the log doesn't say
@@ -287,6 +299,7 @@ export interface RecompileReason {
   readonly place: number; // "file:line in function" of that line
   readonly stack: number; // the user's frames
   readonly raw: number; // as logged
+  readonly failed: FailedGuard[]; // every check that the call did not pass; empty where nobody tried them all
 }
 
 /** A frame was compiled again: the compilation of `origin` is the new one. */
@@ -438,6 +451,7 @@ export interface CompilationHead {
   readonly options: ReadonlyMap<string, string>;
   readonly error: ErrorRecord | null;
   readonly revision: number; // another number where there is more to see than before; 0 where nothing comes any more
+  readonly frame: number; // the function, by a number that its compilations share; -1 if unknown
 }
 
 /** What a page must know before its reader has looked at anything. */
@@ -703,6 +717,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["graph_texts", ["list","int"], []],
       ["recomputed", ["list",["record","RecomputedRecord"]], []],
       ["storages", ["list",["record","StorageRecord"]], []],
+      ["frame", "int", -1],
+      ["reset", "int", 0],
     ],
   },
   Origin: {
@@ -750,6 +766,17 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["stack", "int"],
     ],
   },
+  FailedGuard: {
+    array: true,
+    fields: [
+      ["guard", "int"],
+      ["now", "int"],
+      ["source", "int"],
+      ["code", "int"],
+      ["place", "int"],
+      ["stack", "int"],
+    ],
+  },
   RecompileReason: {
     array: true,
     fields: [
@@ -759,6 +786,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["place", "int"],
       ["stack", "int"],
       ["raw", "int"],
+      ["failed", ["list",["record","FailedGuard"]], []],
     ],
   },
   RecompileRecord: {
@@ -922,6 +950,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["options", ["map","str","str"]],
       ["error", ["or",["record","ErrorRecord"],"none"]],
       ["revision", "int"],
+      ["frame", "int", -1],
     ],
   },
   RecordingIndex: {

@@ -22,7 +22,7 @@ beforeEach(async () => {
 
 function head(id: string, name: string, more: Partial<CompilationHead> = {}): CompilationHead {
   return {
-    id, name, kind: "training", started_unix_ns: 0, elapsed_ns: 0, stages: 0, nodes: 0, compile_id: "", attempts: 1, rank: -1,
+    id, name, kind: "training", started_unix_ns: 0, elapsed_ns: 0, stages: 0, nodes: 0, compile_id: "", frame: -1, attempts: 1, rank: -1,
     because: [], options: new Map(), error: null, revision: 0, ...more,
   };
 }
@@ -73,6 +73,11 @@ describe("what belongs to a compilation", () => {
     const logged = ["0/0", "1/0", "0/1", "0/0"].map((compile_id, i) => head(String(i), "f", { compile_id, rank: i === 3 ? 1 : 0 }));
     expect(related({ compilations: logged } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([2]);
     expect(related({ compilations: logged } as unknown as RecordingIndex, 1)).toEqual([]);
+  });
+  test("is of its own function where torch counts from 0 again after a reset", () => {
+    const logged = ["0/0", "0/1", "0/0", "0/1"].map((compile_id, i) => head(String(i), "f", { compile_id, frame: i >> 1 }));
+    expect(related({ compilations: logged } as unknown as RecordingIndex, 1).map(({ position }) => position)).toEqual([0]);
+    expect(related({ compilations: logged } as unknown as RecordingIndex, 2).map(({ position }) => position)).toEqual([3]);
   });
   test("is of its own frame where Dynamo asked for it, which its name says", () => {
     const asked = ["f [0/0]", "f [1/0]", "f [0/1]"].map((name, i) => head(String(i), name));
