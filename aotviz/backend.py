@@ -34,7 +34,7 @@ from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
-from aotviz.recorder.torch_trace.guards import told
+from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
@@ -102,8 +102,11 @@ def _compile(
         session.store = _recent
     options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
     request = graph_request(autograd_functions.connected(gm), tuple(example_inputs), options, name)
-    if reason := dynamo.recompile_reason():
-        request = replace(request, evidence=(Reason(name, told(reason)),))
+    failed = [program for program in dynamo.Moment().failed_guards() if program.failed]
+    said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
+    if not said and (reason := dynamo.recompile_reason()):
+        said = [told(reason)]
+    request = replace(request, evidence=tuple(Reason(name, text) for text in said))
     if dynamo.starts_in_module(original) and request.input_names is not None:
         request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
     try:

@@ -9,6 +9,7 @@ the guards that its symbols gathered.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -153,9 +154,8 @@ def _sharing(values: Sequence[Any]) -> Signature:
         if same != index or near != index:
             pattern.append((index, same, near))
     if len(objects) != len(memory):  # different tensors share memory: do they count writes together?
-        pattern.append(functional.counters(values))
-        pattern.append(_overlapping(values))
-    return tuple(pattern)
+        return tuple(pattern), functional.counters(values), _overlapping(values)
+    return tuple(pattern), None, ()
 
 
 def _overlapping(values: Sequence[Any]) -> Signature:
@@ -205,7 +205,7 @@ class StaticGuard:
         """In words, the first difference between the call that was compiled and this one (explain/ reads them)."""
         kind, shapes = call.kind(), call.shapes()
         if self.signature[0] != kind:
-            return _kind_difference(self.signature[0], kind, names)
+            return _kind_difference(self.signature[0], kind, names, call)
         for name, before, now in zip(names, self.signature[1], shapes, strict=False):
             if before != now:
                 return _difference(name, before, now, SHAPE_FACTS)
@@ -225,25 +225,69 @@ class DynamicGuard:
     def failure(self, call: Call, names: Sequence[str]) -> str:
         kind = call.kind()
         if self.kind != kind:
-            return _kind_difference(self.kind, kind, names)
+            return _kind_difference(self.kind, kind, names, call)
         return f"the sizes do not fulfil {self.symbols.text}"
 
 
-def _kind_difference(before: Signature, now: Signature, names: Sequence[str]) -> str:
+def _kind_difference(before: Signature, now: Signature, names: Sequence[str], call: Call) -> str:
     if before[0] != now[0]:
         return "the structure of the arguments changed"
     for name, was, value in zip(names, before[1], now[1], strict=False):
         if was != value:
             return _difference(name, was, value, KIND_FACTS)
     if before[2] != now[2]:
-        if before[2][:-1] == now[2][:-1]:
-            return "arguments overlap in memory otherwise than when this was compiled"
-        return "other arguments are the same tensor or share memory"
+        return _sharing_difference(before[2], now[2], _names_with_parts(names, call))
     if before[3] != now[3]:
         return attributes.difference(before[3], now[3])
     if before[5] != now[5]:
         return difference(before[5], now[5])
     return "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
+
+
+def _sharing_difference(before: Signature, now: Signature, names: Sequence[str]) -> str:
+    """Of two arguments that lie otherwise to each other than before, how they lay and lie (`_sharing`)."""
+    was, found = _neighbours(before), _neighbours(now)
+    known = sorted({*was, *found, *(first for one in (was, found) for _, first, _ in one.values())})
+    told = [
+        f"{names[one]} and {names[other]} were {_relation(was, one, other)} and are {_relation(found, one, other)}"
+        for one, other in itertools.combinations(known, 2)
+        if _relation(was, one, other) != _relation(found, one, other) and other < len(names)
+    ]
+    if told:
+        return "; also ".join(told)
+    shared = " and ".join(names[index] for index in known if index < len(names)) or "arguments"
+    return f"{shared} overlap in memory otherwise than when this was compiled"
+
+
+def _names_with_parts(names: Sequence[str], call: Call) -> list[str]:
+    """The names of the arguments whose memory is compared, as `_with_parts` counts them."""
+    found = []
+    for name, value in zip(names[call.lifted :], call.flat[call.lifted :], strict=False):
+        parts = subclasses.anatomy(value)[0] if subclasses.is_subclass(value) else ()
+        found += [name, *(f"{name}.{part}" for part in parts)]
+    return found
+
+
+def _neighbours(sharing: Signature) -> dict[int, tuple[int, int, int]]:
+    """Argument -> the first that is the same tensor, the first in the same storage, the first whose bytes it meets."""
+    pattern, _, overlapping = sharing
+    meets = {index: first for index, first, _ in overlapping}
+    found = {index: (rest[0], rest[-1], meets.get(index, rest[0])) for index, *rest in pattern}
+    for index, first in meets.items():
+        found.setdefault(index, (index, index, first))
+    return found
+
+
+def _relation(neighbours: dict[int, tuple[int, int, int]], one: int, other: int) -> str:
+    """How two arguments lie to each other, as explain/guard_failures.py reads it."""
+    (same, storage, meets), (same_other, storage_other, meets_other) = (
+        neighbours.get(index, (index, index, index)) for index in (one, other)
+    )
+    if same == same_other:
+        return "one tensor"
+    if meets == meets_other:
+        return "overlapping views of one storage"
+    return "apart in one storage" if storage == storage_other else "in separate storages"
 
 
 def _difference(name: str, before: Any, now: Any, facts: Sequence[str]) -> str:

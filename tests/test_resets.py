@@ -107,8 +107,7 @@ def test_each_recompile_is_blamed_on_the_line_of_its_own_function(recorded: Reco
 def test_the_timeline_and_the_costs_are_those_of_each(recorded: Recording) -> None:
     with pytest.raises(LookupError, match="ask for one of 0/0, reset 1: 0/0, reset 1: 0/1, reset 2: 0/0"):
         recorded.explain("nothing")
-    times = [recorded.timeline(id).start_ms.max() for id in ("reset 1: 0/0", "reset 2: 0/0")]
-    assert all(time >= 0 for time in times)
+    assert len(recorded.timeline("reset 1: 0/0")) > 3
     events = recorded.events
     assert sorted(set(events[events.name == "dynamo"].compilation)) == sorted(c.id for c in recorded)
 

@@ -100,6 +100,13 @@ def duplicates(both: str) -> str:
     return f"If {both} are meant to be alike, pass a copy (`x.clone()`). Otherwise both programs are kept and reused."
 
 
+def memory(both: str) -> str:
+    return (
+        f"A program is made for one way in which {both} lie in memory. Pass views of one storage always or never, for "
+        "instance a copy (`x.clone()`); otherwise both programs are kept and reused."
+    )
+
+
 def global_state(names: Sequence[str]) -> str:
     if "grad_mode" in names:
         return (

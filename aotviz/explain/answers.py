@@ -116,6 +116,7 @@ def _one(recording: Recording, facts: Facts, place: int, earlier: Facts | None) 
     points.extend(graph_breaks.explain_one(facts, place))
     points.extend(cache_misses.explain_one(facts, place, earlier))
     points.extend(timeline.explain_all(facts, place).points)
+    points.extend(recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]))
     where = facts.frame_place(place) if compilation.compile_id else ""
     return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), tuple(points))
 
@@ -136,11 +137,11 @@ def _first(facts: Facts, place: int) -> Point:
 
 def _graphs(recording: Recording, facts: Facts, place: int) -> list[Point]:
     """How the graph differs from that of the program that nearly fitted."""
-    main = next((r.main for r in recompiles.find(facts) if r.place == place), None)
-    if main is None or not main.earlier:
+    nearest = next((r.nearest for r in recompiles.find(facts) if r.place == place), None)
+    if nearest is None or not nearest.earlier:
         return []
     compilations = recording.compilations
-    told = graph_changes.told(compilations[facts.find(main.earlier)], compilations[place])
+    told = graph_changes.told(compilations[facts.find(nearest.earlier)], compilations[place])
     return [Point(told)] if told else []
 
 

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aotviz.explain.expressions import spoken
 from aotviz.recorder.events import (
@@ -55,6 +55,7 @@ class Facts:
     def __init__(self, data: RecordingData, texts: Sequence[str]) -> None:
         self.data = data
         self._texts = texts
+        self.memory: dict[Hashable, Any] = {}  # what explanations found out about it, and would ask for again
         self._about: dict[int, dict[str, list[GuardRecord]]] = {}
 
     def text(self, number: int) -> str:

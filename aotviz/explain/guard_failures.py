@@ -32,8 +32,17 @@ class GuardFailure:
 
     def with_after(self, value: str) -> GuardFailure:
         """The same, now that it is known what the value has become."""
+        if self.kind == "length" and value.isdecimal():
+            before = "0" if self.before == "empty" else self.before
+            name = self.subject.removeprefix("len(").removesuffix(")")
+            words = f"`{name}` had length {before} and now has {value}"
+            return replace(self, subject=f"len({name})", before=before, after=value, words=words)
         if self.after or not value or value == self.before:
             return self
+        if self.kind == "type":
+            article = "" if self.before in ("None", "something", "a tensor") else "a "
+            words = f"`{self.subject}` was {article}{self.before} and is now {article}{value}"
+            return replace(self, after=value, words=words)
         return replace(self, after=value, words=f"`{self.subject}` was {self.before} and is now {value}")
 
 
@@ -64,26 +73,49 @@ STATES = {
     "torch_function_all_disabled": "the use of `__torch_function__`",
     "default_dtype": "the default dtype (`torch.set_default_dtype`)",
 }
+RELATIONS = {  # how two tensors lie to each other: (in the past, now)
+    "one tensor": ("were one and the same tensor", "are one and the same tensor now"),
+    "overlapping views of one storage": ("overlapped in one storage", "overlap in one storage now"),
+    "apart in one storage": (
+        "were parts of one storage that do not overlap",
+        "are parts of one storage now that do not overlap",
+    ),
+    "in separate storages": ("lay in separate storages", "lie in separate storages now"),
+    "different tensors": ("were different tensors", "are different tensors now"),
+    "one object": ("were one and the same object", "are one and the same object now"),
+    "different objects": ("were different objects", "are different objects now"),
+}
+RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
 
 SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
 STATE = re.compile(r"against (\{.*\})", re.S)
 
+PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d+)[\])]")  # a size or a stride among a tensor's
+
 Reader = Callable[[re.Match[str]], GuardFailure]
 
 
 def _size(match: re.Match[str]) -> GuardFailure:
-    name, index = spoken(match["name"]), match["index"]
-    before, after = match["before"], match["after"]
-    fix = advice.size(name, int(index), after, "Guard failed on a parameter" in match["rest"])
+    parameter = "Guard failed on a parameter" in match["rest"]
+    return _sized(match["name"], match["index"], match["before"], match["after"], parameter)
+
+
+def _sized(source: str, index: str, before: str, after: str, parameter: bool) -> GuardFailure:
+    name = spoken(source)
+    fix = advice.size(name, int(index), after, parameter)
     words = f"dimension {index} of `{name}` had size {before} and now has size {after}"
-    return GuardFailure("size", f"{name}.shape[{index}]", before, after, words, fix, match["name"])
+    return GuardFailure("size", f"{name}.shape[{index}]", before, after, words, fix, source)
 
 
 def _stride(match: re.Match[str]) -> GuardFailure:
-    name, index, before, after = spoken(match["name"]), match["index"], match["before"], match["after"]
+    return _strided(match["name"], match["index"], match["before"], match["after"])
+
+
+def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
+    name = spoken(source)
     words = f"`{name}` lies in memory in another order: the stride of dimension {index} was {before} and is now {after}"
-    return GuardFailure("stride", f"{name}.stride({index})", before, after, words, advice.stride(name), match["name"])
+    return GuardFailure("stride", f"{name}.stride({index})", before, after, words, advice.stride(name), source)
 
 
 def _dtype(match: re.Match[str]) -> GuardFailure:
@@ -151,7 +183,7 @@ def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
 
 
 def _duplicates(match: re.Match[str]) -> GuardFailure:
-    names = [spoken(name) for name in re.findall(r"[\"']([^\"',]+)[\"'],?", match["names"])]
+    names = [spoken(one or other) for one, other in re.findall(r"\"([^\"]+)\"|'([^',\"]+)'", match["names"])]
     both = " and ".join(f"`{name}`" for name in names) or "two arguments"
     words = f"{both} are one and the same tensor now, and were different ones"
     return GuardFailure(
@@ -160,10 +192,32 @@ def _duplicates(match: re.Match[str]) -> GuardFailure:
 
 
 def _duplicate(match: re.Match[str]) -> GuardFailure:
-    words = "two arguments are one and the same tensor now, and were different ones"
+    """What torch says where it does not look for the names."""
+    words = "two arguments are one and the same tensor now, and were different ones; torch does not say which"
     return GuardFailure(
         "same tensor", "arguments", "different tensors", "one tensor", words, advice.duplicates("the arguments")
     )
+
+
+def _related(match: re.Match[str]) -> GuardFailure:
+    """How two arguments lie to each other in memory."""
+    one, other = spoken(match["one"]), spoken(match["other"])
+    return relation(one, other, match["before"], match["after"], match["one"])
+
+
+def relation(one: str, other: str, before: str, after: str, source: str = "") -> GuardFailure:
+    """Two values lay to each other as `before` says and lie as `after` says: keys of RELATIONS."""
+    both = f"`{one}` and `{other}`"
+    words = f"{both} {RELATIONS[before][0]} and {RELATIONS[after][1]}"
+    kind = "same tensor" if "one tensor" in (before, after) else "memory"
+    fix = advice.duplicates(both) if "one tensor" in (before, after) else advice.memory(both)
+    return GuardFailure(kind, f"{one}, {other}", before, after, words, fix, source)
+
+
+def _identical(match: re.Match[str]) -> GuardFailure:
+    states = ("different objects", "one object") if match["negated"] else ("one object", "different objects")
+    one, other = spoken(match["one"]), spoken(match["other"])
+    return relation(one, other, *states, match["one"])
 
 
 def _elsewhere(match: re.Match[str]) -> GuardFailure:
@@ -293,10 +347,18 @@ def _metadata(match: re.Match[str]) -> GuardFailure:
 
 
 def _own(match: re.Match[str]) -> GuardFailure:
-    """A guard of aotviz's own, which says what changed."""
-    name, before, after = match["name"], match["before"], match["after"]
+    """What changed, as aotviz says it of its own guards, and of Dynamo's that it tries (`failed_guards.py`)."""
+    name, before, after = spoken(match["name"]), match["before"], match["after"]
+    source, _, fact = match["name"].rpartition(".")
+    subject = spoken(source)
     words = f"`{name}` was {before} and is now {after}"
-    subject, _, fact = name.rpartition(".")
+    place = PLACE.fullmatch(fact)
+    if place and place["fact"] == "shape":
+        return _sized(source, place["index"], before, after, "_parameters" in source)
+    if place:
+        return _strided(source, place["index"], before, after)
+    if before == "a tensor":
+        return GuardFailure("type", name, before, after, words, advice.tensor_or_not(name), match["name"])
     remedies: dict[str, Callable[[], str]] = {
         "shape": lambda: f"Pass `dynamic=True` to `aotviz.compile` if the size of `{subject}` varies.",
         "stride": lambda: advice.stride(subject),
@@ -307,7 +369,7 @@ def _own(match: re.Match[str]) -> GuardFailure:
     }
     if subject and fact in remedies:
         return GuardFailure(
-            {"shape": "size", "ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact]()
+            {"shape": "size", "ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact](), source
         )
     return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
 
@@ -371,12 +433,15 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?P<what>the structure of the arguments|a module|grad mode, [^:;]+) changed.*",
             _own_mode,
         ),
-        (r"other arguments are the same tensor or share memory", _duplicate),
+        (
+            rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",
+            _related,
+        ),
         (
             r"(?P<names>.+?) (?:overlap in memory otherwise|are views of other tensors) than when this was compiled.*",
             _elsewhere,
         ),
-        (r"(?P<name>\S+) changed from (?P<before>.+) to (?P<after>.+)", _own),
+        (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),
         (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
         (r"len\((?P<source>.*)\) == (?P<before>\d+)", _length),
         (
@@ -384,6 +449,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _attribute,
         ),
         (r"(?P<source>[^\s].*?) is (?P<negated>not )?None", _none),
+        (r"(?P<one>[^\s=<>]+) is (?P<negated>not )?(?P<other>[^\s=<>]+)", _identical),
         (r"BACKEND_MATCH failure.*", _backend),
         (r"Unexpected recompilation.*", _unexpected),
         (r".*invalidated because (?P<name>.*?) got deallocated.*", _gone),

@@ -1,11 +1,14 @@
 """Why functions were compiled again: which guard of which earlier program failed, on what value, from which line.
 
-Dynamo keeps a list of programs for each function ("frame"). A call that fits none is compiled, and the log then
-names, for each earlier program, the first guard that failed. One of them is the cause that matters: that of the
-program that came nearest to fitting, which fails the fewest of the guards that any of them failed. Of equals it is the
-one that stands deepest in the order in which guards are checked, then the one that most programs disagree with, then
-that of the newest. Recompiles with one cause (same
-function, same fact) are counted and timed together, so that the costliest can be named first.
+Dynamo keeps a list of programs for each function ("frame"). A call that fits none is compiled. What counts is the
+program that came nearest to fitting: the one with the fewest guards that the call failed (misses.py). Of equals it is
+the one whose guard stands deepest in the order in which guards are checked, then the one with the guard that most
+programs failed, then the newest.
+
+All guards that it failed are named, and first the one that will fail again: not a value that the new program takes as
+symbolic; rather one that failed in many recompiles of the function, as a counter does, than one that failed once.
+Recompiles with one cause (same function, same fact) are counted and timed together, so that the costliest can be named
+first.
 """
 
 from __future__ import annotations
@@ -17,38 +20,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from aotviz.explain import guard_failures, tables
+from aotviz.explain import misses, tables
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
-from aotviz.explain.expressions import spoken
-from aotviz.explain.facts import Facts, user_frames
-from aotviz.explain.guard_failures import GuardFailure
-from aotviz.recorder.events import CompilationData, GuardRecord, RecompileReason
-from aotviz.recorder.torch_trace.guards import FAILED
+from aotviz.explain.facts import Facts
+from aotviz.explain.misses import LIBRARY, Miss, Reason
+from aotviz.recorder.events import CompilationData
+from aotviz.recorder.torch_trace import guards
 
-TENSOR_FACTS = {  # where a guard on a tensor says what it holds the tensor to
-    "size": re.compile(r"\bsize=\[(.*?)\]"),
-    "stride": re.compile(r"\bstride=\[(.*?)\]"),
-    "dtype": re.compile(r"\btorch\.((?:b?float|u?int|complex|bool)\w*)"),
-    "requires_grad": re.compile(r"\brequires_grad=(\w+)"),
-}
+ONLY_FIRST = (
+    "A log of torch's names only the first guard that a call failed, for each program; others are read off the guards "
+    "of both compilations, as far as these tell. `aotviz.watch()` tries every guard."
+)
 DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
-MOST_TOLD = 4  # of the other programs that did not fit
-LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/")  # as torch shortens paths
+LIKELY = {"value": 0, "length": 1}  # what tends to change with every call; others: 2
+MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
+SYMBOLIC = " (symbolic from now on)"
+ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_VALUE = re.compile(r"currently set to (\d+)")
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why one earlier program did not fit."""
-
-    earlier: str  # its id in the recording, "" where the log does not say
-    failure: GuardFailure
-    code: str  # the user's source line that made the guard
-    place: str  # "model.py:17" of that line
-    dynamic: bool  # the value is symbolic in the new program, so that other values fit it too
-    misfits: int = 1  # of the values that any reason is about, how many this program is known not to fit
 
 
 @dataclass(frozen=True)
@@ -64,14 +54,25 @@ class Recompile:
     limit: int  # the limit that was reached, 0 if unknown or none
 
     @cached_property
-    def main(self) -> Reason:
-        """The reason that matters."""
-        count = Counter(_root(reason.failure.subject) for reason in self.reasons)
+    def nearest(self) -> Reason:
+        """The program that came nearest to fitting."""
+        count = Counter(miss.root for reason in self.reasons for miss in reason.misses)
 
         def weight(reason: Reason) -> tuple[int, int, int]:
-            return -reason.misfits, DEPTH.get(reason.failure.kind, 1), count[_root(reason.failure.subject)]
+            deepest = max(DEPTH.get(miss.failure.kind, 1) for miss in reason.misses)
+            return -len(reason.misses), deepest, max(count[miss.root] for miss in reason.misses)
 
         return max(self.reasons, key=weight)  # the newest of equals
+
+    @property
+    def main(self) -> Miss:
+        """The guard that matters."""
+        return self.nearest.first
+
+    @property
+    def also(self) -> tuple[Miss, ...]:
+        """The other guards that kept the call from the nearest program."""
+        return self.nearest.misses[1:]
 
     @property
     def why(self) -> str:
@@ -90,6 +91,9 @@ class Recompile:
             words += " aotviz refused the new program, and it runs in eager."
         if main.dynamic:
             words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
+        if self.also:
+            told = [f"{miss.failure.words}{SYMBOLIC if miss.dynamic else ''}" for miss in self.also]
+            words += f" {sentence(f'The call failed {counted(len(told), ANOTHER, OTHERS)}: {_listed(told)}')}"
         return words
 
 
@@ -131,13 +135,40 @@ def find(facts: Facts) -> list[Recompile]:
                 place=place,
                 id=facts.id(place),
                 function=facts.function(place),
-                reasons=_counted_misfits(facts, place, [_reason(facts, place, reason) for reason in record.reasons]),
+                reasons=misses.of(facts, place, record.reasons),
                 seconds=facts.seconds(place),
                 outcome="compiled" if failed is None else "limit" if LIMIT.search(text) else "failed",
                 limit=int(limit[1]) if limit else 0,
             )
         )
-    return [*found, *_of_our_own(facts)]
+    return _recurring_first(facts, [*found, *_of_our_own(facts)])
+
+
+def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Recompile]:
+    """The recompiles, of each program the guard first that will fail again, as far as its function's others tell."""
+    times: dict[Hashable, Counter[str]] = defaultdict(Counter)
+    for recompile in recompiles:
+        times[_function(facts, recompile)].update(miss.root for miss in recompile.nearest.misses)
+
+    def likely_first(recompile: Recompile) -> Recompile:
+        often = times[_function(facts, recompile)]
+
+        def key(miss: Miss) -> tuple[bool, int, int]:
+            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 2)
+
+        reasons = tuple(
+            replace(reason, misses=tuple(sorted(reason.misses, key=key))) if len(reason.misses) > 1 else reason
+            for reason in recompile.reasons
+        )
+        return replace(recompile, reasons=reasons)
+
+    return [likely_first(recompile) for recompile in recompiles]
+
+
+def _function(facts: Facts, recompile: Recompile) -> Hashable:
+    """What recompiles of one function have in common."""
+    compilation = facts.data.compilations[recompile.place]
+    return facts.frame(recompile.place) if compilation.compile_id else own_function(compilation)
 
 
 def _of_our_own(facts: Facts) -> list[Recompile]:
@@ -160,7 +191,7 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                 told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
                 ids = [facts.id(one) for one in earlier] if told else [""] * len(compilation.because)
                 reasons = tuple(
-                    Reason(id, guard_failures.read(text), "", "", False)
+                    misses.of_text(id, guards.parts(text), tried=True)
                     for id, text in zip(ids, compilation.because, strict=True)
                 )
             name = asked["function"] if asked else compilation.name
@@ -182,20 +213,18 @@ def _of_dynamo(
     facts: Facts, place: int, function: str, programs: Mapping[tuple[int, str], list[int]], text: str
 ) -> Reason:
     """Why a program of ours that Dynamo asked for did not do, from what the backend was told."""
-    match = FAILED.fullmatch(text)
+    match = guards.FAILED.fullmatch(text)
     frame = facts.data.compilations[place].frame
     earlier = programs.get((frame, f"{function} [{match['id']}]"), []) if match else []
     id = facts.id(earlier[0]) if earlier else ""
-    return Reason(id, guard_failures.read(match["guard"] if match else text), "", "", False)
+    return misses.of_text(id, guards.parts(match["guard"] if match else text), tried=True)
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
     """The recompiles by cause, the costliest cause first; one that ran into the limit before all others."""
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
-        logged = bool(facts.data.compilations[recompile.place].compile_id)
-        where = facts.frame(recompile.place) if logged else recompile.function
-        groups[where, _root(recompile.main.failure.subject)].append(recompile)
+        groups[_function(facts, recompile), recompile.main.root].append(recompile)
     found = [Cause(tuple(group)) for group in groups.values()]
     return sorted(found, key=lambda cause: (not cause.reached_limit, -cause.seconds, -len(cause.recompiles)))
 
@@ -209,6 +238,7 @@ COLUMNS = {
     "subject": "str",
     "before": "str",
     "after": "str",
+    "also": "object",
     "why": "str",
     "code": "str",
     "place": "str",
@@ -231,11 +261,12 @@ def frame(facts: Facts) -> tables.ExplainedTable:
                 "compilation": recompile.id,
                 "rank": facts.rank(recompile.place),
                 "function": recompile.function,
-                "earlier": main.earlier,
+                "earlier": recompile.nearest.earlier,
                 "kind": main.failure.kind,
                 "subject": main.failure.subject,
                 "before": main.failure.before,
                 "after": main.failure.after,
+                "also": tuple(miss.failure.subject for miss in recompile.also),
                 "why": recompile.why,
                 "code": main.code,
                 "place": main.place,
@@ -246,7 +277,7 @@ def frame(facts: Facts) -> tables.ExplainedTable:
             }
         )
     return tables.table(
-        COLUMNS, rows, marked=("subject", "before", "after", "code"), hidden=("kind", "function", "rank")
+        COLUMNS, rows, marked=("subject", "before", "after", "also", "code"), hidden=("kind", "function", "rank")
     )
 
 
@@ -261,15 +292,20 @@ def explain_one(facts: Facts, place: int) -> list[Point]:
         points.append(
             Point(sentence(recompile.why, cost, _reached(facts, place, main)), main.code, main.place, main.failure.fix)
         )
-        others = [reason for reason in recompile.reasons if reason is not main]
+        others = [reason for reason in recompile.reasons if reason is not recompile.nearest]
         if others:
-            said = list(dict.fromkeys(reason.failure.words for reason in others))
+            said = list(dict.fromkeys(reason.first.failure.words for reason in others))
             told = "; ".join(
                 f"{words} ({ids})" if (ids := _ids(others, words)) else words for words in said[:MOST_TOLD]
             )
             told += f"; and {len(said) - MOST_TOLD} others" if len(said) > MOST_TOLD else ""
             points.append(Point(sentence(f"Earlier programs that did not fit either: {told}")))
     return points
+
+
+def what_logs_leave_out(recompiles: Sequence[Recompile]) -> list[Point]:
+    """What a reader should know where the guards were not tried one by one."""
+    return [] if all(reason.tried for one in recompiles for reason in one.reasons) else [Point(ONLY_FIRST)]
 
 
 def explain_all(facts: Facts) -> Explanation:
@@ -284,7 +320,8 @@ def explain_all(facts: Facts) -> Explanation:
         f"{counted(len(recompiles), 'recompile')} of {counted(functions, 'function')}, "
         f"{seconds(total)} in all, for {counted(len(found), 'cause')}"
     )
-    return Explanation(title, tuple(_cause_point(facts, cause, len(recompiles)) for cause in found))
+    points = [_cause_point(facts, cause, len(recompiles)) for cause in found]
+    return Explanation(title, (*points, *what_logs_leave_out(recompiles)))
 
 
 def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
@@ -300,6 +337,10 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
             f"`{cause.subject}` is behind {share}: {_named(first.function)} was compiled again each time because "
             f"{first.main.failure.words}{values}"
         )
+        others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
+        if others:
+            told = [f"`{subject}`{f' ({times} times)' if times > 1 else ''}" for subject, times in others.most_common()]
+            opening += f" The calls failed guards on other values as well: {_listed(told)}."
         limited = next((r for r in cause.recompiles if r.outcome == "limit"), None)
         if limited is not None:
             limit = f" of {limited.limit}" if limited.limit else ""
@@ -315,7 +356,7 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
     return Point(sentence(opening, cost, reached), telling.main.code, telling.main.place, usual.main.failure.fix)
 
 
-def _reached(facts: Facts, place: int, reason: Reason) -> str:
+def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """From which function of the user's a line of a library is reached; "" for a line of the user's."""
     where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
     return f"The line below is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
@@ -333,168 +374,13 @@ def _short(values: list[str]) -> str:
 
 
 def _ids(reasons: Sequence[Reason], words: str) -> str:
-    ids = [reason.earlier for reason in reasons if reason.failure.words == words and reason.earlier]
+    ids = [reason.earlier for reason in reasons if reason.first.failure.words == words and reason.earlier]
     return ", ".join(ids) if len(ids) <= 4 else f"{ids[0]} and {len(ids) - 1} more"
 
 
-def _reason(facts: Facts, place: int, reason: RecompileReason) -> Reason:
-    guard, code, where, stack = (facts.text(n) for n in (reason.guard, reason.code, reason.place, reason.stack))
-    failure = guard_failures.read(guard)
-    earlier = facts.sibling(place, reason.earlier) if reason.earlier else -1
-    before = _guard(facts, earlier, failure)
-    if before is not None and not where:
-        code, where, stack = (facts.text(number) for number in (before.code, before.place, before.stack))
-    failure, dynamic = _completed(facts, place, earlier, failure)
-    used = facts.first_use(earlier, facts.text(before.source)) if before else None
-    if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
-        code, where, stack = used.code, f"{used.place} in {used.function}", ""
-    frames = user_frames(stack)
-    if frames and not code:
-        code, where = frames[-1].code, where or frames[-1].place
-    return Reason(
-        earlier=facts.id(earlier) or reason.earlier,
-        failure=failure,
-        code=code.partition("  # ")[0].strip(),
-        place=facts.whole_place(place, where, stack) if where else "",
-        dynamic=dynamic,
-    )
-
-
-def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:
-    """The failure with what the new compilation says about the value, and whether the value is symbolic there."""
-    if failure.kind == "global state":
-        return _state(facts, place, earlier, failure), False
-    if failure.kind == "unknown":
-        return _from_inputs(facts, place, earlier, failure), False
-    symbol = _symbol(facts, place, failure)
-    if symbol is not None and failure.kind == "symbolic":
-        words = f"{failure.words}: `{failure.subject}` is now {symbol}"
-        return replace(failure, after=symbol, words=words), False
-    if symbol is not None:
-        return failure.with_after(symbol) if failure.kind == "value" else failure, failure.kind in ("value", "size")
-    now = _guard(facts, place, failure)
-    if now is None or failure.after:
-        return failure, False
-    found = guard_failures.read(facts.text(now.text))
-    if found.kind == failure.kind and found.subject == failure.subject and found.before != failure.before:
-        article = "a " if failure.kind == "type" and failure.before not in ("None", "something") else ""
-        words = f"`{failure.subject}` was {article}{failure.before} and is now {article}{found.before}"
-        return replace(failure, after=found.before, words=words), False
-    return failure, False
-
-
-def _symbol(facts: Facts, place: int, failure: GuardFailure) -> str | None:
-    """The value of the symbol that the compilation made for what the guard is about, if it made one."""
-    for record in facts.shapes.get(place, ()):
-        if record.kind == "create_symbol" and spoken(facts.text(record.source)) == failure.subject:
-            return facts.text(record.value)
-    return None
-
-
-def _counted_misfits(facts: Facts, place: int, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    """The reasons, each with how many of the values that changed its program can't take, as far as its guards tell.
-
-    Torch names one guard a program, and of several that fail not always the same one: the order changes with use.
-    """
-    changed = {_root(reason.failure.subject): reason.failure for reason in reasons if reason.failure.after}
-    if len(changed) < 2:
-        return tuple(reasons)
-    counted = []
-    for reason in reasons:
-        own = _root(reason.failure.subject)
-        program = facts.sibling_of(place, reason.earlier)
-        others = sum(_contradicts(facts, program, failure) for subject, failure in changed.items() if subject != own)
-        counted.append(replace(reason, misfits=1 + others))
-    return tuple(counted)
-
-
-def _contradicts(facts: Facts, program: int, failure: GuardFailure) -> bool:
-    """Whether a program's guards refuse what another program's failed guard found the value to be."""
-    if program < 0:
-        return False
-    if failure.kind == "global state":
-        names = failure.subject.split()
-        was = _global_state(facts, program)
-        return len(names) == 1 and names[0] in was and was[names[0]] != failure.after
-    for guard in facts.guards_about(program, spoken(failure.source).removeprefix("len(").removesuffix(")")):
-        text = facts.text(guard.text)
-        if failure.kind in TENSOR_FACTS:
-            held = TENSOR_FACTS[failure.kind].search(text)
-            index = re.search(r"[\[(](\d+)[\])]$", failure.subject)
-            value = held[1] if held else "None"
-            if held and index:
-                sizes = [size.strip() for size in value.split(",")]
-                value = sizes[int(index[1])] if int(index[1]) < len(sizes) else "None"
-            if held and value not in ("None", failure.after):
-                return True
-            continue
-        read = guard_failures.read(text)
-        if read.subject == failure.subject and read.kind == failure.kind and read.before not in ("", failure.after):
-            return True
-    return False
-
-
-def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | None:
-    """The check of a compilation that is about the same value."""
-    if place < 0 or not failure.source:
-        return None
-    found = None
-    for guard in facts.guards_about(place, spoken(failure.source).removeprefix("len(").removesuffix(")")):
-        read = guard_failures.read(facts.text(guard.text))
-        if read.kind == failure.kind and read.subject == failure.subject:
-            return guard
-        if found is None and facts.text(guard.place):
-            found = guard
-    return found
-
-
-def _state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
-    """Which way a global setting changed, from what both compilations' guards hold it to."""
-    was, now = _global_state(facts, earlier), _global_state(facts, place)
-    names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]
-    if len(names) != 1:
-        return failure
-    before, after = was[names[0]], now[names[0]]
-    said = guard_failures.STATES.get(names[0], f"`{names[0]}`")
-    return replace(failure, before=before, after=after, words=f"{said} was {before} and is now {after}")
-
-
-def _global_state(facts: Facts, place: int) -> dict[str, str]:
-    for guard in facts.guards.get(place, ()):
-        if guard.kind == "GLOBAL_STATE":
-            return guard_failures.global_state(facts.text(guard.text))
-    return {}
-
-
-def _from_inputs(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
-    """Where torch gives no reason: how the inputs of the two compilations differ, as far as they are described."""
-    was, now = _inputs(facts, earlier), _inputs(facts, place)
-    for name in was:
-        for fact, before in was[name].items():
-            after = now.get(name, {}).get(fact, before)
-            if before != after:
-                words = f"torch does not say why, but the {fact} of `{name}` was {before} and is now {after}"
-                return replace(failure, subject=f"{name} ({fact})", before=before, after=after, words=words)
-    return failure
-
-
-def _inputs(facts: Facts, place: int) -> dict[str, dict[str, str]]:
-    return {
-        spoken(facts.text(source)): {
-            "dtype": tensor.dtype,
-            "device": tensor.device,
-            "shape": str(tuple(tensor.shape)),
-            "stride": str(tuple(tensor.stride)),
-            "requires_grad": str(tensor.requires_grad),
-        }
-        for tensor in facts.tensors.get(place, ())
-        for source in tensor.sources
-    }
-
-
-def _root(subject: str) -> str:
-    """The value that a subject is about: sizes of one tensor, and one number's value and its ranges, are one cause."""
-    return re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\))", "", subject.partition(",")[0])
+def _listed(told: Sequence[str]) -> str:
+    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+    return "; ".join(told[:MOST_TOLD]) + more
 
 
 def _named(function: str) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from aotviz.torch_private import tensors
+
 LONGEST = 120  # characters in which a value is told
 SILENT = frozenset({"TORCH_FUNCTION_MODE_STACK"})  # Dynamo takes the modes off while it compiles
 LENGTHS = frozenset({"LENGTH_CHECK", "DICT_LENGTH"})
@@ -28,7 +30,10 @@ TENSOR_FACTS = (  # of a guard on a tensor
     ("dtype", re.compile(r"(torch\.(?:b?float|u?int|complex|bool)\w*)")),
     ("requires_grad", re.compile(r"requires_grad=(\w+)")),
 )
+DISPATCH = re.compile(r"DispatchKeySet\((\w+)")
+DEVICES = frozenset({"cpu", "cuda", "meta", "mps", "xpu", "hpu"})
 SIZES = {"shape[{}]": re.compile(r"\bsize=\[(.*?)\]"), "stride({})": re.compile(r"\bstride=\[(.*?)\]")}
+SAME = re.compile(r"(?P<one>[^\s=<>]+) is (?P<other>[^\s=<>]+)(?:\s|$)")
 _MISSING = object()
 
 
@@ -85,7 +90,7 @@ class _Trial:
             value = self._value(source) if guards else _MISSING
         for guard in guards:
             try:
-                yield from self._of_guard(guard, source, value)
+                yield from self._of_guard(node, guard, source, value)
             except Exception:  # it can't be tried by itself
                 continue
         children = [*node.get_child_managers()]
@@ -95,21 +100,26 @@ class _Trial:
         for child in children:
             yield from self._of_tree(child, _MISSING)
 
-    def _of_guard(self, guard: Any, source: str, value: Any) -> Iterator[FailedGuard]:
+    def _of_guard(self, node: Any, guard: Any, source: str, value: Any) -> Iterator[FailedGuard]:
         kind, parts = type(guard).__name__, list(guard.verbose_code_parts())
         if kind in SILENT:
             return
         if len(parts) > 1 or not callable(guard):
             yield from self._of_conditions(guard, source)
-        elif value is _MISSING:
-            yield FailedGuard(parts[0], source, "nothing", _stack(guard))
+        elif value is _MISSING:  # another guard fails, of what it would be in
+            return
         elif hasattr(guard, "check_verbose"):  # the global state, which says what of it
             said = guard.check_verbose(value)
             if not said.result:
                 yield FailedGuard("; ".join(said.verbose_code_parts) or parts[0], source, "", _stack(guard))
         elif not guard(value):
-            facts = list(_tensor_facts(parts[0], source, value)) if kind == "TENSOR_MATCH" else []
-            for text, now in facts or [(parts[0], _now(kind, value))]:
+            told = [(parts[0], _now(kind, value))]
+            if kind in LENGTHS and parts[0].startswith("not "):
+                told = [(f"len({source}) == 0{_comment(parts[0])}", str(len(value)))]
+            elif kind == "TENSOR_MATCH":
+                facts = list(_tensor_facts(parts[0], source, value))
+                told = facts or [(text, "") for text in node.check_verbose(value).verbose_code_parts[:1]]
+            for text, now in told:
                 yield FailedGuard(text, source, now, _stack(guard))
 
     def _of_conditions(self, guard: Any, source: str) -> Iterator[FailedGuard]:
@@ -119,7 +129,17 @@ class _Trial:
             except Exception:
                 continue
             if holds is False:
-                yield FailedGuard(part, source, "", _stack(guard))
+                yield FailedGuard(self._as_tensors(part), source, "", _stack(guard))
+
+    def _as_tensors(self, part: str) -> str:
+        """A condition; where it is that two inputs are one tensor, how they lie to each other now."""
+        both = SAME.match(part)
+        if both is None:
+            return part
+        one, other = (self._value(both[name]) for name in ("one", "other"))
+        if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+            return part
+        return f"{both['one']} and {both['other']} were one tensor and are {_relation(one, other)}{_comment(part)}"
 
     def _aliases(self) -> Iterator[FailedGuard]:
         """Inputs that were different tensors, and are one."""
@@ -130,7 +150,8 @@ class _Trial:
                 places.setdefault(id(value), []).append(source)
         for sources in places.values():
             if len(sources) > 1:
-                yield FailedGuard(f"Duplicate tensors found: {sources}", "", "", "")
+                told = f"{sources[0]} and {sources[1]} were different tensors and are one tensor"
+                yield FailedGuard(told, sources[0], "", "")
 
     def _value(self, source: str) -> Any:
         key = (id(self.globals["G"]), source)
@@ -144,10 +165,13 @@ class _Trial:
 
 def _tensor_facts(text: str, source: str, value: Any) -> Iterator[tuple[str, str]]:
     """(what changed, what it is now) of a tensor, from the guard's account of what it was."""
-    comment = text[text.find("  # ") :] if "  # " in text else ""
+    comment = _comment(text)
     if not isinstance(value, torch.Tensor):
-        yield text, f"a {type(value).__name__}"
+        yield _changed(source, "a tensor", "None" if value is None else f"a {type(value).__name__}", comment)
         return
+    keys, device = DISPATCH.search(text), value.device.type
+    if keys and keys[1].lower() in DEVICES and keys[1].lower() != device:
+        yield _changed(f"{source}.device", keys[1].lower(), device, comment)
     for fact, pattern in TENSOR_FACTS:
         was, now = pattern.search(text), str(getattr(value, fact))
         if was and was[1] != now:
@@ -164,9 +188,25 @@ def _tensor_facts(text: str, source: str, value: Any) -> Iterator[tuple[str, str
                 yield _changed(f"{source}.{fact.format(index)}", was_size, str(size), comment)
 
 
+def _comment(text: str) -> str:
+    """The user's line, which torch puts behind a guard."""
+    return text[text.find("  # ") :] if "  # " in text else ""
+
+
 def _changed(name: str, was: str, now: str, comment: str) -> tuple[str, str]:
     was, now = was.removeprefix("torch."), now.removeprefix("torch.")
     return f"{name} changed from {was} to {now}{comment}", now
+
+
+def _relation(one: torch.Tensor, other: torch.Tensor) -> str:
+    """How two tensors lie to each other in memory, as explain/guard_failures.py reads it."""
+    try:
+        if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+            return "in separate storages"
+        (first, end), (second, last) = tensors.span(one), tensors.span(other)
+    except (RuntimeError, NotImplementedError):  # without memory of its own: sparse, or a subclass
+        return "different tensors"
+    return "apart in one storage" if end <= second or last <= first else "overlapping views of one storage"
 
 
 def _now(kind: str, value: Any) -> str:

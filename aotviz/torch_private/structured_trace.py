@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +28,7 @@ from torch._logging import structured
 from aotviz.torch_private import dynamo
 
 LOGGER = logging.getLogger("torch.__trace")
+FAILED_GUARDS = "aotviz_failed_guards"  # a record of ours: every guard that a call fails, where torch names the first
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep
 
 _lock = threading.Lock()
@@ -60,6 +62,18 @@ class Tap(logging.Handler):
             return
         place = f"{record.pathname.removeprefix(PACKAGE)}:{record.lineno}"
         moment = dynamo.Moment()
+        self._tell(record, place, head, payload, moment)
+        if (head.get("artifact") or {}).get("name") == "recompile_reasons":
+            programs = moment.failed_guards()
+            if any(program.failed for program in programs):
+                said = json.dumps([asdict(program) for program in programs])
+                digest = hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()
+                about = {"name": FAILED_GUARDS, "encoding": "json"}
+                self._tell(record, place, {**head, "artifact": about, "has_payload": digest}, said, moment)
+
+    def _tell(
+        self, record: logging.LogRecord, place: str, head: dict[str, Any], payload: str | None, moment: dynamo.Moment
+    ) -> None:
         for receiver in self.receivers:
             try:
                 receiver.receive(record.created, record.process or 0, place, head, payload, moment)

@@ -86,8 +86,10 @@ def test_a_program_that_dynamo_asked_for_again_tells_the_guard_that_failed(liste
         for call in ((X, 2), (torch.ones(4), 2), (torch.ones(4), 3)):
             compiled(*call)
     ours = [compilation for compilation in recorded.compilations if not compilation.compile_id]
-    size = "guard of 0/0 failed: tensor 'x' size mismatch at index 0. expected 3, actual 4"
-    assert [compilation.data.because for compilation in ours] == [[], [size], ["guard of 0/1 failed: n == 2"]]
+    size = "guard of 0/0 failed: x.shape[0] changed from 3 to 4"
+    assert [compilation.data.because for compilation in ours] == [
+        [], [size], ["guard of 0/1 failed: n == 2 (now 3)", f"{size}; also n == 2 (now 3)"],
+    ]  # fmt: skip
     table = recorded.recompiles()
     assert list(table.function) == ["tripled", "tripled"], "told once, though two compilations of a watch are of it"
     assert list(table.subject) == ["x.shape[0]", "n"]

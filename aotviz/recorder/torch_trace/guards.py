@@ -7,7 +7,7 @@ A guard's text ends in a comment that names the user's line that made it, where 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,10 @@ STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
 LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
 FAILED = re.compile(r"guard (?:of (?P<id>\S+) )?failed: (?P<guard>.*)", re.S)  # what `told` makes
+ALSO = "; also "  # between the guards of one program
+NOW = re.compile(r"(?P<guard>.*?)(?: \(now (?P<now>.*)\))?", re.S)
+LOCAL = re.compile(r"\bL\[(?P<quote>['\"])(?P<name>\w+)(?P=quote)\]")  # a local variable, as Dynamo writes it
+MOST_TOLD = 12  # guards of one program
 LONGEST = 400  # characters of a guard that are told
 SOURCE = re.compile(r"source=(?P<source>.*?), (?:accessed_by|type)=")
 
@@ -81,6 +85,30 @@ def told(raw: str) -> str:
     match = EARLIER.fullmatch(raw)
     of = f" of {match['id']}" if match else ""
     return f"guard{of} failed: {made(reason_without_id(raw)).guard[:LONGEST]}"
+
+
+def told_all(compile_id: str, failed: Sequence[tuple[str, str]]) -> str:
+    """The guards of a program that a call fails, each with what is there now, as a list of compilations shows them.
+
+    >>> told_all("0/0", [("L['n'] == 2", "3"), ("len(L['seen']) == 1  # return seen  # model.py:4 in f", "2")])
+    'guard of 0/0 failed: n == 2 (now 3); also len(seen) == 1 (now 2)'
+    """
+    told = []
+    for text, now in failed[:MOST_TOLD]:
+        guard = LOCAL.sub(r"\g<name>", made(text).guard)[:LONGEST]
+        told.append(f"{guard} (now {now})" if now and not guard.endswith(f" to {now}") else guard)
+    more = [f"{len(failed) - MOST_TOLD} others"] * (len(failed) > MOST_TOLD)
+    return f"guard of {compile_id} failed: {ALSO.join([*told, *more])}"
+
+
+def parts(said: str) -> list[tuple[str, str]]:
+    """(guard, what is there now) of each guard that `told` or `told_all` names, behind "failed:".
+
+    >>> parts("n == 2 (now 3); also len(seen) == 1")
+    [('n == 2', '3'), ('len(seen) == 1', '')]
+    """
+    found = [NOW.fullmatch(part) for part in said.split(ALSO)]
+    return [(match["guard"], match["now"] or "") for match in found if match]
 
 
 def tree(payload: str) -> Iterator[tuple[str, str, str]]:

@@ -113,6 +113,7 @@ TYPES = frozenset(name for name in (*GRAPHS, *CODE) if "/" not in name) | SHAPES
 
 ARTIFACTS = frozenset(
     {
+        "aotviz_failed_guards",  # a watch's own
         "after_activation_quantization_bwd_aten_pass",
         "after_activation_quantization_fwd_aten_pass",
         "aot_forward_graph_fw_metadata",

@@ -17,6 +17,7 @@ from aotviz.recorder.events import (
     CacheLookup,
     CollectiveSchedule,
     ErrorRecord,
+    FailedGuard,
     GraphBreak,
     GuardRecord,
     MetricsRecord,
@@ -314,6 +315,45 @@ def recompile(assembler: Assembler, record: Record, place: Place) -> None:
     assembler.recompiles.append(RecompileRecord(place.origin, reasons))
 
 
+def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
+    """What a watch adds to torch's reasons for a recompile: every guard that the call fails, of each program."""
+    keep(assembler, record, place)
+    told = assembler.recompiles[-1] if assembler.recompiles else None
+    if told is None or place.compilation is None or told.origin.compilation != place.compilation.number:
+        return
+    programs = msgspec.json.decode(record.payload or b"[]", type=list[_Program])
+    failed = {program.compile_id: [_failed(assembler, guard) for guard in program.failed] for program in programs}
+    assembler.recompiles[-1] = msgspec.structs.replace(
+        told,
+        reasons=[msgspec.structs.replace(one, failed=failed.get(one.earlier, [])) for one in told.reasons],
+    )
+    place.compilation.because = [
+        clean(guards.told_all(program.compile_id, [(guard.guard, guard.now) for guard in program.failed]))
+        for program in programs
+        if program.failed
+    ] or place.compilation.because
+
+
+class _Guard(msgspec.Struct):
+    guard: str
+    source: str
+    now: str
+    stack: str
+
+
+class _Program(msgspec.Struct):
+    compile_id: str
+    failed: list[_Guard]
+
+
+def _failed(assembler: Assembler, guard: _Guard) -> FailedGuard:
+    text, made = assembler.text, guards.made(guard.guard)
+    return FailedGuard(
+        text(made.guard), text(guard.now or None), text(guard.source or None), text(made.code or None),
+        text(made.place or None), text(guard.stack or made.stack or None),
+    )  # fmt: skip
+
+
 def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
     text = record.text.decode("utf-8", "replace")
@@ -404,6 +444,7 @@ HANDLERS: dict[str, Handler] = {
 ARTIFACTS: dict[str, Handler] = {
     "cache": cache,
     "recompile_reasons": recompile,
+    "aotviz_failed_guards": failed_guards,
     "dynamo_graph_break_reason": graph_break,
     "dynamo_error": dynamo_error,
     "torch_version": torch_version,

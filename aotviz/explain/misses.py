@@ -1,0 +1,346 @@
+"""Which guards of an earlier program a call failed, in the words of `guard_failures.py`.
+
+Torch names the first guard that failed, for each program. A watch tries every guard (`FailedGuard`), so nothing is
+hidden. In a log the rest is read off the guards of both compilations, as far as these say it: where the earlier one
+holds a value, a size or a type to something else than the new one does, the call that made the new one failed there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aotviz.explain import guard_failures
+from aotviz.explain.expressions import spoken
+from aotviz.explain.facts import Facts, user_frames
+from aotviz.explain.guard_failures import GuardFailure
+from aotviz.recorder.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
+
+SIZES = {  # of a guard on a tensor, by how a size of it is called
+    "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),
+    "stride({})": re.compile(r"\bstride=\[(.*?)\]"),
+}
+TENSOR_FACTS = {
+    "dtype": re.compile(r"\btorch\.((?:b?float|u?int|complex|bool)\w*)"),
+    "requires_grad": re.compile(r"\brequires_grad=(\w+)"),
+}
+IDENTITY = re.compile(r"___check_obj_id\(.*, (\d+)\)")
+LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/")  # as torch shortens paths
+COMPARED = frozenset({"value", "length", "object", "type", "keys", "attribute"})  # kinds that two guards can differ in
+
+Key = tuple[str, str]  # what a guard is about: its kind, and the value or the fact of it
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A guard that the call failed."""
+
+    failure: GuardFailure
+    code: str  # the user's source line that made the guard
+    place: str  # "model.py:17" of that line
+    dynamic: bool  # the value is symbolic in the new program, so that other values fit it too
+
+    @property
+    def root(self) -> str:
+        return root(self.failure.subject)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one earlier program did not fit."""
+
+    earlier: str  # its id in the recording, "" where it is not known
+    misses: tuple[Miss, ...]  # at least one
+    tried: bool  # each of its guards was tried; otherwise there may be more
+
+    @property
+    def first(self) -> Miss:
+        return self.misses[0]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a guard holds a value to."""
+
+    value: str
+    text: str  # the guard; of a fact of a tensor, the tensor as the guard writes it
+    record: GuardRecord | None
+
+
+def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Reason, ...]:
+    """Why each program did not fit the call that compilation `place` was made for."""
+    firsts = [_named_by_torch(facts, place, reason) for reason in reasons]
+    now = _now(facts, place, [miss.failure for miss in firsts])
+    found = []
+    for reason, first in zip(reasons, firsts, strict=True):
+        earlier = facts.sibling(place, reason.earlier) if reason.earlier else -1
+        if reason.failed:
+            misses = [_tried(facts, place, earlier, guard) for guard in reason.failed]
+            if first.failure.kind != "unknown" and first.root not in {miss.root for miss in misses}:
+                misses.insert(0, first)
+        else:
+            misses = [first, *_compared(facts, place, earlier, now)]
+        distinct: dict[str, Miss] = {}
+        for miss in misses:
+            distinct.setdefault(miss.root, miss)
+        found.append(Reason(facts.id(earlier) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
+    return tuple(found)
+
+
+def of_text(earlier: str, guards: Sequence[tuple[str, str]], tried: bool) -> Reason:
+    """The same of a program of aotviz's own: (guard, what is there now) of each that failed."""
+    failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
+    distinct = {root(failure.subject): Miss(failure, "", "", False) for failure in reversed(failures)}
+    return Reason(earlier, tuple(reversed(distinct.values())), tried)
+
+
+def root(subject: str) -> str:
+    """The value that a subject is about: sizes of one tensor, and one number's value and its ranges, are one cause."""
+    name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\))", "", subject.partition(",")[0])
+    return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
+
+
+def _named_by_torch(facts: Facts, place: int, reason: RecompileReason) -> Miss:
+    guard, code, where, stack = (facts.text(n) for n in (reason.guard, reason.code, reason.place, reason.stack))
+    earlier = facts.sibling(place, reason.earlier) if reason.earlier else -1
+    return _miss(facts, place, earlier, guard_failures.read(guard), (code, where, stack))
+
+
+def _tried(facts: Facts, place: int, earlier: int, guard: FailedGuard) -> Miss:
+    made = (facts.text(guard.code), facts.text(guard.place), facts.text(guard.stack))
+    failure = guard_failures.read(facts.text(guard.guard)).with_after(facts.text(guard.now))
+    return _miss(facts, place, earlier, failure, made)
+
+
+def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, made: tuple[str, str, str]) -> Miss:
+    """`made`: the line that made the guard, its place, and the stack."""
+    code, where, stack = made
+    before = _guard(facts, earlier, failure)
+    if before is not None and not where:
+        code, where, stack = (facts.text(number) for number in (before.code, before.place, before.stack))
+    failure, dynamic = _completed(facts, place, earlier, failure)
+    used = facts.first_use(earlier, facts.text(before.source)) if before else None
+    if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
+        code, where, stack = used.code, f"{used.place} in {used.function}", ""
+    frames = user_frames(stack)
+    if frames and not code:
+        code, where = frames[-1].code, where or frames[-1].place
+    line = code.partition("  # ")[0].strip()
+    return Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
+
+
+def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) -> Iterator[Miss]:
+    """What else the earlier program refuses, by its guards and those of the new one."""
+    for key, held in _held(facts, earlier).items():
+        after = now.get(key, held.value)
+        if after == held.value or ("something" in (after, held.value) and "None" not in (after, held.value)):
+            continue
+        kind, about = key
+        if kind == "global state":
+            said = guard_failures.STATES.get(about, f"`{about}`")
+            failure = replace(
+                guard_failures.read(f"GLOBAL_STATE changed: {about}"),
+                before=held.value, after=after, words=f"{said} was {held.value} and is now {after}",
+            )  # fmt: skip
+        elif kind == "tensor":
+            failure = guard_failures.read(f"{held.text} changed from {held.value} to {after}")
+        else:
+            failure = guard_failures.read(held.text)
+            failure = failure if kind in ("object", "keys", "attribute") else failure.with_after(after)
+        record = held.record
+        made = (record.code, record.place, record.stack) if record is not None else (-1, -1, -1)
+        code, where, stack = (facts.text(number) for number in made)
+        yield _miss(facts, place, earlier, failure, (code, where, stack))
+
+
+def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, str]:
+    """What the call had, as far as the new program's guards, its symbols and torch's reasons say."""
+    now = {_key(failure): failure.after for failure in named if failure.after}
+    for record in facts.shapes.get(place, ()):
+        if record.kind == "create_symbol":
+            source = spoken(facts.text(record.source))
+            sized = re.search(r"\.(?:shape\[\d+\]|stride\(\d+\))$", source)
+            now["tensor" if sized else "value", source] = facts.text(record.value)
+    return now | {key: held.value for key, held in _held(facts, place).items()}
+
+
+def _held(facts: Facts, program: int) -> dict[Key, Held]:
+    """What a compilation's guards hold a call to."""
+    if program < 0:
+        return {}
+    found: dict[Key, Held] | None = facts.memory.get(("held", program))
+    if found is None:
+        found = {}
+        for record in facts.guards.get(program, ()):
+            text = facts.text(record.text)
+            if record.kind == "GLOBAL_STATE":
+                found |= {
+                    ("global state", name): Held(value, "", None)
+                    for name, value in guard_failures.global_state(text).items()
+                }
+            elif text.startswith("check_tensor("):
+                found |= _held_by_tensor(facts.text(record.source), text, record)
+            else:
+                failure = guard_failures.read(text)
+                identity = IDENTITY.match(text)
+                value = identity[1] if identity else "0" if failure.before == "empty" else failure.before
+                if failure.kind in COMPARED and value not in ("", "of another type", "one function"):
+                    found[_key(failure)] = Held(value, text, record)
+        facts.memory["held", program] = found
+    return found
+
+
+def _held_by_tensor(source: str, text: str, record: GuardRecord) -> dict[Key, Held]:
+    found = {}
+    for fact, pattern in TENSOR_FACTS.items():
+        if match := pattern.search(text):
+            found[f"{source}.{fact}"] = match[1]
+    for fact, pattern in SIZES.items():
+        match = pattern.search(text)
+        sizes = [size.strip() for size in match[1].split(",") if size.strip()] if match else []
+        if match:
+            found[f"{source}.ndim"] = str(len(sizes))
+        found |= {f"{source}.{fact.format(i)}": size for i, size in enumerate(sizes) if size != "None"}
+    return {("tensor", spoken(name)): Held(value, name, record) for name, value in found.items()}
+
+
+def _key(failure: GuardFailure) -> Key:
+    """What a guard is about, so that guards of two programs can be compared."""
+    if failure.kind in ("size", "stride", "dtype", "rank", "requires_grad"):
+        return "tensor", failure.subject
+    if failure.kind == "keys":
+        return "keys", f"{failure.subject} {failure.before.partition(' ')[2]}"
+    return failure.kind, root(failure.subject)
+
+
+def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:
+    """The failure with what the new compilation says about the value, and whether the value is symbolic there."""
+    if failure.kind == "global state":
+        return _state(facts, place, earlier, failure), False
+    if failure.kind in ("same tensor", "memory"):
+        return _laid_out(facts, place, earlier, failure), False
+    if failure.kind == "unknown":
+        return _from_inputs(facts, place, earlier, failure), False
+    symbol = _symbol(facts, place, failure)
+    if symbol is not None and failure.kind == "symbolic":
+        words = f"{failure.words}: `{failure.subject}` is now {symbol}"
+        return replace(failure, after=symbol, words=words), False
+    if symbol is not None:
+        return failure.with_after(symbol) if failure.kind == "value" else failure, failure.kind in ("value", "size")
+    now = _guard(facts, place, failure)
+    if now is None or failure.after:
+        return failure, False
+    found = guard_failures.read(facts.text(now.text))
+    if found.kind == failure.kind and found.subject == failure.subject and found.before != failure.before:
+        return failure.with_after(found.before), False
+    return failure, False
+
+
+def _symbol(facts: Facts, place: int, failure: GuardFailure) -> str | None:
+    """The value of the symbol that the compilation made for what the guard is about, if it made one."""
+    for record in facts.shapes.get(place, ()):
+        if record.kind == "create_symbol" and spoken(facts.text(record.source)) == failure.subject:
+            return facts.text(record.value)
+    return None
+
+
+def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | None:
+    """The check of a compilation that is about the same value."""
+    if place < 0 or not failure.source:
+        return None
+    found = None
+    for guard in facts.guards_about(place, spoken(failure.source).removeprefix("len(").removesuffix(")")):
+        read = guard_failures.read(facts.text(guard.text))
+        if read.kind == failure.kind and read.subject == failure.subject:
+            return guard
+        if found is None and facts.text(guard.place):
+            found = guard
+    return found
+
+
+def _state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
+    """Which way a global setting changed, from what both compilations' guards hold it to."""
+    was, now = _global_state(facts, earlier), _global_state(facts, place)
+    names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]
+    if len(names) != 1:
+        return failure
+    before, after = was[names[0]], now[names[0]]
+    said = guard_failures.STATES.get(names[0], f"`{names[0]}`")
+    return replace(failure, before=before, after=after, words=f"{said} was {before} and is now {after}")
+
+
+def _global_state(facts: Facts, place: int) -> dict[str, str]:
+    for guard in facts.guards.get(place, ()):
+        if guard.kind == "GLOBAL_STATE":
+            return guard_failures.global_state(facts.text(guard.text))
+    return {}
+
+
+def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
+    """How two tensors lay to each other and lie now, where the compilations describe them."""
+    one, _, other = failure.subject.partition(", ")
+    if not other or ", " in other:
+        return failure
+    before, after = (_relation(facts, program, one, other) for program in (earlier, place))
+    vague = ("one object", "different objects", "different tensors")
+    before = before if failure.before in vague and before else failure.before
+    after = after if failure.after in vague and after else failure.after
+    if before == after or (before, after) == (failure.before, failure.after):
+        return failure
+    return guard_failures.relation(one, other, before, after, failure.source)
+
+
+def _relation(facts: Facts, program: int, one: str, other: str) -> str:
+    """A key of RELATIONS; "" where the compilation does not describe both tensors."""
+    described = {
+        spoken(facts.text(source)): tensor for tensor in facts.tensors.get(program, ()) for source in tensor.sources
+    }
+    if one not in described or other not in described:
+        return ""
+    first, second = described[one], described[other]
+    if (first.describer, first.tensor) == (second.describer, second.tensor):
+        return "one tensor"
+    if (first.describer, first.storage) != (second.describer, second.storage):
+        return "in separate storages"
+    spans = [_span(tensor) for tensor in (first, second)]
+    if None in spans:
+        return "different tensors"
+    (start, end), (begin, last) = spans  # type: ignore[misc]
+    return "apart in one storage" if end <= begin or last <= start else "overlapping views of one storage"
+
+
+def _span(tensor: TensorDescription) -> tuple[int, int] | None:
+    """The elements of its storage from its first to behind its last; None where a size is symbolic."""
+    places = [tensor.offset, *tensor.shape, *tensor.stride]
+    if not all(type(place) is int for place in places) or len(tensor.shape) != len(tensor.stride):
+        return None
+    offset = int(tensor.offset)
+    reach = sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride, strict=True))
+    return offset, offset + reach + 1
+
+
+def _from_inputs(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
+    """Where torch gives no reason: how the inputs of the two compilations differ, as far as they are described."""
+    was, now = _inputs(facts, earlier), _inputs(facts, place)
+    for name in was:
+        for fact, before in was[name].items():
+            after = now.get(name, {}).get(fact, before)
+            if before != after:
+                words = f"torch does not say why, but the {fact} of `{name}` was {before} and is now {after}"
+                return replace(failure, subject=f"{name} ({fact})", before=before, after=after, words=words)
+    return failure
+
+
+def _inputs(facts: Facts, place: int) -> dict[str, dict[str, str]]:
+    return {
+        spoken(facts.text(source)): {
+            "dtype": tensor.dtype,
+            "device": tensor.device,
+            "shape": str(tuple(tensor.shape)),
+            "stride": str(tuple(tensor.stride)),
+            "requires_grad": str(tensor.requires_grad),
+        }
+        for tensor in facts.tensors.get(place, ())
+        for source in tensor.sources
+    }
