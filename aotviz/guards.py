@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from aotviz.reached import contents, difference
+from aotviz.recorder.torch_trace.guards import ALSO
 from aotviz.torch_private import (
     attributes,
     context,
@@ -202,14 +203,13 @@ class StaticGuard:
         return self.signature == call.signature()
 
     def failure(self, call: Call, names: Sequence[str]) -> str:
-        """In words, the first difference between the call that was compiled and this one (explain/ reads them)."""
+        """In words, how the call differs from the one that was compiled (explain/ reads them)."""
         kind, shapes = call.kind(), call.shapes()
-        if self.signature[0] != kind:
-            return _kind_difference(self.signature[0], kind, names, call)
+        told = list(_kind_differences(self.signature[0], kind, names, call))
         for name, before, now in zip(names, self.signature[1], shapes, strict=False):
-            if before != now:
-                return _difference(name, before, now, SHAPE_FACTS)
-        return "nothing that is guarded"
+            if f"{name}.ndim changed" not in ALSO.join(told):
+                told += _differences(name, before, now, SHAPE_FACTS)
+        return ALSO.join(told) or "nothing that is guarded"
 
 
 @dataclass
@@ -225,23 +225,24 @@ class DynamicGuard:
     def failure(self, call: Call, names: Sequence[str]) -> str:
         kind = call.kind()
         if self.kind != kind:
-            return _kind_difference(self.kind, kind, names, call)
+            return ALSO.join(_kind_differences(self.kind, kind, names, call))
         return f"the sizes do not fulfil {self.symbols.text}"
 
 
-def _kind_difference(before: Signature, now: Signature, names: Sequence[str], call: Call) -> str:
+def _kind_differences(before: Signature, now: Signature, names: Sequence[str], call: Call) -> Iterator[str]:
     if before[0] != now[0]:
-        return "the structure of the arguments changed"
+        yield "the structure of the arguments changed"
+        return
     for name, was, value in zip(names, before[1], now[1], strict=False):
-        if was != value:
-            return _difference(name, was, value, KIND_FACTS)
+        yield from _differences(name, was, value, KIND_FACTS)
     if before[2] != now[2]:
-        return _sharing_difference(before[2], now[2], _names_with_parts(names, call))
+        yield _sharing_difference(before[2], now[2], _names_with_parts(names, call))
     if before[3] != now[3]:
-        return attributes.difference(before[3], now[3])
+        yield attributes.difference(before[3], now[3])
     if before[5] != now[5]:
-        return difference(before[5], now[5])
-    return "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
+        yield difference(before[5], now[5])
+    if before[4] != now[4]:
+        yield "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
 
 
 def _sharing_difference(before: Signature, now: Signature, names: Sequence[str]) -> str:
@@ -254,7 +255,7 @@ def _sharing_difference(before: Signature, now: Signature, names: Sequence[str])
         if _relation(was, one, other) != _relation(found, one, other) and other < len(names)
     ]
     if told:
-        return "; also ".join(told)
+        return ALSO.join(told)
     shared = " and ".join(names[index] for index in known if index < len(names)) or "arguments"
     return f"{shared} overlap in memory otherwise than when this was compiled"
 
@@ -290,13 +291,16 @@ def _relation(neighbours: dict[int, tuple[int, int, int]], one: int, other: int)
     return "apart in one storage" if storage == storage_other else "in separate storages"
 
 
-def _difference(name: str, before: Any, now: Any, facts: Sequence[str]) -> str:
-    """ "x.dtype changed from float32 to float64": of two tensors, the first fact in which they differ."""
+def _differences(name: str, before: Any, now: Any, facts: Sequence[str]) -> Iterator[str]:
+    """ "x.dtype changed from float32 to float64": of two tensors, the facts in which they differ."""
+    if before == now:
+        return
     if all(isinstance(fact, tuple) and len(fact) == len(facts) for fact in (before, now)):
         for fact, was, value in zip(facts, before, now, strict=True):
             if was != value:
-                return f"{name}.{fact} changed from {_spoken(was)} to {_spoken(value)}"
-    return f"{name} changed from {_spoken(before)} to {_spoken(now)}"
+                yield f"{name}.{fact} changed from {_spoken(was)} to {_spoken(value)}"
+    else:
+        yield f"{name} changed from {_spoken(before)} to {_spoken(now)}"
 
 
 def _spoken(fact: Any) -> str:

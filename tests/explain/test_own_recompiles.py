@@ -95,3 +95,11 @@ def test_a_program_that_dynamo_asked_for_again_tells_the_guard_that_failed(liste
     assert list(table.subject) == ["x.shape[0]", "n"]
     assert list(table.earlier) == (["0/0", "0/1"] if listen is aotviz.watch else ["0", "1"])
     assert "of 1 function, 2 of them recompiles" in str(recorded.explain())
+
+
+def test_every_difference_is_named_and_first_the_one_that_comes_again() -> None:
+    table = recompiles_of(
+        (X, 2), (torch.ones(4, dtype=torch.float64), 3), (torch.ones(4, dtype=torch.float64), 4)
+    ).recompiles()
+    assert list(table.subject) == ["n", "n"]
+    assert [set(also) for also in table.also] == [{"x.dtype", "x.shape"}, set()]
