@@ -23,7 +23,7 @@ CAUSES = [
     (TENSORS, "requires_grad_or_not", "return weight * 4", "weight.requires_grad", "False", "True", "freeze"),
     (TENSORS, "grad_mode", "", "grad_mode", "on", "off", "torch.no_grad()"),
     (TENSORS, "device_moves", "return x + 6", "x.device", "cpu", "meta", "x.to('cpu')"),
-    (TENSORS, "same_tensor_twice", "", "x, y", "different tensors", "one tensor", "clone()"),
+    (TENSORS, "same_tensor_twice", "", "x, y", "in separate storages", "one tensor", "clone()"),
     (TENSORS, "many_batch_sizes", "return batch @ weight", "batch.shape[0]", "2", "3", "mark_dynamic(batch, 0)"),
     (VALUES, "step_counter", "if step % 2 == 0", "step", "0", "1", "torch.tensor(step)"),
     (VALUES, "learning_rate", "if rate > 0.015", "rate", "0.01", "0.02", "torch.tensor(rate)"),
