@@ -81,6 +81,8 @@ def _options(
 ) -> Options:
     if not callable(fw_compiler):
         raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
+    if not others.get("debug"):
+        others.pop("debug", None)  # torch's setting decides
     operators.check_decompositions(others.get("decompositions"))
     return Options(
         fw_compiler=fw_compiler,

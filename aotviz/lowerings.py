@@ -17,7 +17,7 @@ from aotviz.options import Options
 from aotviz.torch_private import inductor, settings
 from aotviz.torch_private.inductor import InductorCompilers
 from aotviz.torch_private.modules import forward_of
-from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition, named
 
 _FIELDS = tuple(field.name for field in fields(Options))
 
@@ -51,6 +51,9 @@ def run_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[...,
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+run_graph.takes_lazy_graphs = True  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ class Custom:
 
 
 def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
+    if overrides.get("partition_fn") is not None:
+        overrides = {**overrides, "partition_fn": named(overrides["partition_fn"])}
     for name, value in overrides.items():
         if name not in _FIELDS:
             raise TypeError(f"{name!r} is not an option of a compilation; there are {', '.join(_FIELDS)}")

@@ -21,7 +21,8 @@ class Options:
     """How to compile. Stages read these and no global configuration.
 
     `fw_compiler`, `bw_compiler` and `inference_compiler` take `(graph_module, example_inputs)` and return a
-    callable; one whose `_boxed_call` is true takes a list that it may empty. `partition_fn` takes
+    callable; one whose `_boxed_call` is true takes a list that it may empty. The compiler itself may say
+    `takes_lazy_graphs`: it is then given a module whose Python is made when it is first called. `partition_fn` takes
     `(joint, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)` and returns the forward and the
     backward graph modules. `joint_pass` may rewrite the joint graph before it is partitioned.
     """
@@ -31,16 +32,19 @@ class Options:
     inference_compiler: Callable[..., Any]
     partition_fn: Callable[..., Any]
     joint_pass: Callable[[Any, Any], Any] | None = None
+    joint_custom_pass: Callable[[Any, Any], Any] | None = None  # the user's, before the compiler's
     decompositions: Mapping[Any, Any] | None = None
     keep_inference_input_mutations: bool = False
     dynamic: bool = False
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
     guards_duplicates: bool = False  # a call that passes one tensor twice, and one that does not, get two programs
     donate_buffers: bool = True
+    compile_backward_now: bool = False  # with the forward, and not when it is first needed
     functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset
     graphsafe_rng: bool = False  # on a GPU, forward and backward share generators that CUDA graphs can replay
     selective_decompose: bool = False  # operators are decomposed only where the user asked for Inductor
     remat_using_tags: bool = True  # checkpointed regions are computed again for a backward inside the function
+    backward_autocast: tuple[Mapping[str, Any], ...] = ()  # arguments of each torch.amp.autocast around the backward
     graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
     export: Export = Export()  # read by the stages of an export alone
     debug: bool = False  # verify every form at every boundary, and every call's arguments

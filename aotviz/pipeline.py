@@ -8,6 +8,7 @@ in one line here.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -234,13 +235,23 @@ def compile_gradient(request: Form, observer: Observer) -> Program:
 def settle(program: Program, observer: Observer) -> Program:
     """Tie a program's late work to the loop: the backward that is compiled on first use is a stage like any other.
 
-    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow.
+    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow. Where
+    that fails, the forward is good for calls without a backward: there is a warning, and a backward tries again.
     """
     lowered = program.lowered
     if isinstance(lowered, LoweredSplit):
         late = observer.late()
         lowered.partial.compile = lowered.backward.compile = lambda request: run(BACKWARD, request, late)
         lowered.with_history.compile = lambda request: compile_gradient(request, observer.further())
-        if any(saved.is_symbol for saved in lowered.saved):
+        if program.options.compile_backward_now:
             lowered.backward(False)
+        elif any(saved.is_symbol for saved in lowered.saved):
+            try:
+                lowered.backward(False)
+            except Exception as error:
+                warnings.warn(
+                    f"the backward of {program.name} could not be compiled ({type(error).__name__}: {error}). The "
+                    "forward runs; a call of backward() compiles it again",
+                    stacklevel=2,
+                )
     return program

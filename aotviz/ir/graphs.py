@@ -11,18 +11,21 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import operators
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
 
 
-def copy(module: fx.GraphModule) -> fx.GraphModule:
-    """A graph module whose nodes can be edited without touching those of `module`. Constants are shared."""
+def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
+    """A graph module whose nodes can be edited without touching those of `module`. Constants are shared.
+
+    Unless `lazy`, it has its Python at once, and is of FX's own class.
+    """
     graph = operators.empty_copy(module.graph)
     mapping: dict[fx.Node, fx.Node] = {}
     source = output_node(module.graph)
     result = graph.graph_copy(module.graph, mapping)
     copied = graph.output(result)
     copied.meta = dict(source.meta)
-    return lazy_graph_module(module, graph)
+    return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
 
 
 def prefix(graph: fx.Graph, length: int) -> fx.Graph:

@@ -121,7 +121,9 @@ class Epilogue:
         infos = enumerate(self.call.meta.input_info)
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
-        return needed | {ref.index for ref in refs if ref is not None and ref.kind == "input"}
+        needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
+        facts = self.call.meta.output_info
+        return needed | {self._base_index(fact) for fact in facts if self._taken_again(fact)}
 
     def turn_on(self) -> None:
         """What the function makes a leaf of its own must be one when autograd looks at the graph's inputs."""
@@ -430,7 +432,7 @@ class Epilogue:
         own = self.results.get(("output", index))
         if own is None:
             raise AssertionError(f"{name} is {fact.output_type.name}, and the graph does not return it")
-        if fact.output_type is OutputType.alias_of_input:
+        if self._taken_again(fact):
             return self._again(self.inputs[self._base_index(fact)], fact, name, own)
         if fact.new_leaf:
             self.source.line(f"{own}.requires_grad_()", f"the function makes {name} a leaf that requires grad", name)
@@ -447,6 +449,11 @@ class Epilogue:
             text += ".detach()"
         self.source.line(f"{variable} = {text}", f"{name} is {fact.output_type.value}", name)
         return variable
+
+    @staticmethod
+    def _taken_again(fact: OutputAliasInfo) -> bool:
+        """Whether it is a view of an input, and no statement of the replay makes it."""
+        return fact.output_type is OutputType.alias_of_input and fact.made is None and fact.same_object_as is None
 
     @staticmethod
     def _base_index(fact: OutputAliasInfo) -> int:

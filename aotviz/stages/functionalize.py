@@ -60,6 +60,6 @@ def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: object) -> 
     with graph.inserting_before(output):
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
     node.meta["val"] = target.meta["val"]
-    node.meta["partitioner_tag"] = "is_forward"
+    node.meta["partitioner_tag"] = "must_be_in_forward"  # of "is_forward", a partitioner takes the last for its end
     if isinstance(value, fx.Node) and "stack_trace" in value.meta:
         node.meta["stack_trace"] = value.meta["stack_trace"]

@@ -46,8 +46,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     heard = _heard(call, forward, wanted, outputs, passed)
     reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
+    edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
     with forward.differentiating():
-        traced, values, gradients = trace_gradients(forward.trace, outputs, [*forward.edges, *inner])
+        traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     _refuse_part_gradients(call, forward, values[count:])
     values, gradients = values[:count], gradients[:count]
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))

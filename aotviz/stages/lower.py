@@ -44,7 +44,7 @@ def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
 
 def _inference(call: GraphCall) -> LoweredGraph:
     inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
-    module = graphs.copy(call.graph_module)  # compilers edit what they are given
+    module = _given(call.graph_module, call.options.inference_compiler)
     with lowering(call.fake_mode, _facts(call, ())) as strides:
         compiled = boxed(call.options.inference_compiler(module, inputs), _results(call.graph_module))
         compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
@@ -54,7 +54,7 @@ def _inference(call: GraphCall) -> LoweredGraph:
 
 def _split(call: Split) -> LoweredSplit:
     inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
-    module = graphs.copy(call.forward_module)
+    module = _given(call.forward_module, call.options.fw_compiler)
     facts = _facts(call, call.donated)
     with lowering(call.fake_mode, facts) as strides:
         compiled = boxed(call.options.fw_compiler(module, inputs), _results(call.forward_module))
@@ -112,11 +112,16 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     """BackwardRequest -> LoweredBackward."""
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
-    module = graphs.copy(request.backward_module)
+    module = _given(request.backward_module, request.options.bw_compiler)
     with lowering(fake_mode, facts, context):
         compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
     fields = {name: getattr(request, name) for name in BackwardRequest.__dataclass_fields__}
     return LoweredBackward(**fields, compiled=compiled)
+
+
+def _given(module: Any, compiler: Callable[..., Any]) -> Any:
+    """What a compiler is given of a graph: a copy, since compilers edit it."""
+    return graphs.copy(module, lazy=getattr(compiler, "takes_lazy_graphs", False))
 
 
 def _results(module: Any) -> int:

@@ -36,6 +36,8 @@ def run(call: JointGraph) -> Split:
     tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
     joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
     with partitioning(call.fake_mode, call.options.graphsafe_rng):
+        if call.options.joint_custom_pass is not None:
+            module = call.options.joint_custom_pass(module, joint_inputs)
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
         untouched = graphs.copy(module) if _overwritten(call) else module
@@ -61,7 +63,11 @@ def run(call: JointGraph) -> Split:
     extra = _save_besides(call, forward, backward, protected)
     saved = _saved(call, forward, protected, extra)
     _describe(call, forward, backward, descriptors)
-    evidence = [Reason(value.name, value.why) for value in saved]
+    passes = [call.options.joint_custom_pass] if call.options.joint_custom_pass is not None else []
+    evidence = [
+        Reason("joint graph", f"{getattr(p, '__name__', p)}, a pass of yours, was called on it") for p in passes
+    ]
+    evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
     evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]

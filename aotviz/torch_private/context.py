@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,16 @@ def current() -> Context:
 def autocast_off() -> Any:
     """A context without autocast."""
     return torch._C._DisableAutocast()
+
+
+@contextlib.contextmanager
+def backward_autocast(contexts: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """A context without autocast, but for these arguments of `torch.amp.autocast`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(autocast_off())
+        for arguments in contexts:
+            stack.enter_context(torch.amp.autocast(**arguments))
+        yield
 
 
 def autocast_state() -> tuple[Any, ...]:

@@ -14,9 +14,8 @@ import difflib
 import functools
 import inspect
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx as fx
@@ -34,9 +33,16 @@ from aotviz.torch_private import corrections, versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_memory import memory_facts
 
+C = TypeVar("C", bound=Callable[..., Any])
+
 _REPLAYED = "_aotviz_replayed_ns"  # on a result of Inductor's
 _KERNELS_ONLY = 2  # the cheapest of Inductor's levels of provenance
 _SHARED = "inductor"  # where the forward leaves for the backward what Inductor shares between the two
+
+
+def _takes_lazy_graphs(compiler: C) -> C:
+    compiler.takes_lazy_graphs = True  # type: ignore[attr-defined]
+    return compiler
 
 
 class InductorCompilers:
@@ -63,10 +69,12 @@ class InductorCompilers:
             table: Mapping[Any, Any] = select_decomp_table()
             return table
 
+    @_takes_lazy_graphs
     def forward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The forward of a program with a backward."""
         return self._forward(graph_module, example_inputs, is_inference=False)
 
+    @_takes_lazy_graphs
     def inference(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """A program without a backward."""
         return self._forward(graph_module, example_inputs, is_inference=True)
@@ -76,8 +84,6 @@ class InductorCompilers:
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
         with self._active(example_inputs), _wrapper_settings(), memory_facts(graph_module, None), _tracked() as found:
-            if is_inference and config.freezing:
-                warnings.warn("aotviz leaves Inductor's option 'freezing' aside: parameters stay inputs", stacklevel=2)
             _wake_workers(example_inputs)
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
@@ -91,6 +97,7 @@ class InductorCompilers:
             found(compiled)
         return compiled
 
+    @_takes_lazy_graphs
     def backward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()

@@ -15,6 +15,12 @@ def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
         return _make_graph_module(root, graph)
 
 
+def plain_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
+    """The same, of FX's own class: a compiler of the user's may script it, or look at its Python."""
+    with _use_lazy_graph_module(False):
+        return _make_graph_module(root, graph)
+
+
 def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
     """The Python of a graph, past the hooks that a user lets run at every module: a graph is none of the user's."""
     _LazyGraphModule.force_recompile(module)

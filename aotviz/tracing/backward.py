@@ -6,7 +6,7 @@ are created only now, behind the primals, when the layouts of the outputs are kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import functional, subclasses
-from aotviz.torch_private.context import autocast_off
+from aotviz.torch_private.context import backward_autocast
 from aotviz.torch_private.fakes import all_concrete, empty_like_layout, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, mark_backward
 from aotviz.tracing.strides import order_of, strides_in
@@ -32,9 +32,14 @@ class TracedTangent:
 
 
 def trace_gradients(
-    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any]
+    trace: OpenTrace,
+    outputs: Sequence[Any],
+    edges: Sequence[Any],
+    autocast: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Differentiate `outputs` (functional tensors) by the inputs that have an edge.
+
+    `autocast` are the arguments of each `torch.amp.autocast` that the backward runs under.
 
     Returns one tangent per output, and per edge a fake gradient and its graph node (of a subclass, the nodes of its
     parts): None where there is no edge or no path.
@@ -43,7 +48,7 @@ def trace_gradients(
         names = map("tangents_{}".format, count(1))
         tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
         incoming = [trace.functional(tangent.value) for tangent in tangents]
-        gradients = _gradients(trace, outputs, edges, incoming)
+        gradients = _gradients(trace, outputs, edges, incoming, autocast)
         nodes = tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
         for tangent, value in zip(tangents, incoming, strict=True):
             _write_back(trace, tangent, value)
@@ -80,13 +85,17 @@ def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> t
 
 
 def _gradients(
-    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], incoming: Sequence[Any] | None
+    trace: OpenTrace,
+    outputs: Sequence[Any],
+    edges: Sequence[Any],
+    incoming: Sequence[Any] | None,
+    autocast: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Any, ...]:
     """One fake gradient per edge; None where there is no edge or no path."""
     mark_backward([output.grad_fn for output in outputs])
     wanted = [edge for edge in edges if edge is not None]
     # The history is kept: `second_order` goes on from it when somebody differentiates the gradients.
-    with autocast_off():  # a backward is called outside autocast: casts are where the forward put them
+    with backward_autocast(autocast):  # a backward is called outside autocast: casts are where the forward put them
         found = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True, retain_graph=True))
     gradients = []
     for edge in edges:

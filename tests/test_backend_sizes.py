@@ -1,0 +1,89 @@
+"""Symbolic sizes under torch.compile: views taken with a size, and backwards that are compiled with the forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotviz
+import aotviz.backend
+from aotviz.lowerings import run_graph
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def halves(x):
+    return x.view(x.shape[0] // 2, -1), x.sum()
+
+
+def written_and_halved(x):
+    x.mul_(2)
+    return x.view(x.shape[0] // 2, -1), x.sum()
+
+
+def two_views(x, y):
+    return y.view(-1, y.shape[0] // 2)[1:], x + 1, x.view(x.shape[0] // 2, -1)
+
+
+def detached(x):
+    return x.detach().view(x.shape[0] // 2, -1), x.sum()
+
+
+def halved(x):
+    return x.view(x.shape[0] // 2, -1)
+
+
+PROGRAMS = [halves, written_and_halved, two_views, detached, halved]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_view_of_an_input_that_is_taken_with_a_size_is_a_view_at_every_size(program, training):
+    compiled = torch.compile(program, backend="aotviz_eager")
+    for size in (4, 6, 8):
+        seen = []
+        for call in (program, compiled):
+            count = program.__code__.co_argcount
+            leaves = [torch.arange(3.0 * size).view(size, 3).requires_grad_(training) for _ in range(count)]
+            arguments = [leaf * 1 for leaf in leaves] if training else leaves
+            result = call(*arguments)
+            outputs = result if isinstance(result, tuple) else (result,)
+            gradients = []
+            if training:
+                total = sum(o.sin().sum() for o in outputs if o.requires_grad)
+                gradients = torch.autograd.grad(total, leaves, allow_unused=True)
+            bases = [[o._base is not None and (o._base is a or o._base is a._base) for a in arguments] for o in outputs]
+            places = [(o.size(), o.stride(), o.storage_offset(), o.requires_grad) for o in outputs]
+            seen.append((outputs, gradients, arguments, bases, places))
+        torch.testing.assert_close(seen[1][:3], seen[0][:3])
+        assert seen[1][4] == seen[0][4]
+        assert seen[1][3] == seen[0][3] or program is detached  # of what has no history, nobody asks for the base
+
+
+def test_inductor_makes_the_view_again_at_the_second_size():
+    compiled = torch.compile(halves, backend="aotviz")
+    for size in (4, 6):
+        x = torch.rand(size, 3)
+        view, total = compiled(x)
+        assert view._base is x
+        assert view.shape == (size // 2, 6)
+        torch.testing.assert_close(total, x.sum())
+
+
+def fails(*_):
+    raise RuntimeError("no code for this")
+
+
+def test_a_backward_with_sizes_that_cannot_be_compiled_is_warned_of_and_raises_when_it_is_needed():
+    compiled = aotviz.aot_function(lambda x: x.sin().view(-1) * x.shape[0], run_graph, fails, dynamic=True)
+    x = torch.rand(4, 3, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"backward of .* could not be compiled \(RuntimeError: no code for this\)"):
+        result = compiled(x)
+    assert torch.equal(result, x.sin().view(-1) * 4)
+    with pytest.raises(RuntimeError, match="no code for this"):
+        result.sum().backward()

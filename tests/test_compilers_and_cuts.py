@@ -1,0 +1,80 @@
+"""Any partitioner with any compiler: writes that stay in the graph, partitioners by name, what a compiler is handed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from functorch.compile import default_partition, min_cut_rematerialization_partition, ts_compile
+from torch import fx, nn
+
+import aotviz
+import aotviz.backend
+from aotviz.lowerings import run_graph
+
+CUTS = pytest.mark.parametrize(
+    "partition_fn", ["default_partition", default_partition, min_cut_rematerialization_partition], ids=str
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def trained(module, compiled, x):
+    for _ in range(2):
+        compiled(x).square().sum().backward()
+    return [*(p.grad for p in module.parameters()), *module.buffers()]
+
+
+def check_batch_norm(compile_module):
+    module, x = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.randn(4, 3)
+    twin = copy.deepcopy(module)
+    torch.testing.assert_close(trained(twin, compile_module(twin), x), trained(module, module, x))
+
+
+@CUTS
+def test_a_batch_norm_that_the_graph_writes_is_trained_by_any_partitioner(partition_fn):
+    options = {"partition_fn": partition_fn, "keep_inference_input_mutations": True}
+    check_batch_norm(lambda module: torch.compile(module, backend="aotviz_eager", options=options))
+
+
+def test_a_batch_norm_is_trained_on_inductor_by_the_default_partitioner():
+    options = {"partition_fn": "default_partition"}
+    check_batch_norm(lambda module: torch.compile(module, backend="aotviz", options=options))
+
+
+def test_a_module_keeps_its_writes_in_the_graph_by_torchs_door_too():
+    check_batch_norm(lambda module: aotviz.aot_module(module, run_graph, keep_inference_input_mutations=True))
+
+
+def test_a_partitioner_that_there_is_not_is_named():
+    compiled = torch.compile(torch.sin, backend="aotviz_eager", options={"partition_fn": "half"})
+    with pytest.raises(Exception, match="there is no partitioner 'half'; there are default_partition, min_cut"):
+        compiled(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_functorchs_script_compiler_takes_the_graphs(training):
+    x = torch.rand(3, requires_grad=training)
+    result = aotviz.aot_function(lambda x: x.sin().cos() * 2, ts_compile)(x)
+    torch.testing.assert_close(result, x.sin().cos() * 2)
+    if training:
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(gradient, -2 * x.sin().sin() * x.cos())
+
+
+def test_a_compiler_of_the_users_is_handed_a_plain_graph_module():
+    kinds = []
+
+    def compiler(module, _inputs):
+        kinds.append(type(module).__mro__[1])
+        return module.forward
+
+    aotviz.aot_function(lambda x: x.sin(), compiler)(torch.rand(3, requires_grad=True)).sum().backward()
+    assert kinds == [fx.GraphModule] * 2
