@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from tests.oracle.progress import Rows, finished, run_children
+from tests.sweeps.page import titles
 
 from . import report, walk
 from .cases import section
@@ -72,7 +73,7 @@ def write(page: Path, name: str, rows: Rows) -> None:
     also = getattr(chosen, "also", lambda _: [])
     text = report.section_text(chosen.TITLE, chosen.ABOUT, inorder, walk.unfinished_groups(name, rows), also)
     before = page.read_text() if page.exists() else ""
-    page.write_text(report.replaced(before, chosen.TITLE, text, [section(one).TITLE for one in SECTIONS]))
+    page.write_text(report.replaced(before, chosen.TITLE, text, titles()))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ EXAMPLES, NAMED = 6, 20
 
 HEAD = """# Parity
 
-Where aotviz, torch's own AOTAutograd and eager differ. `make parity` writes this page: it runs every case below
-three times on the same inputs, in eager, through aotviz and through torch's own pipeline with the same lowering, and
-compares outputs, gradients (None included), mutations, aliasing, strides and version counters with eager's.
+Where aotviz, torch's own AOTAutograd and eager differ. `make parity` writes the first sections: it runs every case of
+theirs three times on the same inputs, in eager, through aotviz and through torch's own pipeline with the same lowering,
+and compares outputs, gradients (None included), mutations, aliasing, strides and version counters with eager's. The
+last sections come from sweeps; each says what it compares, and which command made it.
 
 *equal*: no difference. *details*: only such as no ordinary program can turn into another number (the exact version
 counter, the stride of a dimension of one element). *wrong*: another difference. *raised*: an error.
@@ -67,7 +68,7 @@ def _parted(title: str, whose: str, rows: Sequence[Row]) -> list[str]:
         keys.setdefault(row[whose]["cause"], []).append(row["key"])
     lines += ["| cause | cases | such as |", "| --- | ---: | --- |"]
     for cause, having in sorted(keys.items(), key=lambda item: (-len(item[1]), item[0])):
-        lines.append(f"| {_cell(cause)} | {len(having)} | {', '.join(f'`{k}`' for k in sorted(having)[:EXAMPLES])} |")
+        lines.append(f"| {cell(cause)} | {len(having)} | {', '.join(f'`{k}`' for k in sorted(having)[:EXAMPLES])} |")
     return [*lines, ""]
 
 
@@ -75,11 +76,11 @@ def _table(title: str, count: Counter[str]) -> list[str]:
     if not count:
         return []
     lines = [f"### {title}: {sum(count.values())}", "", "| why | cases |", "| --- | ---: |"]
-    lines += [f"| {_cell(why)} | {n} |" for why, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))]
+    lines += [f"| {cell(why)} | {n} |" for why, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))]
     return [*lines, ""]
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
