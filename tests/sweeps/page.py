@@ -34,8 +34,13 @@ Found = dict[str, Any]
 def save(name: str, found: Found, folder: Path = RESULTS, page: Path = PAGE) -> None:
     """Keep what the sweep `name` found, and put it into the page."""
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (folder / f"{name}.json").write_text(as_text(found))
     write(folder, page)
+
+
+def as_text(found: Found) -> str:
+    """A file's text."""
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def load(folder: Path = RESULTS) -> list[Found]:

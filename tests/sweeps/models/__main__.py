@@ -1,0 +1,123 @@
+"""`make sweep-models`: train every model of the catalogue, and write what came out.
+
+python -m tests.sweeps.models                         # every model; goes on where it stopped
+python -m tests.sweeps.models --only gpt2             # those with this in their names, whatever was done before
+python -m tests.sweeps.models --report                # write the results from what is there, and run nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import logging
+import platform
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.oracle.progress import Log, Row, Rows, finished, run_children
+from tests.sweeps import page
+
+from .catalogue import MODELS
+from .judging import judged
+from .training import BATCHES, CLOSE, RATES
+
+TITLE = "Models of many packages"
+ABOUT = f"""Three optimizer steps (SGD with momentum, gradients clipped) of small models with random weights, with
+batches of {BATCHES[0]}, {BATCHES[1]} and {BATCHES[2]} and the learning rates {RATES[0]}, {RATES[1]} and {RATES[2]}.
+The model is compiled by `torch.compile` with the named backend and its defaults. Compared with eager are each step's
+loss, and every parameter and buffer after it: *equal* is equal to the last bit, *close* differs by less than {CLOSE:g}
+of a tensor's largest number. Every recording of ours is saved, loaded, explained and exported to HTML. *graphs* and
+*breaks* are what Dynamo counts with our backend."""
+
+ON_INDUCTOR = " on Inductor"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.sweeps.models", description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="the models that have this in their names")
+    parser.add_argument("--log", type=Path, default=Path(".sweeps/models.jsonl"), help="where progress is kept")
+    parser.add_argument("--out", type=Path, help="write the results there, as JSON, and leave docs/parity.md as it is")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    if options.child:
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        walk(options.log, options.only)
+        return 0
+    if not options.report:
+        run_children("tests.sweeps.models", ["--only", options.only, "--log", str(options.log)])
+    rows = {key: row for key, row in finished(options.log).items() if key in cases()}
+    if options.out:
+        options.out.write_text(page.as_text(found(rows)))
+    elif len(rows) == len(cases()):
+        page.save("models", found(rows))
+    behind = [row for row in rows.values() if is_behind(row)]
+    for row in behind:
+        print(f"{row['key']}: {row.get('ours', {}).get('why') or row.get('recording', {}).get('error') or 'crashed'}")
+    print(f"{len(rows)} of {len(cases())} cases run, {len(behind)} of them behind torch")
+    return bool(behind) or len(rows) < len(cases())
+
+
+def cases() -> list[str]:
+    """A key for each model, and one for each that goes through Inductor too."""
+    return [*MODELS, *(name + ON_INDUCTOR for name, model in MODELS.items() if model.by_inductor)]
+
+
+def walk(log: Path, only: str) -> None:
+    done = {} if only else finished(log)
+    lines = Log(log)
+    for key in cases():
+        if only in key and key not in done:
+            name = key.removesuffix(ON_INDUCTOR)
+            lines.judge(key, partial(judged, name, name != key))
+
+
+def is_behind(row: Row) -> bool:
+    """Whether torch is right where ours is not, or the recording is of no use."""
+    if row.get("crashed"):
+        return True
+    if "ours" not in row:
+        return False
+    order = ("raised", "wrong", "close", "equal")
+    worse = order.index(row["ours"]["status"]) < order.index(row["torch"]["status"])
+    if row["key"].endswith(ON_INDUCTOR):  # sums in another order: a bit more or less says nothing
+        worse = worse and row["ours"]["status"] != "close"
+    return worse or "error" in row["recording"]
+
+
+def found(rows: Rows) -> page.Found:
+    tables = [_table("Graphs run as they are", rows, False), _table("Inductor", rows, True)]
+    return {"title": TITLE, "about": ABOUT, "made_by": "make sweep-models", "tables": tables}
+
+
+def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
+    chosen = [rows[key] for key in cases() if key in rows and key.endswith(ON_INDUCTOR) == by_inductor]
+    columns = ["model", "version", "graphs", "breaks", "aotviz", "torch", "recording, kB"]
+    counts = {who: [row.get(who, {}).get("status") for row in chosen] for who in ("ours", "torch")}
+    equal = [f"{who.count('equal')} equal, {who.count('close')} close" for who in counts.values()]
+    packages = len({MODELS[row["key"].removesuffix(ON_INDUCTOR)].package for row in chosen})
+    total = [f"**{len(chosen)} models of {packages} packages**", "", "", "", *(f"**{text}**" for text in equal), ""]
+    lines = [_line(row) for row in chosen]
+    title = f"{title} (torch {torch.__version__}, Python {platform.python_version()})"
+    return {"title": title, "columns": columns, "rows": [total, *lines]}
+
+
+def _line(row: Row) -> list[Any]:
+    name = row["key"].removesuffix(ON_INDUCTOR)
+    version = importlib.metadata.version(MODELS[name].package)
+    if "ours" not in row:
+        return [name, version, "", "", row.get("skipped", "the process ended"), "", ""]
+    told = [": ".join(filter(None, row[who].values())) for who in ("ours", "torch")]
+    kept = row["recording"]
+    return [name, version, row["graphs"], row["breaks"], *told, kept.get("error") or round(kept["bytes"] / 1000)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

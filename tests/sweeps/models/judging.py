@@ -1,0 +1,84 @@
+"""One model of the sweep: trained in eager, by torch's own backend and by ours; and what was recorded of ours."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+
+import aotviz
+from tests.oracle.progress import Row
+from tests.oracle.sweep_ops import stable
+
+from . import language, science, vision  # noqa: F401 (fill the catalogue)
+from .catalogue import MODELS, Model, declare_torchvisions_operators
+from .training import Compiled, Kept, difference, train
+
+declare_torchvisions_operators()
+BACKENDS = {False: ("aot_eager", "aotviz_eager"), True: ("inductor", "aotviz")}
+LONGEST = 160  # characters of an error
+
+
+def judged(name: str, by_inductor: bool) -> Row:
+    """A row: `{"skipped": why}`, or what torch and ours gave, "equal", "close", "wrong" or "raised", and why."""
+    model = MODELS[name]
+    try:
+        expected, again = (train(model, lambda thing: thing) for _ in range(2))
+    except ImportError as error:
+        return {"skipped": f"{type(error).__name__}: {error}"}
+    if difference(expected, again)[0] != "equal":
+        return {"skipped": f"eager differs from eager: {difference(expected, again)[1]}"}
+    theirs, ours = BACKENDS[by_inductor]
+    row: Row = {"torch": _outcome(model, expected, _compiler(theirs, by_inductor))}
+    with aotviz.record() as recording:
+        row["ours"] = _outcome(model, expected, _compiler(ours, by_inductor))
+        row["graphs"] = counters["stats"]["unique_graphs"]
+        row["breaks"] = sum(counters["graph_break"].values())
+    row["recording"] = _kept(recording)
+    return row
+
+
+def _compiler(backend: str, by_inductor: bool) -> Compiled:
+    options = {"fallback_random": True} if by_inductor else None  # the random numbers that eager draws
+    return lambda thing: torch.compile(thing, backend=backend, options=options)
+
+
+def _outcome(model: Model, expected: Kept, compiled: Compiled) -> Row:
+    torch._dynamo.reset()
+    counters.clear()
+    try:
+        status, why = difference(expected, train(model, compiled))
+    except Exception as error:
+        error = getattr(error, "inner_exception", error)  # Dynamo's own says only whose it was
+        lines = [line for line in str(error).strip().splitlines() if line.strip()] or [""]
+        status, why = "raised", stable(f"{type(error).__name__}: {lines[0]}")[:LONGEST]
+    return {"status": status, "why": why}
+
+
+def _kept(recording: aotviz.Recording) -> Row:
+    """What the recording is like once it was saved, loaded and exported; and what it says."""
+    found: Row = {"compilations": len(recording), "said": []}
+    with tempfile.TemporaryDirectory() as folder:
+        path, page = Path(folder) / "model.aotviz", Path(folder) / "model.html"
+        for what, step in _uses(recording, path, page):
+            try:
+                found["said"] += step() or []
+            except Exception as error:
+                found["error"] = f"{what}: {type(error).__name__}: {str(error)[:LONGEST]}"
+                return found
+        found["bytes"], found["page"] = os.path.getsize(path), os.path.getsize(page)
+    return found
+
+
+def _uses(recording: aotviz.Recording, path: Path, page: Path) -> list[tuple[str, Callable[[], Any]]]:
+    return [
+        ("save", lambda: recording.save(path)),
+        ("explain", lambda: [str(aotviz.load(path).explain())]),
+        ("recompiles", lambda: [str(aotviz.load(path).recompiles())]),
+        ("to_html", lambda: aotviz.load(path).to_html(page)),
+    ]
