@@ -9,12 +9,13 @@ TORCH ?= $(LOCKED)
 VENV := .venv$(if $(filter-out $(LOCKED),$(TORCH)),-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MODELS := $(VENV)-models# what only the sweep of models needs, over VENV
 N ?= 2000
 JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops parity bench goldens images corpus schema wheel lock clean
+.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops sweep-models gpu parity bench goldens images corpus schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -53,6 +54,18 @@ fuzz-logs: $(READY) ## N real logs of torch, broken at random, through the reade
 
 sweep-ops: $(READY) ## every float32 sample of torch's operator database; go on with it by running it again
 	$(BIN)/python -m tests.oracle.sweep_ops --out sweep-ops.jsonl $(ARGS)
+
+$(MODELS)/.ready: tests/sweeps/models.lock $(READY)
+	$(BIN)/python -m venv $(MODELS)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$($(MODELS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth
+	$(MODELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/sweeps/models.lock
+	@touch $@
+
+sweep-models: $(MODELS)/.ready ## models of many packages, three training steps, beside eager and torch; writes docs/parity.md
+	$(MODELS)/bin/python -m tests.sweeps.models $(ARGS)
+
+gpu: ## on a machine with a GPU: its tests, the models, step times; writes benchmarks/results/gpu.json
+	$(PYTHON) -m tests.gpu $(ARGS)
 
 parity: $(READY) ## torch's test databases, ours against torch's own and eager; writes docs/parity.md
 	$(BIN)/python -m tests.parity $(ARGS)

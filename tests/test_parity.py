@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.oracle.sweep_ops import stable
+from tests.oracle.progress import stable
 from tests.parity import __main__ as command
 from tests.parity import graphs, report, walk
 from tests.parity.cases import section

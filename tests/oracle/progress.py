@@ -7,6 +7,7 @@ killed is followed by another, which goes on behind that case.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,11 @@ def finished(path: Path) -> Rows:
                 continue  # the line being written when the process died
             rows[row["key"]] = row
     return {k: {"key": k, "crashed": True} if row.get("started") else row for k, row in rows.items()}
+
+
+def stable(text: str) -> str:
+    """`text` without what differs between two machines: addresses and paths."""
+    return re.sub(r"(?:/[\w.+-]+){2,}|0x[0-9a-f]+", "…", text)
 
 
 def run_children(module: str, arguments: Sequence[str]) -> int:

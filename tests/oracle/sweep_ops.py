@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .compare import CANDIDATES, Candidate, EagerRaised, Program, Setup, eager_itself, expect, judge, ours_exists
 from .fuzz import cause, worse
-from .progress import Log, Row, finished, run_children
+from .progress import Log, Row, finished, run_children, stable
 
 # Not run at all, and why.
 LEFT_OUT = {
@@ -141,11 +141,6 @@ def judge_sample(
         ours, theirs = verdicts.values()
         row["worse"], row["better"] = worse(ours, theirs), worse(theirs, ours)
     return {**row, "ms": round(1000 * (time.monotonic() - t0))}
-
-
-def stable(text: str) -> str:
-    """`text` without what differs between two machines: addresses and paths."""
-    return re.sub(r"(?:/[\w.+-]+){2,}|0x[0-9a-f]+", "…", text)
 
 
 # --- the walk, in a child process -------------------------------------------------------------------------------------

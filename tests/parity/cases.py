@@ -20,9 +20,8 @@ from tests.oracle.compare import CANDIDATES, Candidate, Program
 from tests.oracle.progress import Row
 from tests.oracle.sweep_ops import Samples, judge_sample
 
+from .report import BOTH
 from .sections import SECTIONS
-
-BOTH = ("ours", "torch")
 
 
 @dataclass(frozen=True)

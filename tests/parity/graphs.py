@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from aotviz.comparing.graphs import difference, is_copy
 from aotviz.torch_private.operators import may_alias
-from tests.oracle.progress import Row
-from tests.oracle.sweep_ops import stable
+from tests.oracle.progress import Row, stable
 
 Graphs = list[dict[str, Any]]  # a compilation each: role -> graph module
 ROLES = ("joint", "forward", "backward")

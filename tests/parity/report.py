@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tests.oracle.progress import Row
 
-from .cases import BOTH
-
+BOTH = ("ours", "torch")
 STATUSES = ("equal", "details", "wrong", "raised")
 EXAMPLES, NAMED = 6, 20
 

@@ -21,7 +21,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.parity.cases import section
 from tests.parity.report import cell, replaced
 from tests.parity.sections import SECTIONS
 
@@ -58,6 +57,8 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
 
 def titles(folder: Path = RESULTS) -> list[str]:
     """The headings of the page's sections, in order: those of `make parity`, then the sweeps'."""
+    from tests.parity.cases import section  # with torch's table of operators: seconds, which only the page costs
+
     return [*(section(name).TITLE for name in SECTIONS), *(found["title"] for found in load(folder))]
 
 

@@ -14,8 +14,7 @@ from aotviz.ir import graphs
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 from tests.oracle.compare import same
 from tests.oracle.models import FAMILIES, MORE
-from tests.oracle.progress import Row
-from tests.oracle.sweep_ops import stable
+from tests.oracle.progress import Row, stable
 
 from ..cases import Case
 from ..graphs import Graphs, beside, table

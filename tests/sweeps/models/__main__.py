@@ -39,6 +39,7 @@ ON_INDUCTOR = " on Inductor"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.sweeps.models", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="the models that have this in their names")
+    parser.add_argument("--device", default="cpu", help="where to train (cpu)")
     parser.add_argument("--log", type=Path, default=Path(".sweeps/models.jsonl"), help="where progress is kept")
     parser.add_argument("--out", type=Path, help="write the results there, as JSON, and leave docs/parity.md as it is")
     parser.add_argument("--report", action="store_true", help="run nothing")
@@ -49,10 +50,11 @@ def main(arguments: list[str] | None = None) -> int:
         logging.disable(logging.CRITICAL)
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        walk(options.log, options.only)
+        walk(options.log, options.only, options.device)
         return 0
     if not options.report:
-        run_children("tests.sweeps.models", ["--only", options.only, "--log", str(options.log)])
+        given = ["--only", options.only, "--device", options.device, "--log", str(options.log)]
+        run_children("tests.sweeps.models", given)
     rows = {key: row for key, row in finished(options.log).items() if key in cases()}
     if options.out:
         options.out.write_text(page.as_text(found(rows)))
@@ -70,13 +72,13 @@ def cases() -> list[str]:
     return [*MODELS, *(name + ON_INDUCTOR for name, model in MODELS.items() if model.by_inductor)]
 
 
-def walk(log: Path, only: str) -> None:
+def walk(log: Path, only: str, device: str) -> None:
     done = {} if only else finished(log)
     lines = Log(log)
     for key in cases():
         if only in key and key not in done:
             name = key.removesuffix(ON_INDUCTOR)
-            lines.judge(key, partial(judged, name, name != key))
+            lines.judge(key, partial(judged, name, name != key, device))
 
 
 def is_behind(row: Row) -> bool:
@@ -111,9 +113,9 @@ def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
 
 def _line(row: Row) -> list[Any]:
     name = row["key"].removesuffix(ON_INDUCTOR)
-    version = importlib.metadata.version(MODELS[name].package)
     if "ours" not in row:
-        return [name, version, "", "", row.get("skipped", "the process ended"), "", ""]
+        return [name, "", "", "", row.get("skipped", "the process ended"), "", ""]
+    version = importlib.metadata.version(MODELS[name].package)
     told = [": ".join(filter(None, row[who].values())) for who in ("ours", "torch")]
     kept = row["recording"]
     return [name, version, row["graphs"], row["breaks"], *told, kept.get("error") or round(kept["bytes"] / 1000)]

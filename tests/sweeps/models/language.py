@@ -41,7 +41,8 @@ def llama():
 @model("transformers", in_ci=True)
 def switch_transformer():
     sizes = {"vocab_size": WORDS, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 1, "num_heads": 4}
-    sizes |= {"num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "use_cache": False}
+    sizes |= {"num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_decoder_layers": 1}
+    sizes |= {"use_cache": False}
     made = transformer(
         "SwitchTransformersConfig", "SwitchTransformersForConditionalGeneration", **sizes, decoder_start_token_id=0
     )

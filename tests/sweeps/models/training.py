@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .catalogue import Model
 
@@ -23,11 +23,11 @@ Compiled = Callable[[Any], Any]
 Kept = dict[str, torch.Tensor]  # "step 0: loss", "step 0: parameter head.weight", ...
 
 
-def train(model: Model, compiled: Compiled) -> Kept:
+def train(model: Model, compiled: Compiled, device: str = "cpu") -> Kept:
     """Train a fresh model, whose module `compiled` wraps; the same weights and inputs each time."""
     seed(0)
     module, inputs = model.make()
-    module.train()
+    module.to(device).train()
     run = compiled(module)
     chosen = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(chosen, lr=RATES[0], momentum=0.9)
@@ -36,7 +36,7 @@ def train(model: Model, compiled: Compiled) -> Kept:
         for group in optimizer.param_groups:
             group["lr"] = rate
         seed(step)
-        given = inputs(batch)
+        given = tree_map_only(torch.Tensor, lambda value: value.to(device), inputs(batch))
         loss = loss_of(run(**given) if isinstance(given, dict) else run(*given))
         loss.backward()
         nn.utils.clip_grad_norm_(chosen, 1.0)
