@@ -8,7 +8,6 @@ of that. A lowering gathers these under one name and gives them as `Options`, of
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 from aotviz.options import Options
 from aotviz.torch_private import inductor, settings
 from aotviz.torch_private.inductor import InductorCompilers
-from aotviz.torch_private.modules import forward_of
+from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition, named
 
 _FIELDS = tuple(field.name for field in fields(Options))
@@ -39,16 +38,7 @@ class Lowering(Protocol):
 
 def run_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """A compiler that runs the graph as it is, operator by operator."""
-
-    @functools.cache
-    def forward() -> Callable[..., Any]:
-        return forward_of(graph_module)
-
-    def run(args: list[Any]) -> Any:
-        values = list(args)
-        args.clear()
-        return forward()(*values)
-
+    run = boxed(graph_module)
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
 

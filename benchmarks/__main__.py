@@ -26,6 +26,7 @@ from . import (
     opening,
     recording,
     results,
+    step,
     subclasses,
     trace_reading,
     viewer,
@@ -36,6 +37,7 @@ Benchmark = Callable[[bool], list[results.Result]]
 BENCHMARKS: dict[str, Benchmark] = {
     "calls": lambda quick: [calls.run(rounds=5, repeats=100) if quick else calls.run()],
     "subclasses": lambda quick: [subclasses.run(rounds=5, repeats=100) if quick else subclasses.run()],
+    "step": lambda quick: [step.run(rounds=1, layers=1, backends=["aot_eager"]) if quick else step.run()],
     "compile": lambda quick: compiling.run(rounds=1, layers=2) if quick else compiling.run(),
     "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],

@@ -61,3 +61,16 @@ def ratio(ours: list[float], theirs: list[float]) -> float:
     0.5
     """
     return median(mine / other for mine, other in zip(ours, theirs, strict=True))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Where the median of what `values` are drawn from lies, at 95 %: two of the values, by their order alone.
+
+    >>> interval([float(n) for n in range(1, 12)])
+    (2.0, 10.0)
+    """
+    ordered, count = sorted(values), len(values)
+    beyond, cut, ways = 0.0, 0, 0.5**count  # chance that at most `cut` values lie on one side of the median
+    while cut < count // 2 and beyond + ways <= 0.025:
+        beyond, ways, cut = beyond + ways, ways * (count - cut) / (cut + 1), cut + 1
+    return ordered[max(cut - 1, 0)], ordered[min(count - cut, count - 1)]

@@ -25,10 +25,14 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: float | None  # the figure is to be at most this
     values: dict[str, float]  # contestant or quantity -> median
     unit: str  # of the values
+    interval: tuple[float, float] | None = None  # where the figure lies, at 95 %, if that was asked
 
     @property
     def met(self) -> bool | None:
-        return None if self.target is None else self.figure <= self.target
+        """Whether the figure meets its target. One with an interval misses it where all of that lies above."""
+        if self.target is None:
+            return None
+        return (self.figure if self.interval is None else self.interval[0]) <= self.target
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +78,10 @@ def table(found: Result) -> str:
         values = [_number(row.values[name]) if name in row.values else "" for name in names]
         target = "" if row.target is None else f"<= {row.target:g}"
         verdict = {None: "", True: "met", False: "MISSED"}[row.met]
-        lines.append([row.case, *values, row.unit, f"{row.figure:.3f}", target, verdict])
+        figure = f"{row.figure:.3f}"
+        if row.interval is not None:
+            figure += f" ({row.interval[0]:.3f} to {row.interval[1]:.3f})"
+        lines.append([row.case, *values, row.unit, figure, target, verdict])
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     text = [found.about]
     for line in lines:

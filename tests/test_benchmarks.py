@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 import aotviz
 from benchmarks import __main__ as command
@@ -17,6 +18,8 @@ from benchmarks import (
     opening,
     recording,
     results,
+    step,
+    step_models,
     subclasses,
     trace_reading,
     watching,
@@ -57,6 +60,31 @@ def test_compile_time_has_a_row_a_partitioner_and_a_row_a_stage() -> None:
     first = [row for row in stages.rows if row.case.startswith("default partition: ")]
     assert {"metadata", "joint", "partition", "lower backward"} <= {row.case.split(": ")[1] for row in first}
     assert sum(row.figure for row in first) == pytest.approx(1)
+
+
+def test_a_step_of_each_model_takes_no_more_memory_than_torchs() -> None:
+    found = step.run(rounds=1, layers=1, backends=["aot_eager"])
+    assert [row.case.split(",")[0] for row in found.rows[::2]] == list(step_models.MODELS)
+    assert all(row.interval is not None for row in found.rows[::2])
+    assert [(row.case, row.figure) for row in found.rows[1::2] if row.figure > 1.001] == []
+
+
+def test_the_memory_of_a_step_is_the_most_that_lives_at_one_time() -> None:
+    def step_of_three_megabytes() -> None:
+        for _ in range(2):
+            one = torch.ones(250_000)
+            del one
+        kept = [torch.ones(250_000) for _ in range(3)]
+        kept.clear()
+
+    assert step.peak_bytes(step_of_three_megabytes) == pytest.approx(3e6, rel=0.01)
+
+
+def test_a_target_is_missed_where_the_whole_interval_lies_above_it() -> None:
+    def met(figure: float, interval: tuple[float, float] | None) -> bool | None:
+        return results.Row("a case", figure, 1.0, {}, "ms", interval).met
+
+    assert [met(1.01, None), met(1.01, (0.99, 1.03)), met(1.01, (1.004, 1.02))] == [False, True, False]
 
 
 def test_recording_is_measured_in_time_and_bytes() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 import torch.fx as fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import aotviz
 from aotviz import pipeline
-from aotviz.ir import absent
+from aotviz.ir import absent, graphs
 from aotviz.ir.forms import BackwardRequest
+from aotviz.lowerings import run_graph
 from aotviz.pipeline import Silent
 
 torch.set_num_threads(1)
@@ -108,6 +112,59 @@ def test_each_pattern_of_gradients_is_compiled_once():
     assert sum(part.compiled is not None for part in parts.values()) == 2
 
 
+def test_a_pattern_that_was_seen_walks_no_graph(monkeypatch):
+    fn = aotviz.compile(lambda x, w: (h := (x * w).sin(), h * w), backend="eager")
+    first = [gradients(fn, leaves(*VALUES), k) for k in (0, 1)]
+
+    def walked(*args):
+        raise AssertionError("the graph was walked again")
+
+    for name in ("dependencies", "placeholders", "outputs", "copy"):
+        monkeypatch.setattr(graphs, name, walked)
+    assert [gradients(fn, leaves(*VALUES), k) for k in (0, 1)] == first
+
+
+class Products(TorchDispatchMode):
+    """Notes at each product whether what `watched` refers to is alive."""
+
+    def __init__(self):
+        super().__init__()
+        self.watched, self.alive = lambda: None, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.mul.Tensor:
+            self.alive.append(self.watched() is not None)
+        return func(*args, **kwargs or {})
+
+
+def test_a_graph_frees_an_argument_after_its_last_use():
+    module = torch.fx.experimental.proxy_tensor.make_fx(lambda s, a, b: s * a * b * 2)(
+        *(args := [torch.ones(2) for _ in range(3)])
+    )
+    run, products = run_graph(module, []), Products()
+    products.watched = weakref.ref(args[0])
+    with products:
+        run(args)
+    assert products.alive == [True, False, False]
+    assert args == []
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_gradient_is_freed_after_its_last_use_also_where_another_did_not_come_in(results):
+    def f(x):
+        h = (x * 2).exp()
+        return (h * 3, h.sum())[:results]
+
+    fn = aotviz.compile(f, backend="eager", record=False)
+    for _ in range(2):
+        out, products = fn(torch.ones(2, requires_grad=True))[0], Products()
+        out.register_hook(lambda gradient, seen=products: setattr(seen, "watched", weakref.ref(gradient)))
+        loss = (out + 1).exp().sum()  # so that the gradient is nobody else's
+        with products:
+            loss.backward()
+        assert products.alive[-3:] == [True, False, False], "by 3, by the exponential, by 2"
+
+
 def test_retain_graph_keeps_all(compiled):
     fn = compiled(shared)
     x, w = leaves(*VALUES)
@@ -180,10 +237,12 @@ def test_a_sum_with_an_absent_gradient_is_the_other_term_and_other_operators_get
     assert "exp" in str(module.graph)
 
 
-def test_two_sets_of_gradients_share_what_was_saved_if_one_node_of_both_reads_it():
-    one, two = frozenset({"tangents_1"}), frozenset({"tangents_2"})
-    assert absent.shares_saved(graph_of(lambda s, a, b: ((a + b) * s,)), one, two)
-    assert not absent.shares_saved(graph_of(lambda s, a, b: (a * s + b * s,)), one, two)
+def test_gradients_share_what_was_saved_if_one_node_on_the_way_of_both_reads_it():
+    one, two = "tangents_1", "tangents_2"
+    shared = absent.sharing(graph_of(lambda s, a, b: ((a + b) * s,)))
+    assert shared == {one: {one, two}, two: {one, two}}
+    assert absent.sharing(graph_of(lambda s, a, b: (a * s + b * s,))) == {one: {one}, two: {two}}
+    assert absent.sharing(graph_of(lambda s, a, b: (a + b * s,))) == {one: set(), two: {two}}
 
 
 def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():

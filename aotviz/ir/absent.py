@@ -46,23 +46,21 @@ def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:
     return made
 
 
-def shares_saved(module: fx.GraphModule, first: Set[str], second: Set[str]) -> bool:
-    """Whether some node that reads saved tensors is on the way of tangents of both sets: eager, which frees them the
-    first time, could not go there again."""
+def sharing(module: fx.GraphModule) -> dict[str, frozenset[str]]:
+    """Of each tangent, by name, those on whose way some node that reads saved tensors is on the way of this one too,
+    often itself among them: eager, which frees what it saved the first time, could not go there again."""
     placeholders = graphs.placeholders(module.graph)
     tangents = [node for node in placeholders if is_tangent(node)]
     saved = [n for n in placeholders if not is_tangent(n) and isinstance(n.meta.get("val"), torch.Tensor)]
     on_tangents = graphs.dependencies(module.graph, tangents)
     on_saved = graphs.dependencies(module.graph, saved)
 
-    def shared(node: fx.Node) -> bool:
-        names = {tangents[i].name for i in on_tangents(node)}
-        return node.op == "call_function" and bool(names & first and names & second)
-
     def reads(node: fx.Node) -> bool:
         return any(on_saved(argument) and not on_tangents(argument) for argument in node.all_input_nodes)
 
-    return any(shared(node) and reads(node) for node in module.graph.nodes)
+    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+    groups = {frozenset(tangents[i].name for i in on_tangents(node)) for node in nodes if reads(node)}
+    return {node.name: frozenset[str]().union(*(group for group in groups if node.name in group)) for node in tangents}
 
 
 def is_tangent(node: fx.Node) -> bool:

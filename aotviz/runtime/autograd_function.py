@@ -216,7 +216,7 @@ class _Writer:
         if self.insides is not None:
             names = self.insides.tangents(names)
         self._refuse_deterministic()
-        self._partial(names)
+        self._partial(names, whole)
         if self.tensors:
             explained = source.bind("written_since", refusals.WrittenSince(call))
             source.line(f"try: saved = {self._unpacked()}", _UNPACKED, comment=False)
@@ -264,8 +264,8 @@ class _Writer:
             fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
             source.line(f"if {deterministic}(): {refuse}({self.label!r})", fact)
 
-    def _partial(self, names: list[str]) -> None:
-        """The way that a backward takes to which not all gradients come in."""
+    def _partial(self, names: list[str], whole: list[str]) -> None:
+        """The way that a backward takes to which not all gradients come in. `whole` are the names that these had."""
         if not names:
             return
         source = self.source
@@ -273,7 +273,14 @@ class _Writer:
         fact = "where no gradient comes in, nothing is computed from one: as in eager, and unlike zeros"
         source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
         source.indent()
-        source.line(f"result = {partial}(ctx, ({''.join(f'{name}, ' for name in names)}))", fact)
+        came = f"[{', '.join(names)}]"
+        if len(names) > 1:  # of one alone, None came in
+            source.line(f"came = {came}", fact)
+            source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
+            if runtime.HAS_BOXED_GRADIENTS:
+                source.line("gradients.clear()", fact)
+            came = "came"
+        source.line(f"result = {partial}(ctx, {came})", fact)
         self._return()
         source.dedent()
 

@@ -7,7 +7,11 @@ Note [One output after the other]
 `a.backward(); b.backward()` is fine in eager where the two share no node that has saved something. The engine frees all
 of our one node after the first. So the first backward holds on to what the other gradients would read, with the version
 of each tensor, since autograd watches them no longer. Where the two share such a node, the second is refused in torch's
-own words.
+own words, and nothing is held for it.
+
+Note [Decided once]
+A model that returns logits beside its loss takes this way at every step. What the graph says of a pattern is found out
+when the pattern is first seen, and stands in its `_Part`; a call looks that up.
 
 Note [Hooks without a gradient]
 An input that no gradient reaches gets None from our node, and the engine goes on with that: it calls the hooks on that
@@ -19,6 +23,7 @@ Hooks on an input that the call writes remain with the history that it had befor
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +37,7 @@ from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import gradient_hooks, runtime
 from aotviz.torch_private.fakes import all_concrete
-from aotviz.torch_private.modules import forward_of
+from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.philox import is_generator
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
@@ -69,10 +74,20 @@ def partly_reached(call: Split) -> list[int]:
 
 
 class _Part:
-    """The backward for one pattern."""
+    """The backward for one pattern, and what is known of it before any call. See Note [Decided once]."""
 
-    def __init__(self, module: Any, inputs: list[int]) -> None:
-        self.module, self.inputs = module, inputs  # of the whole backward's inputs, those that it takes
+    def __init__(self, call: Split, whole: PartialBackward, pattern: Pattern) -> None:
+        missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
+        names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
+        self.module = absent.without(call.backward_module, missing)
+        self.inputs = [names.index(node.name) for node in graphs.placeholders(self.module.graph)]  # of the whole's
+        self.sources = [whole.sources[i] for i in self.inputs]
+        self.read = {position for kind, position in self.sources if kind == "saved"}
+        laid_out = {position for kind, position in self.sources if kind == "tangent"}
+        self.tangents = [tangent if i in laid_out else None for i, tangent in enumerate(call.tangents)]
+        results = graphs.outputs(self.module.graph)
+        self.plain = boxed(self.module)
+        self.only_plain = all(result is None for result in results)
         self.compiled: LazyBackward | None = None
 
 
@@ -85,18 +100,19 @@ class PartialBackward:
 
     def __init__(self, call: Split, request: Request, compile: Callable[[Any], Any]) -> None:
         self._call, self._request, self.compile = call, request, compile
-        self._sources = sources(call)
+        self.sources = sources(call)
         self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
         self._parts: dict[Pattern, _Part] = {}
+        self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can't come in any more -> saved values
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
         self.generators: Any = None
         tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
         self._partly = {i: tensors.index(i) for i in partly_reached(call)}
 
-    def __call__(self, ctx: Any, tangents: Sequence[Any]) -> list[Any]:
-        """What the backward graph returns, a list. `tangents` are None where none came in."""
+    def __call__(self, ctx: Any, tangents: list[Any]) -> list[Any]:
+        """What the backward graph returns, a list. `tangents`, which this empties, are None where none came in."""
         pattern = tuple(tangent is not None for tangent in tangents)
         if not any(pattern):
             return [None] * self._count
@@ -122,7 +138,7 @@ class PartialBackward:
         tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
-    def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: Sequence[Any], keep: bool) -> list[Any]:
+    def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
         saved = self._saved(ctx, pattern)
         given = {
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
@@ -132,7 +148,7 @@ class PartialBackward:
             given["generator"] = self.generators.backward(ctx.random, True)
         if not keep:
             self._hold(ctx, pattern, saved)
-        return [given[kind][position] for kind, position in (self._sources[i] for i in part.inputs)]
+        return [given[kind][position] for kind, position in part.sources]
 
     def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
         """The saved tensors; None for one that is gone and that this pattern does not read."""
@@ -142,10 +158,8 @@ class PartialBackward:
                 return list(ctx.saved_tensors)
             except RuntimeError as error:
                 raise self._written_since(ctx, error) from None
-        done, held = parted
-        names = _names(pattern)
-        module = self._call.backward_module
-        if any(absent.shares_saved(module, _names(before), names) for before in done):
+        gone, held = parted
+        if any(there and i in gone for i, there in enumerate(pattern)):
             _ = ctx.saved_tensors  # raises
         for position, entry in enumerate(held):
             if entry is not None and entry[0]._version != entry[1]:
@@ -155,74 +169,80 @@ class PartialBackward:
     def _hold(self, ctx: Any, pattern: Pattern, saved: list[Any]) -> None:
         """See Note [One output after the other]."""
         parted = getattr(ctx, "parted", None)
-        done = (*(parted[0] if parted is not None else ()), pattern)
-        needed = self._needed(done)
-        if needed:  # behind the tensors that the graph takes, the wholes that they are parts of
-            needed.update(range(self._tensors, len(saved)))
-        held = [(t, t._version) if i in needed and t is not None else None for i, t in enumerate(saved)]
-        ctx.parted = (done, held)
+        gone = self._gone(pattern) if parted is None else self._gone(pattern) | parted[0]
+        needed = self._needed(gone)
+        if not needed:
+            ctx.parted = (gone, [None] * len(saved))
+            return
+        # Behind the tensors that the graph takes stand the wholes that they are parts of.
+        kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
+        held = [(t, t._version) if keep else None for t, keep in zip(saved, kept, strict=True)]
+        ctx.parted = (gone, held)
 
-    def _needed(self, done: tuple[Pattern, ...]) -> set[int]:
+    def _gone(self, pattern: Pattern) -> frozenset[int]:
+        """The tangents that can't come in any more once those of a pattern have."""
+        found = frozenset[int]()
+        return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
+
+    @functools.cached_property
+    def _sharing(self) -> list[frozenset[int]]:
+        """Of each tangent, those that share what was saved with it."""
+        count = len(self._call.tangents)
+        shared = absent.sharing(self._call.backward_module)
+        numbers = {f"tangents_{i + 1}": i for i in range(count)}
+        return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
+
+    def _needed(self, gone: frozenset[int]) -> frozenset[int]:
         """The saved values that gradients which may still come in would read."""
-        module, count = self._call.backward_module, len(self._call.tangents)
-        needed: set[int] = set()
-        for position in range(count):
-            alone = tuple(i == position for i in range(count))
-            if not any(absent.shares_saved(module, _names(before), _names(alone)) for before in done):
-                read = (self._sources[i] for i in self._part(alone).inputs)
-                needed |= {place for kind, place in read if kind == "saved"}
+        needed = self._held.get(gone)
+        if needed is None:
+            count = len(self._call.tangents)
+            alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
+            needed = self._held[gone] = frozenset[int]().union(*(self._part(pattern).read for pattern in alone))
         return needed
 
     def _part(self, pattern: Pattern) -> _Part:
         with self._lock:
             part = self._parts.get(pattern)
             if part is None:
-                missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
-                whole = [node.name for node in graphs.placeholders(self._call.backward_module.graph)]
-                module = absent.without(self._call.backward_module, missing)
-                inputs = [whole.index(node.name) for node in graphs.placeholders(module.graph)]
-                part = self._parts[pattern] = _Part(module, inputs)
+                part = self._parts[pattern] = _Part(self._call, self, pattern)
             return part
 
     def _runner(self, pattern: Pattern, part: _Part, keep: bool) -> Callable[[list[Any]], Any]:
-        plain = _as_it_is(part.module)
-        if runtime.batched() or all(result is None for result in graphs.outputs(part.module.graph)):
-            return plain
+        if runtime.batched() or part.only_plain:
+            return part.plain
         with self._lock:
             if part.compiled is None:
                 if sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS:
-                    return plain
-                needed = self._needed((pattern,))
-                free = {i for i in self._call.donated if self._sources[i][1] not in needed}
-                donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
-                slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
-                came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
-                why = f"the backward was first called with gradients of {came} only"
+                    return part.plain
+                part.compiled = self._lazy(pattern, part)
+        compiled = part.compiled
+        return (compiled.keeping if keep else compiled.discarding) or compiled(keep)
 
-                def request(keeps: bool) -> Any:
-                    return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
+    def _lazy(self, pattern: Pattern, part: _Part) -> LazyBackward:
+        needed = self._needed(self._gone(pattern))
+        free = {i for i in self._call.donated if self.sources[i][1] not in needed}
+        donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
+        slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
+        came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
+        why = f"the backward was first called with gradients of {came} only"
 
-                part.compiled = LazyBackward(request, self.compile, bool(donated), plain)
-        return part.compiled(keep)
+        def request(keeps: bool) -> Any:
+            return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
 
-    def _laid_out(self, ctx: Any, part: _Part, tangents: Sequence[Any]) -> list[Any]:
-        read = {place for kind, place in (self._sources[i] for i in part.inputs) if kind == "tangent"}
+        return LazyBackward(request, self.compile, bool(donated), part.plain)
+
+    def _laid_out(self, ctx: Any, part: _Part, tangents: list[Any]) -> list[Any]:
+        """The tangents as the graph takes them; those that it does not read are None."""
         made: list[Any] = []
         shapes = iter(getattr(ctx, "shapes", ()))
-        for position, (tangent, known) in enumerate(zip(tangents, self._call.tangents, strict=True)):
+        for tangent, known, read in zip(tangents, self._call.tangents, part.tangents, strict=True):
             shape = known.size if all_concrete((*known.size, *known.stride)) else next(shapes)
-            if position not in read:
+            if read is None:
                 made.append(None)
             else:
                 if tangent is None:
                     tangent = torch.zeros(shape, dtype=known.dtype, device=known.device)
                 made.append(in_layout(tangent, known))
+        tangents.clear()
         return made
-
-
-def _names(pattern: Pattern) -> frozenset[str]:
-    return frozenset(f"tangents_{i + 1}" for i, there in enumerate(pattern) if there)
-
-
-def _as_it_is(module: Any) -> Callable[[list[Any]], Any]:
-    return lambda arguments: forward_of(module)(*arguments)

@@ -30,10 +30,9 @@ from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.partial_backward import PartialBackward
-from aotviz.torch_private import philox
+from aotviz.torch_private import modules, philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
-from aotviz.torch_private.modules import forward_of
 from aotviz.tracing.strides import order_of, strides_in
 
 
@@ -85,7 +84,7 @@ def _split(call: Split) -> LoweredSplit:
             reason=why,
         )
 
-    plain = boxed(lambda *args: forward_of(call.backward_module)(*args))
+    plain = modules.boxed(call.backward_module)
     backward = LazyBackward(request, run_backward, donates=bool(call.donated), plain=plain)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
