@@ -38,7 +38,7 @@ from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, dynamo, inductor, runtime, scalars
+from aotviz.torch_private import autograd_functions, dynamo, inductor, nested_inputs, runtime, scalars
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -65,7 +65,7 @@ def aotviz_inductor(
     """The backend "aotviz": our pipeline, lowered to Inductor.
 
     Args:
-        gm: a graph with flat inputs; Dynamo's, or any that returns a tuple.
+        gm: a graph; Dynamo's, or any that returns a tuple. Of inputs that are lists, each part is an input.
         example_inputs: one per graph input: tensors, fake or not, and symbolic ints.
         options: Inductor's, and ours (`OPTIONS`), by name.
         mode: Inductor's: "max-autotune", "reduce-overhead", ...
@@ -74,10 +74,11 @@ def aotviz_inductor(
         ValueError: an option that neither knows, by its name.
     """
     ours, theirs = _sorted(options or {}, inductor.setting_names())
+    gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
     lowering = Inductor(inductor.settings(mode, theirs, None), origin=gm)
     with lowering.around():
-        graph = lowering.compilers.before_gradients(gm, example_inputs)
-    return _compile(graph, example_inputs, lowering, ours, gm)
+        graph = lowering.compilers.before_gradients(gm, inputs)
+    return _with_nested(_compile(graph, inputs, lowering, ours, gm), leaves)
 
 
 def aotviz_eager(
@@ -87,7 +88,8 @@ def aotviz_eager(
     if mode not in (None, "default"):
         raise ValueError(f"mode={mode!r} is Inductor's; aotviz_eager runs the graphs as they are")
     ours, _ = _sorted(options or {}, frozenset())
-    return _compile(gm, example_inputs, Eager(), ours, gm)
+    gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
+    return _with_nested(_compile(gm, inputs, Eager(), ours, gm), leaves)
 
 
 def _compile(
@@ -139,6 +141,17 @@ def _compile(
         return compiled(*inputs) if apart is None or apart(inputs) else original(*inputs)
 
     return runtime.skipped(compiled if apart is None else checked)
+
+
+def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:
+    """The compiled graph as one that takes what Dynamo's graph took."""
+    if leaves is None:
+        return compiled
+
+    def taken_apart(*inputs: Any) -> Any:
+        return compiled(*leaves(inputs))
+
+    return runtime.skipped(taken_apart)
 
 
 def _in_eager(graph: Any) -> Callable[..., Any]:

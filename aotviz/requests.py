@@ -17,7 +17,7 @@ import torch.fx as fx
 from aotviz import captured
 from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.options import Options
-from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
+from aotviz.torch_private import context, dynamo, nested_inputs, operators, pytree, script_objects
 from aotviz.tracing.places import Place
 
 
@@ -135,6 +135,9 @@ def readable(node: fx.Node) -> str:
 
     "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
     """
+    whole, path = nested_inputs.part_of(node) or (None, "")
+    if whole is not None:
+        return readable(whole) + path
     source = operators.dynamo_source(node)
     return node.name if source is None else spoken(source)
 
