@@ -72,6 +72,11 @@ def compile_program(
     return program
 
 
+aot_autograd_decompositions: dict[
+    Any, Callable[..., Any]
+] = {}  # for every call of the functions below; may be added to
+
+
 def _options(
     fw_compiler: Callable[..., Any],
     bw_compiler: Callable[..., Any] | None,
@@ -83,6 +88,8 @@ def _options(
         raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
     if not others.get("debug"):
         others.pop("debug", None)  # torch's setting decides
+    if aot_autograd_decompositions:
+        others["decompositions"] = {**aot_autograd_decompositions, **(others.get("decompositions") or {})}
     operators.check_decompositions(others.get("decompositions"))
     return Options(
         fw_compiler=fw_compiler,
@@ -276,4 +283,41 @@ def aot_module_simplified(
 
     result = watching.attach(call)
     result.boxed = boxed
+    for name in ("zero_grad", "named_parameters", "named_buffers"):  # what an optimizer's user asks of a module
+        if hasattr(mod, name):
+            setattr(result, name, getattr(mod, name))
     return result
+
+
+def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """torch's `make_boxed_func`: `f` as a function of one list, which is how compiled graphs are called.
+
+    >>> make_boxed_func(lambda x, y: x + y)([1, 2])
+    3
+    """
+
+    @functools.wraps(f, updated=())
+    def boxed(args: list[Any]) -> Any:
+        return f(*args)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's `make_boxed_compiler`: a compiler whose results take one list.
+
+    >>> compiler = make_boxed_compiler(lambda graph, inputs: graph)
+    >>> compiler(lambda x: (x,), [1])([5])
+    (5,)
+    """
+
+    @functools.wraps(compiler, updated=())
+    def boxing(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return make_boxed_func(compiler(graph_module, example_inputs))
+
+    return boxing
+
+
+compiled_function = aot_function  # the names that functorch had for them
+compiled_module = aot_module

@@ -27,7 +27,7 @@ from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.lowerings import run_graph
 from aotviz.options import Export, Options
 from aotviz.sessions import CompiledCallable, Session
-from aotviz.torch_private import fakes, graphs, operators, pytree
+from aotviz.torch_private import fakes, graphs, operators, pytree, settings
 from aotviz.torch_private.attributes import Attributes
 from aotviz.torch_private.partitioners import default_partition, named
 
@@ -57,6 +57,7 @@ def aot_export_module(
     """torch's `aot_export_module`: a module as one functional graph of flat inputs, and what these are.
 
     The graph takes (*parameters, *buffers, *user inputs) and returns (*mutated inputs, *user outputs, *gradients).
+    Where the module calls operators with side effects, it takes and returns tokens in front of these.
     A tensor attribute that the module assigns while it runs is put back and warned about; a buffer that it assigns
     is an output of the graph, like one that it writes.
 
@@ -84,6 +85,10 @@ def aot_export_module(
     """
     if not isinstance(mod, torch.nn.Module):
         raise TypeError(f"aot_export_module takes an nn.Module, and got {mod!r}")
+    if pre_dispatch and trace_joint:
+        raise ExportRefused(
+            "pre_dispatch=True is a graph from above autograd, which has no backward: trace_joint=False"
+        )
     if pre_dispatch:
         raise NotImplementedError(
             "pre_dispatch=True: aotviz traces below autograd only; torch.export.export gives a graph from above it"
@@ -92,7 +97,7 @@ def aot_export_module(
     if trace_joint and output_loss_index is None:
         raise ExportRefused("trace_joint=True needs output_loss_index: which output is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
-    options = replace(options, export=Export("module", trace_joint, output_loss_index))
+    options = _as_export(options, Export("module", trace_joint, output_loss_index))
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     watching = Session(False, request.name)
@@ -128,7 +133,7 @@ def aot_export_joint_simple(
         raise TypeError(f"aot_export_joint_simple takes a function, and got {func!r}")
     args = _arguments(args)
     options = _options(decompositions, _dynamic(func, args, {}))
-    options = replace(options, export=Export("simple", trace_joint), static_parameters=num_params_buffers)
+    options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
     watching = Session(False, request.name)
     observer = watching.observer()
@@ -316,8 +321,18 @@ class _Watched:
         return result
 
 
+def _as_export(options: Options, export: Export) -> Options:
+    if options.functionalize_rng_ops:
+        raise ExportRefused(
+            "torch._functorch.config.functionalize_rng_ops is on: the graph would take and return the state of the "
+            "random generator, and nothing around it would move the generator. Switch the setting off for an export."
+        )
+    return replace(options, export=export)
+
+
 def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options:
     return Options(
+        **settings.current(),
         fw_compiler=run_graph,
         bw_compiler=run_graph,
         inference_compiler=run_graph,

@@ -3,8 +3,10 @@
 An exported graph has no wrapper around it: whoever calls it passes parameters and buffers, writes mutated inputs back
 and picks the gradients out of the results. The signature says which is which:
 
-    inputs   (*parameters, *buffers, *user inputs)
-    outputs  (*mutated inputs, *user outputs, *gradients)
+    inputs   (*tokens, *parameters, *buffers, *user inputs)
+    outputs  (*tokens, *mutated inputs, *user outputs, *gradients)
+
+Tokens keep calls with side effects in order; there are some only where there are such calls.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class GraphSignature:
     in_spec: Any  # of ((*parameters, *buffers, *args), kwargs)
     out_spec: Any  # of the user outputs
     backward_signature: BackwardSignature | None
-    input_tokens: tuple[str, ...] = ()
-    output_tokens: tuple[str, ...] = ()
+    input_tokens: tuple[str, ...] = ()  # graph inputs: any empty tensors will do
+    output_tokens: tuple[str, ...] = ()  # graph outputs
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class GraphSignature:
         in_spec: Any,
         out_spec: Any,
         loss: int | None,
+        tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
     ) -> GraphSignature:
         """Read off the descriptors. `inputs` and `outputs` are (node name, descriptor); `loss` counts user outputs."""
         node_of: dict[Any, str] = {descriptor: name for name, descriptor in inputs}
@@ -93,4 +96,6 @@ class GraphSignature:
             in_spec=in_spec,
             out_spec=out_spec,
             backward_signature=backward,
+            input_tokens=tuple(tokens[0]),
+            output_tokens=tuple(tokens[1]),
         )

@@ -12,6 +12,7 @@ from aotviz.ir import graphs
 from aotviz.ir.descriptors import GradientOutput, MutatedInputOutput, ParameterInput
 from aotviz.ir.forms import ExportCall, Exported, Reason, Slot, TracedCall
 from aotviz.ir.signature import ExportRefused, GraphSignature
+from aotviz.torch_private import effects
 from aotviz.tracing.backward import trace_loss_gradients
 
 
@@ -53,16 +54,19 @@ def _slot(kind: str, index: int, descriptor: Any) -> Slot:
 
 def sign(call: ExportCall) -> Exported:
     """ExportCall -> Exported."""
-    graph = call.graph_module.graph
+    module = graphs.copy(call.graph_module, lazy=False)
+    graph = module.graph
     inputs = [node.name for node in graphs.placeholders(graph)]
     outputs = [getattr(node, "name", None) for node in graphs.outputs(graph)]
+    tokens = effects.lift_first(graph)
     signature = GraphSignature.of(
         list(zip(inputs, call.descriptors, strict=True)),
         [(name, slot.descriptor) for name, slot in zip(outputs, call.slots, strict=True)],
         in_spec=call.convention.in_spec,
         out_spec=call.out_spec,
         loss=call.options.export.loss if call.options.export.joint else None,
+        tokens=tokens,
     )
-    call.graph_module.recompile()
+    module.recompile()
     fields = {name: getattr(call, name) for name in ExportCall.__dataclass_fields__ if name != "evidence"}
-    return Exported(**fields, signature=signature)
+    return Exported(**{**fields, "graph_module": module}, signature=signature)

@@ -95,6 +95,29 @@ def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
     return LiftedTokens(found["is_forward"], found["is_backward"])
 
 
+def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
+    """Tokens as the first inputs and the first outputs of a graph: an exported one has no compiler to make them.
+
+    Edits `graph`, and returns the names of both.
+    """
+    (output,) = graph.find_nodes(op="output")
+    inputs: list[str] = []
+    for node in graph.find_nodes(op="call_function", target=_MAKE):
+        with graph.inserting_before(next(iter(graph.nodes))):
+            token = graph.placeholder(_LIFTED["is_forward"])
+        token.meta = {"val": node.meta["val"]}
+        node.replace_all_uses_with(token)
+        graph.erase_node(node)
+        inputs.insert(0, token.name)
+    last: list[fx.Node] = []
+    for sink in graph.find_nodes(op="call_function", target=_SINK):
+        last += sink.args[0]
+        graph.erase_node(sink)
+    output.args = ((*last, *output.args[0]),)
+    output.meta["desc"] = [*[None] * len(last), *(output.meta.get("desc") or ())]
+    return inputs, [node.name for node in last]
+
+
 def unlift(half: fx.GraphModule, at: int, count: int) -> None:
     """Close a half again, whose outputs from `at` on are `count` tokens. Edits it."""
     if not count:
