@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -196,4 +197,125 @@ def test_a_repro_with_something_to_fill_in_says_so_and_a_notebook_shows_the_faul
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "decompositions_0: put" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+PROGRAM = '''
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import aotviz
+from beside import LIMIT
+
+aten, SCALE, TABLE = torch.ops.aten, 3.0, {"a": torch.Size([2])}
+
+
+def helper(x):
+    """Named by a function, and by no caller."""
+    return x.sin() * SCALE + TABLE["a"].numel() + LIMIT
+
+
+def by_a_helper(x):
+    return helper(x).sum()
+
+
+@dataclass
+class Settings:
+    factor: float = SCALE
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.settings = Settings(2.0)
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return helper(self.linear(x)) * self.settings.factor
+
+
+model = nn.Sequential(Block(), nn.ReLU())
+
+
+def by_a_global(x):
+    return model(x)
+
+
+@torch.library.custom_op("repro_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def twice_backward(ctx, gradient):
+    return gradient * 2
+
+
+twice.register_autograd(twice_backward)
+library = torch.library.Library("repro_test", "FRAGMENT")
+library.define("thrice(Tensor x) -> Tensor")
+library.impl("thrice", lambda x: x.sin() * 3, "CompositeImplicitAutograd")
+
+
+def by_operators(x):
+    return twice(x) + torch.ops.repro_test.thrice(x)
+
+
+def cosine(x):
+    return torch.cos(x)
+
+
+if __name__ == "__main__":
+    wrong = {aten.sin.default: cosine}
+    functions = {"helper": by_a_helper, "class": model, "global": by_a_global, "operator": by_operators}
+    print("the program runs", file=sys.stderr)
+    x = torch.tensor([[0.3, 0.7]], requires_grad=True)
+    name = sys.argv[1]
+    found = aotviz.bisect(functions[name], x, options={"decompositions": wrong}, repro=sys.argv[2])
+    print(found.stage, found.node)
+'''
+
+
+@pytest.mark.parametrize("what", ["helper", "class", "global", "operator"])
+def test_the_script_of_a_program_runs_alone(what: str, tmp_path: Path) -> None:
+    program, script, elsewhere = tmp_path / "train.py", tmp_path / "out" / "fault.py", tmp_path / "elsewhere"
+    program.write_text(PROGRAM)
+    (tmp_path / "beside.py").write_text("LIMIT = 0.5\n")
+    elsewhere.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+
+    def ran(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=cwd, env=environment)
+
+    first = ran("train.py", what, str(script), cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    stage, node = first.stdout.split()
+    assert stage == "trace"
+    again = ran(str(script), cwd=elsewhere)
+    assert again.returncode == 0, again.stderr
+    assert f"stage {stage!r}, node {node!r}" in again.stdout
+    assert "the program runs" not in again.stderr
+
+
+def test_what_can_not_be_saved_is_named_and_the_fault_is_found_all_the_same(tmp_path: Path) -> None:
+    class Local(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+    options = {"decompositions": {aten.sin.default: torch.cos}}
+    found = aotviz.bisect(Local(), torch.ones(3), options=options, repro=tmp_path / "fault.py")
+    assert found.node == "sin"
+    ran = subprocess.run([sys.executable, found.repro], capture_output=True, text=True, check=False)  # type: ignore[list-item]
+    assert ran.returncode == 1
+    assert "put the call's inputs and modules here" in ran.stderr
+    assert "Local" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -1,23 +1,31 @@
 """A script that shows a fault again, for a bug report: the call, its inputs beside it, and what it was compiled with.
 
-Functions are written down as imports where their module is a file, else as their source; tensors and modules go into a
-file beside the script.
+It runs alone, in any folder. Functions and classes are written down as imports where their module is a file, else as
+their source with all that this needs (main_program.py); tensors, modules and other values go into a file beside it.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import io
+import pickle
 import sys
+import sysconfig
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from aotviz.comparing import copies
-from aotviz.torch_private import operators
+from aotviz.comparing.main_program import MainProgram
+from aotviz.torch_private import operators, pytree
+
+IMPORTS = ("import sys", "from pathlib import Path", "import torch", "import aotviz")  # of every script
 
 
 def write(
@@ -25,32 +33,41 @@ def write(
 ) -> Path:
     """Write `path` and, beside it, a file of inputs. Returns the script's path."""
     spelled = _Spelled()
-    function = spelled.function(fn, "fn")
-    options = [f"    {name!r}: {spelled.option(value, name)}," for name, value in settings.items()]
+    function = spelled.function(fn, "repro_fn")
+    options = [f"    {name!r}: {spelled.option(value, f'repro_{name}')}," for name, value in settings.items()]
     _, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
+    saved = {"args": _savable(new_args), "kwargs": _savable(new_kwargs), "modules": spelled.modules}
+    content = spelled.saved(saved)
     inputs = path.with_suffix(".pt")
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"args": _savable(new_args), "kwargs": _savable(new_kwargs), "modules": spelled.modules}, inputs)
-    told_lines = "\n".join(f"# {line}" for line in told.splitlines())
+    if content is not None:
+        inputs.write_bytes(content)
+    main = spelled.main
+    imports = main.imports() if spelled.uses_main else []
+    future = [line for line in imports if line.startswith("from __future__ ")]
+    imports = [line for line in imports if line not in future]
     text = "\n".join(
         [
-            told_lines,
+            *(f"# {line}" for line in told.splitlines()),
             "",
-            "import sys",
-            "from pathlib import Path",
+            *future,
+            *IMPORTS,
             "",
-            "import torch",
+            *spelled.paths,
+            *dict.fromkeys([*spelled.lines, *(line for line in imports if line not in IMPORTS)]),
             "",
-            *spelled.lines,
-            "import aotviz",
-            "",
-            f"saved = torch.load(Path(__file__).with_name({inputs.name!r}), weights_only=False)",
+            *main.constants(),
+            *(f"\n{definition}\n" for definition in main.definitions()),
+            *spelled.gaps,
+            f"repro_saved = torch.load(Path(__file__).with_name({inputs.name!r}), weights_only=False)",
+            *(f'{name} = repro_saved["globals"][{name!r}]' for name in main.data if name not in spelled.missing),
             *spelled.definitions,
-            f"fn = {function}",
-            "options = {",
+            f"repro_fn = {function}",
+            "repro_options = {",
             *options,
             "}",
-            'print(aotviz.bisect(fn, *saved["args"], options=options, repro=None, **saved["kwargs"]))',
+            'args, kwargs = repro_saved["args"], repro_saved["kwargs"]',
+            "print(aotviz.bisect(repro_fn, *args, options=repro_options, repro=None, **kwargs))",
             "",
         ]
     )
@@ -60,8 +77,6 @@ def write(
 
 def _savable(value: Any) -> Any:
     """Tensors with a history as leaves: a file keeps no history."""
-    from aotviz.torch_private import pytree
-
     leaves, spec = pytree.tree_flatten(value)
     plain = [
         leaf.detach().requires_grad_() if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None else leaf
@@ -70,24 +85,97 @@ def _savable(value: Any) -> Any:
     return pytree.tree_unflatten(plain, spec)
 
 
+def _pickled(value: Any) -> tuple[bytes, list[Any]]:
+    """What `torch.save` writes of it, and the functions and classes that the file names. Raises what pickle raises."""
+    named: list[Any] = []
+
+    class Pickler(pickle.Pickler):
+        def reducer_override(self, thing: Any) -> Any:
+            named.append(thing if isinstance(thing, type) or inspect.isroutine(thing) else type(thing))
+            return NotImplemented
+
+    file = io.BytesIO()
+    torch.save(value, file, pickle_module=SimpleNamespace(**{**vars(pickle), "Pickler": Pickler}))
+    return file.getvalue(), named
+
+
 class _Spelled:
     """How the things of a call are written in a script."""
 
     def __init__(self) -> None:
+        self.main = MainProgram.running()
+        self.uses_main = False
+        self.paths: list[str] = []  # folders to import from
         self.lines: list[str] = []  # imports
         self.definitions: list[str] = []
         self.modules: dict[str, Any] = {}  # saved beside the script
+        self.gaps: list[str] = []  # what is to be filled in before the inputs are read
+        self.missing: list[str] = []  # globals that can't be saved
+
+    def saved(self, values: dict[str, Any]) -> bytes | None:
+        """The file of inputs, and of the globals that are data; None, and a line that says so, where there can be none.
+
+        What is pickled may name classes of the program, and these may need more of its globals.
+        """
+        while True:
+            self.missing += [name for name, value in self.main.data.items() if not self._is_savable(name, value)]
+            kept = {name: value for name, value in self.main.data.items() if name not in self.missing}
+            try:
+                content, named = _pickled({**values, "globals": kept})
+            except Exception as error:
+                self._fill_in(
+                    "repro_saved", f"the call's inputs and modules here, because they can't be saved: {error}"
+                )
+                return None
+            known = len(self.main.data)
+            for thing in named:
+                self._importable(thing)
+            if len(self.main.data) == known:
+                return content
+
+    def _is_savable(self, name: str, value: Any) -> bool:
+        if name in self.missing:
+            return True
+        try:
+            _pickled(value)
+        except Exception as error:
+            self._fill_in(name, f"this global of the program here, because it can't be saved: {error}")
+            return False
+        return True
+
+    def _fill_in(self, name: str, what: str) -> None:
+        line = f"sys.exit({f'{name}: put ' + what!r})"
+        if line not in self.gaps:
+            self.gaps.append(line)
+
+    def _importable(self, thing: Any) -> bool:
+        """Whether the script can have a function or class by its name; the script is given what that takes."""
+        module, qualified = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", "")
+        holder = sys.modules.get(module)
+        if holder is None or functools.reduce(_attribute, qualified.split("."), holder) is not thing:
+            return False
+        if module != "__main__":
+            self._path_of(thing)
+            return True
+        top = qualified.partition(".")[0]
+        if not self.main.has(getattr(holder, top)):
+            return False
+        self.uses_main = True
+        self._main_path()
+        self.main.need(top)
+        return True
 
     def function(self, fn: Any, name: str) -> str:
         if isinstance(fn, torch.nn.Module):
-            self._path_of(type(fn))
+            self._importable(type(fn))
             self.modules[name] = fn
-            return f'saved["modules"][{name!r}]'
+            return f'repro_saved["modules"][{name!r}]'
         if isinstance(fn, functools.partial):
             self.modules[name] = (fn.args, fn.keywords)
             inner = self.function(fn.func, name + "_func")
             self.lines.append("import functools")
-            return f'functools.partial({inner}, *saved["modules"][{name!r}][0], **saved["modules"][{name!r}][1])'
+            held = f'repro_saved["modules"][{name!r}]'
+            return f"functools.partial({inner}, *{held}[0], **{held}[1])"
         return self._callable(fn, name)
 
     def option(self, value: Any, name: str) -> str:
@@ -99,25 +187,31 @@ class _Spelled:
             return "{" + ", ".join(entries) + "}"
         return self._callable(value, name) if callable(value) else repr(value)
 
-    @staticmethod
-    def _operator(key: Any) -> str:
-        return f"torch.ops.{key}" if operators.is_operator(key) else repr(key)
+    def _operator(self, key: Any) -> str:
+        if not operators.is_operator(key):
+            return repr(key)
+        self.main.need_operator(key.name().partition(".")[0])
+        self.uses_main = True
+        return f"torch.ops.{key}"
 
     def _callable(self, fn: Any, name: str) -> str:
         module, qualified = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
-        holder = sys.modules.get(module)
-        if holder is not None and module != "__main__" and getattr(holder, qualified, None) is fn:
-            self._path_of(fn)
-            self.lines.append(f"from {module} import {qualified} as {name}")
-            return name
         if operators.is_operator(fn):
             return self._operator(fn)
+        if qualified.isidentifier() and self._importable(fn):
+            if module != "__main__":
+                self.lines.append(f"from {module} import {qualified} as {name}")
+                return name
+            return str(qualified)
         try:
             source = textwrap.dedent(inspect.getsource(fn))
         except (OSError, TypeError):
             source = ""
         if source.startswith("def ") and not fn.__closure__:
-            self.definitions += [source.rstrip(), f"{name} = {fn.__name__}"]
+            if module == "__main__":
+                self.uses_main = True
+                self.main.need_of(source)
+            self.definitions += [source.rstrip(), f"{name} = {ast.parse(source).body[0].name}"]  # type: ignore[attr-defined]
             return name
         what = f"put {qualified or fn!r} of {module} here: it has no name to import it by"
         self.definitions += [f"{name} = None  # {what}", f"if {name} is None: sys.exit({name + ': ' + what!r})"]
@@ -129,7 +223,21 @@ class _Spelled:
             file = Path(inspect.getfile(thing)).resolve()
         except (OSError, TypeError):
             return
-        root = file.parents[len(str(thing.__module__).split(".")) - 1]
-        line = f"sys.path.insert(0, {str(root)!r})"
-        if "site-packages" not in file.parts and line not in self.lines:
-            self.lines.insert(0, line)
+        packages = len(str(thing.__module__).split(".")) - (file.name != "__init__.py")
+        if packages < len(file.parents):
+            self._add_path(file.parents[packages])
+
+    def _main_path(self) -> None:
+        """What lies beside the program is imported from there."""
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        self._add_path(Path(file).resolve().parent if file else Path.cwd())
+
+    def _add_path(self, folder: Path) -> None:
+        line = f"sys.path.insert(0, {str(folder)!r})"
+        installed = "site-packages" in folder.parts or folder == Path(sysconfig.get_path("stdlib")).resolve()
+        if not installed and line not in self.paths:
+            self.paths.append(line)
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    return getattr(holder, name, None)
