@@ -134,7 +134,8 @@ def aot_function(
         dynamic: trace with symbolic sizes.
         enable_log: accepted for torch's sake; recordings serve instead of logs.
         record: keep a recording of each stage.
-        debug: verify every form at every stage boundary, and compare each call's arguments with the traced ones.
+        debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
+            the function writes to its inputs, run it once more on copies and compare all memory of what is written.
 
     Raises:
         NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.

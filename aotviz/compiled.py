@@ -67,7 +67,8 @@ def compile(
         options: settings of Inductor's config.
         donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
         record: keep a recording; without it `.recording` raises.
-        debug: verify every form at every stage boundary, and compare each call's arguments with the traced ones.
+        debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
+            the function writes to its inputs, run it once more on copies and compare all memory of what is written.
         on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends.
 
     Raises:

@@ -47,7 +47,7 @@ class Options:
     backward_autocast: tuple[Mapping[str, Any], ...] = ()  # arguments of each torch.amp.autocast around the backward
     graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
     export: Export = Export()  # read by the stages of an export alone
-    debug: bool = False  # verify every form at every boundary, and every call's arguments
+    debug: bool = False  # verify every form at every boundary, every call's arguments, and the memory that it writes
     backend: str = "custom"  # the name that a person knows the compilers by
 
     def as_text(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import aotviz
 import aotviz.backend
+from aotviz.runtime.aliases import Epilogue
+from aotviz.runtime.memory_check import MemoryDiffers
+from aotviz.stages import synthetic_bases
 
 
 @pytest.fixture
@@ -122,3 +126,96 @@ def test_without_debug_nothing_is_compared():
     f = aotviz.compile(lambda x: x + 1, backend="eager")
     f(torch.ones(3))
     assert "expect" not in f.source
+
+
+def lies_beside(q, k, kv, c):
+    q.mul_(c)
+    k.mul_(c)
+    return q @ kv[:, 0].T
+
+
+def packed(grad):
+    qkv = torch.arange(1.0, 25).reshape(2, 3, 4).requires_grad_(grad)
+    qkv = qkv * 1.0
+    return qkv[:, 0], qkv[:, 1], qkv[:, 1:], torch.full((2, 4), 2.0)
+
+
+DOORS = {
+    "aot_function": lambda fn: aotviz.aot_function(fn, lambda module, inputs: module, debug=True),
+    "compile": lambda fn: aotviz.compile(fn, backend="eager", debug=True),
+    "torch.compile": lambda fn: torch.compile(fn, backend="aotviz_eager", options={"debug": True}),
+    "inductor": lambda fn: torch.compile(fn, backend="aotviz", options={"debug": True}),
+}
+
+
+@pytest.mark.parametrize(
+    ("door", "grad"),
+    [
+        ("aot_function", False),
+        ("aot_function", True),
+        ("compile", False),
+        ("torch.compile", True),
+        ("inductor", True),  # without gradients, Inductor writes the inputs in its own graph
+    ],
+)
+def test_debug_notices_a_write_that_the_wrapper_loses(door, grad, monkeypatch):
+    torch._dynamo.reset()
+    compiled = DOORS[door](lies_beside)
+    compiled(*packed(grad))  # no error: the write is kept
+    torch._dynamo.reset()
+    merged = synthetic_bases._without_lost_writes
+    monkeypatch.setattr(
+        synthetic_bases, "_without_lost_writes", lambda sets, group_of, _: merged(sets, group_of, lambda *_: False)
+    )
+    with pytest.raises(MemoryDiffers, match=r"q does not hold what the function leaves there: element 0 .* 1\.0 after"):
+        DOORS[door](lies_beside)(*packed(grad))
+
+
+def test_debug_compares_memory_that_is_no_inputs(monkeypatch):
+    """The base of two views is written as a whole; what lies between them must stay."""
+    loses = Epilogue._copy
+    monkeypatch.setattr(
+        Epilogue,
+        "_copy",
+        lambda self, *args, **kwargs: (
+            loses(self, *args, **kwargs) + bool(self.source.line("base[7] = 5.0", "a fault for this test"))
+        ),
+    )
+    base = torch.zeros(8)
+    with pytest.raises(MemoryDiffers, match=r"memory beside a and b, in the same storage, does not hold.*element 7"):
+        DOORS["aot_function"](lambda a, b: a.add_(b.sum()))(base[:2], base[1:3])
+
+
+def test_debug_runs_the_function_from_the_same_random_state_and_leaves_that_of_the_call():
+    def noisy(x):
+        return x.add_(torch.rand(3)) * 2
+
+    for door in DOORS.values():
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            door(noisy)(torch.zeros(3))
+        drawn = torch.rand(1)
+        torch.manual_seed(3)
+        noisy(torch.zeros(3))
+        if door is not DOORS["inductor"]:
+            assert torch.equal(torch.rand(1), drawn)
+
+
+def test_debug_says_what_it_could_not_compare():
+    calls = []
+
+    def twice(x):
+        calls.append(len(calls))
+        if len(calls) == 3:
+            raise ValueError("not again")
+        return x.add_(1)
+
+    x = torch.zeros(2)
+    compiled = DOORS["aot_function"](twice)
+    compiled(x)
+    calls[:] = [0, 1]
+    with pytest.warns(UserWarning, match="what twice writes could not be compared.*ValueError: not again"):
+        compiled(x)
+    assert x.tolist() == [2, 2]

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import aotviz
-from aotviz.comparing.copies import copies, fresh
+from aotviz.comparing.copies import fresh
 from aotviz.comparing.facts import same, values
 from aotviz.comparing.graphs import difference
+from aotviz.runtime.tensor_copies import copies
 from tests.oracle.programs import PROGRAMS
 from tests.test_bisect import cosine_for_sine, inputs, step
 

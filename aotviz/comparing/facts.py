@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
+from aotviz.runtime.memory_check import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import inside, version
@@ -459,17 +460,14 @@ def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
     facts[f"a write to {label} bumps"] = Fact("version sharing", tuple(bumped))
 
 
-_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
-
-
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
         if not (a.is_floating_point() or a.is_complex()):
             return torch.equal(a, b)
-        tolerance = _TOLERANCE.get(a.dtype, 2e-5)
-        return torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+        near = tolerance(a.dtype)
+        return torch.allclose(a, b, rtol=near, atol=near, equal_nan=True)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return False
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):

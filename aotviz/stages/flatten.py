@@ -69,6 +69,8 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
+        if any(map(_is_real, flat)):  # debug mode runs the function on copies
+            return fn(*args, **kwargs)
         with arguments.unchanged(replace(request, args=args, kwargs=kwargs)), randomness.followed(request):
             return fn(*args, **kwargs)
 
@@ -84,6 +86,11 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
             return plain(*flat[lifted:])
 
     return functional_call
+
+
+def _is_real(value: Any) -> bool:
+    """Whether a value is a tensor with memory, and so no stand-in of a trace."""
+    return isinstance(value, torch.Tensor) and not functional.is_functional(value) and not fakes.is_fake(value)
 
 
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:

@@ -12,7 +12,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
-from aotviz.runtime import aliases, autograd_function, expectations, refusals
+from aotviz.runtime import aliases, autograd_function, expectations, memory_check, refusals
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
@@ -55,9 +55,11 @@ class _Wrapper:
         transformed, refuse = source.bind("transformed", runtime.transformed), refusals.refuse_transforms
         refused = f"{source.bind('refuse_transforms', refuse)}({self.label!r})"
         source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
+        compare = ""
         if call.options.debug:
             named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
             expectations.write(source, call, named)
+            compare = memory_check.write(source, call, named)
         epilogue = Epilogue(source, call, [], {})
         needed = epilogue.inputs_needed()
         detached = self._detached()
@@ -86,6 +88,8 @@ class _Wrapper:
             rewrite.after(source, *both)
         expressions = epilogue.outputs()
         epilogue.hear()
+        if compare:
+            source.line(compare, "debug: all memory of each storage that is written")
         if call.meta.grad_enabled_after is not None:
             setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
             source.line(f"{setter}({call.meta.grad_enabled_after})", "the call leaves another grad mode behind")

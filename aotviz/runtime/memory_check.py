@@ -1,0 +1,191 @@
+"""With `debug=True`: does a call leave memory as the function itself would? (SYSTEM.md E4)
+
+The wrapper writes mutated inputs back after the graph ran. A write that it loses, or makes where none belongs, changes
+no result of the call itself, so nothing else would notice it. In debug mode the inputs of a call that writes are
+copied first, with the storages that they share. When the wrapper is done, the function runs on the copies, in eager,
+from the same state of the random generators; then each storage with an input that is written is compared with its
+copy as a whole, also where no input lies.
+
+The function runs once more for that, with what it does outside of tensors. A call with effects (a printing operator, a
+queue) is left out, and so is the value of what is written where random numbers are drawn: a compiler may draw others.
+What such a call must leave alone is compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import GraphCall
+from aotviz.runtime.codegen import Source
+from aotviz.runtime.tensor_copies import copies
+from aotviz.torch_private import tensors
+from aotviz.torch_private.fakes import is_fake
+
+_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
+
+
+class MemoryDiffers(AssertionError):
+    """A compiled call left an input's memory otherwise than the function does: a bug in aotviz."""
+
+
+def write(source: Source, call: GraphCall, variables: list[str]) -> str:
+    """Write the line that copies the inputs. Returns the line that compares, or "" where nothing can be compared."""
+    infos = call.user_input_info.input_info
+    written = tuple(i for i, info in enumerate(infos) if info.is_tensor and info.mutated)
+    if not written or not all(isinstance(value, (torch.Tensor, *_NUMBERS)) for value in call.args):
+        return ""
+    check = source.bind("MemoryCheck", MemoryCheck)
+    fn = source.bind("eager", call.fn)
+    names = tuple(descriptor.name for descriptor in call.descriptors)
+    about = f"{call.name!r}, {names}, {written}, {fn}"
+    fact = "debug: the function will run on copies of the inputs, and what it writes is compared"
+    source.line(f"memory = {check}({about}, [{', '.join(variables)}])", fact)
+    return "memory.compare()"
+
+
+_NUMBERS = (int, float, bool, complex, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """How far apart, relative and absolute, two results of one computation may be."""
+    return _TOLERANCE.get(dtype, 2e-5)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """A storage, its copy, and what both held before the call."""
+
+    storage: torch.UntypedStorage
+    copy: torch.UntypedStorage
+    before: torch.UntypedStorage
+    dtype: torch.dtype  # as what it is compared
+    places: tuple[tuple[str, torch.Tensor], ...]  # (name, an alias that keeps the place) of each input in it
+
+
+class MemoryCheck:
+    """Made before a call from its flat inputs; `compare` belongs behind it.
+
+    Args:
+        program: the name of the compiled function.
+        names: one per flat input.
+        written: positions of the flat inputs that the function writes.
+        fn: takes the flat inputs and runs in eager.
+        values: the flat inputs.
+    """
+
+    def __init__(
+        self, program: str, names: Sequence[str], written: Sequence[int], fn: Callable[..., Any], values: Sequence[Any]
+    ) -> None:
+        self.program, self.fn = program, fn
+        self.modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self.memory: list[_Memory] = []
+        plain = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor) and _has_memory(value)]
+        if any(isinstance(value, torch.Tensor) and is_fake(value) for value in values):
+            return  # nothing is written
+        with torch.inference_mode(False), torch.enable_grad():
+            found = copies([value for value in values if isinstance(value, torch.Tensor)])
+        copied = {id(original): made for original, made in found}
+        self.inputs = [copied.get(id(value), value) for value in values]
+        self.random = _random_state()
+        for key in dict.fromkeys(tensors.storage_key(values[i]) for i in written if i in plain):
+            over = [i for i in plain if tensors.storage_key(values[i]) == key]
+            first = next(i for i in over if i in written)
+            storage, copy = values[first].untyped_storage(), self.inputs[first].untyped_storage()
+            places = tuple((names[i], _alias(values[i])) for i in over)
+            dtype = next((dtype for i in over if _is_rounded(dtype := values[i].dtype)), torch.uint8)
+            self.memory.append(_Memory(storage, copy, copy.clone(), dtype, places))
+
+    def compare(self) -> None:
+        """Raise MemoryDiffers, which names the input, where memory is not what the function leaves."""
+        if not self.memory:
+            return
+        drawn_before, self_state = self.random, _random_state()
+        grad, inference = self.modes
+        try:
+            _set_random_state(drawn_before)
+            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+                self.fn(*self.inputs)
+            drew = any(not torch.equal(a, b) for a, b in zip(drawn_before, _random_state(), strict=True))
+        except Exception as error:
+            warnings.warn(
+                f"debug: what {self.program} writes could not be compared, because the function raised on copies of "
+                f"its inputs: {type(error).__name__}: {error}",
+                stacklevel=3,
+            )
+            return
+        finally:
+            _set_random_state(self_state)
+        for one in self.memory:
+            self._compare(one, drew)
+
+    def _compare(self, one: _Memory, drew: bool) -> None:
+        sizes = one.storage.nbytes(), one.copy.nbytes()
+        listed = " and ".join(name for name, _ in one.places)
+        if sizes[0] != sizes[1]:
+            raise MemoryDiffers(
+                f"{self.program}: the storage of {listed} has {sizes[0]} bytes after the call; in eager, {sizes[1]}"
+            )
+        now, eager = _elements(one.storage, one.dtype), _elements(one.copy, one.dtype)
+        wrong = ~_close(now, eager, tolerance(one.dtype))
+        if drew and one.before.nbytes() == sizes[0]:
+            wrong &= _close(eager, _elements(one.before, one.dtype), 0.0)
+        if not bool(wrong.any()):
+            return
+        k = int(wrong.nonzero()[0])
+        names = [name for name, place in one.places if _touches(place, wrong, one.dtype)]
+        subject = " and ".join(names) or f"memory beside {listed}, in the same storage,"
+        raise MemoryDiffers(
+            f"{self.program}: {subject} does not hold what the function leaves there: element {k} of its storage is "
+            f"{now[k].item()} after the call, and {eager[k].item()} in eager; {int(wrong.sum())} elements differ. "
+            "Please report this"
+        )
+
+
+def _has_memory(value: torch.Tensor) -> bool:
+    return value.layout is torch.strided and not tensors.inside(value) and value.device.type != "meta"
+
+
+def _alias(value: torch.Tensor) -> torch.Tensor:
+    """The place of a tensor, which keeps its sizes also where the call moves the tensor."""
+    return tensors.without_bits(value.detach()).as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+def _is_rounded(dtype: torch.dtype) -> bool:
+    """Whether results of this type may differ a little; the others are compared byte by byte."""
+    return (dtype.is_floating_point or dtype.is_complex) and dtype.itemsize > 1
+
+
+def _close(one: torch.Tensor, other: torch.Tensor, near: float) -> torch.Tensor:
+    return torch.isclose(one, other, near, near, equal_nan=True) if _is_rounded(one.dtype) else one == other
+
+
+def _elements(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
+    """All of a storage as a flat tensor; what is left behind the last whole element of another type is left out."""
+    with torch.inference_mode(False), torch.no_grad():
+        whole = torch.empty(0, dtype=dtype, device=storage.device)
+        return whole.set_(storage, 0, (storage.nbytes() // dtype.itemsize,))
+
+
+def _touches(place: torch.Tensor, wrong: torch.Tensor, dtype: torch.dtype) -> bool:
+    if not place.numel():
+        return False
+    if place.dtype.itemsize == dtype.itemsize:
+        return bool(wrong.as_strided(place.shape, place.stride(), place.storage_offset()).any())
+    first, end = tensors.span(place)
+    return bool(wrong[first // dtype.itemsize : -(-end // dtype.itemsize)].any())
+
+
+def _random_state() -> list[torch.Tensor]:
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+def _set_random_state(states: Sequence[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if states[1:]:
+        torch.cuda.set_rng_state_all(list(states[1:]))
