@@ -124,6 +124,10 @@ REFUSALS = {
         "assigned to is a view, was viewed before, or was written with a gradient. Assign a clone, or use copy_() "
         "under torch.no_grad()."
     ),
+    "tensors are swapped": (
+        "the function calls {names}, which makes each of two tensors the other one for everybody who holds it. Swap "
+        "them outside, or return them in the other order."
+    ),
     "old storage is written": (
         "{names} is given another storage, by set_ or by assigning its data, and what lies in the old one is written, "
         "which others see. Write to a clone."
@@ -159,6 +163,10 @@ REFUSALS = {
     "storage is resized": (
         "the function resizes a storage by itself: {names}. A trace sees tensors, and not the memory that they lie in. "
         "Resize it before or after the call, or use resize_() of the tensor that owns it."
+    ),
+    "storage is an argument": (
+        "the function hands a storage to an operator: {names}. A trace sees tensors, and not the memory that they lie "
+        "in. Hand it the tensor."
     ),
     "NumPy inside": (
         "the function hands a tensor to NumPy: {names}. A trace can't follow it there. Use torch's own functions, or "
@@ -240,6 +248,8 @@ _SAID = {
     "Cannot access data pointer of Tensor": "address of a tensor",
     "the data pointer on an invalid python storage": "address of a tensor",
     "view_as_real doesn't work on unresolved conjugated": "write through a conjugate",
+    "argument of type: <class 'torch.storage.UntypedStorage'>": "storage is an argument",
+    "argument of type: <class 'torch.storage.TypedStorage'>": "storage is an argument",
     ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
@@ -259,6 +269,7 @@ _UNNAMED = {
 _BY_STATEMENT = (
     "resize of a symbolic shape",
     "storage is resized",
+    "storage is an argument",
     "NumPy inside",
     "sparse tensor inside",
     "address of a tensor",

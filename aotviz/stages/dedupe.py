@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.metadata import InputAliasInfo
 from aotviz.runtime import refusals
 
 
@@ -48,11 +49,16 @@ class MergeDuplicates:
         """Nothing: the kept variable is the same object as its duplicate."""
 
 
+def _changes(info: InputAliasInfo) -> bool:
+    """Whether the other place of the same tensor sees what the function does to it."""
+    return info.mutated or info.turned_on or info.turned_off
+
+
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
     infos = call.meta.input_info
-    mutated = {first for i, first in duplicates if infos[i].mutated or infos[first].mutated}
+    mutated = {first for i, first in duplicates if _changes(infos[i]) or _changes(infos[first])}
     names = tuple(d.name for d in call.descriptors)
     if not mutated:
         evidence = tuple(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
@@ -25,6 +26,7 @@ def run(call: GraphCall) -> GraphCall:
     dropped = before - len(module.graph.nodes)
     reasons = [Reason("dead code", f"{dropped} nodes that nothing uses are gone")] if dropped else []
     module = _retraced(call, module, reasons)
+    _detach_what_is_scattered_to(module)
     inputs: list[Descriptor] = list(call.graph_inputs)
     results: list[Descriptor | None] = [slot.descriptor for slot in call.slots]
     if isinstance(call, JointCall):
@@ -38,6 +40,22 @@ def run(call: GraphCall) -> GraphCall:
         fields = {name: getattr(call, name) for name in JointCall.__dataclass_fields__}
         return JointGraph(**{**fields, "graph_module": module, "evidence": evidence})
     return replace(call, graph_module=module, evidence=evidence)
+
+
+def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
+    """The operator that writes through `as_strided` refuses a tensor that requires grad and is not contiguous, though
+    nobody differentiates it inside a graph. An input is the one tensor there that may require grad."""
+    graph = module.graph
+    found = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided_scatter.default)
+    for node in found:
+        whole = node.args[0]
+        if isinstance(whole, fx.Node) and whole.op == "placeholder" and not whole.meta["val"].is_contiguous():
+            with graph.inserting_before(node):
+                detached = graph.call_function(torch.ops.aten.detach.default, (whole,))
+            detached.meta = {**node.meta, "val": whole.meta["val"].detach()}
+            node.replace_input_with(whole, detached)
+    if found:
+        module.recompile()
 
 
 def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:

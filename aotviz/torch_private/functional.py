@@ -250,6 +250,23 @@ def attributes_noted(
 
 
 @contextlib.contextmanager
+def swaps_noted(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note()` before `torch.utils.swap_tensors` of a functional tensor inside."""
+    swap = torch._C._swap_tensor_impl
+
+    def noted(one: Any, other: Any) -> Any:
+        if is_functional(one) or is_functional(other):
+            note()
+        return swap(one, other)
+
+    torch._C._swap_tensor_impl = noted
+    try:
+        yield
+    finally:
+        torch._C._swap_tensor_impl = swap
+
+
+@contextlib.contextmanager
 def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Iterator[None]:
     """Call `note(tensor)` before `tensor.grad` of a functional tensor, or one of `kinds`, is read or assigned."""
     grad: Any = torch.Tensor.grad

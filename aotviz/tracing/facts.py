@@ -92,6 +92,8 @@ def of_input(
     lies = views.layout(after) if replaced else views.layout(argument)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
     changed = functional.data_mutated(argument)
+    if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
+        raise Refused("alias is given another storage", f"{name} and what it is set to")
     if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
     if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):

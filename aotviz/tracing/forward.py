@@ -127,7 +127,17 @@ class ForwardTrace:
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
             questions = functional.questions_noted(self._refuse_question, is_library)
-            with tagging_checkpoints(self._checkpointed), translated(), noted, hooks, gradients, attributes, questions:
+            swaps = functional.swaps_noted(self._refuse_swap)
+            with (
+                tagging_checkpoints(self._checkpointed),
+                translated(),
+                noted,
+                hooks,
+                gradients,
+                attributes,
+                questions,
+                swaps,
+            ):
                 try:
                     self._run()
                 except (ValueError, IndexError) as error:
@@ -348,6 +358,10 @@ class ForwardTrace:
     def _is_leaf(self, tensor: Any) -> bool:
         """Whether the function asks about an argument that is a leaf, and has a history in the trace only."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
+
+    def _refuse_swap(self) -> None:
+        if self.ledger.open:
+            raise Refused("tensors are swapped", "torch.utils.swap_tensors")
 
     def _refuse_question(self, tensor: Any, name: str) -> None:
         """Raise where the function asks of an argument, or a view of one, what no trace knows and no guard compares."""

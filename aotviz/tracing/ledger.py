@@ -190,18 +190,34 @@ class Ledger:
                     whose = "a view" if self.origin(tensor) is not None else "an intermediate"
                     whole = f"{whose} and an alias of it" if reason.startswith("alias") else whose
                     raise Refused(reason, whole)
+                if root is tensor and self._is_held(self._source(position), leaving, given):
+                    raise Refused(reason, "an intermediate, after set_, and what it was set to")
 
     def _refuse_shared(self, position: int, tensor: Any, written: Sequence[tuple[int, Any]], given: Set[int]) -> None:
         """Raise where an input was given the storage of another one, and the call writes that: both are to see it."""
-        event = self.events[position] if position < len(self.events) else None
-        source = event.args[0] if isinstance(event, Moved) and event.args else None
-        if not functional.is_functional(source) or id(self.root(source)) not in given:
+        source = self._source(position)
+        if source is None or id(self.root(source)) not in given:
             return
         whose = self.root(source)
         if whose is tensor or any(
             self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written
         ):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
+
+    def _source(self, position: int) -> Any:
+        """The tensor whose storage the `set_` in that position gives to another; None if it is no such statement."""
+        event = self.events[position] if position < len(self.events) else None
+        source = event.args[0] if isinstance(event, Moved) and event.args and _sets_storage(event.operator) else None
+        return source if functional.is_functional(source) else None
+
+    def _is_held(self, source: Any, leaving: Iterable[Any], given: Set[int]) -> bool:
+        """Whether the caller has a tensor over the storage of `source`: an input, or one that leaves."""
+        while source is not None:
+            root = self.root(source)
+            if id(root) in given or any(self.root(end) is root for end in leaving):
+                return True
+            source = next((self._source(k) for k, tensor, _ in self.parted if tensor is root), None)
+        return False
 
     def uncounted_writes_of(self, tensor: Any) -> int:
         """How many operators wrote it that eager's version counter knows nothing of."""

@@ -442,6 +442,53 @@ def f(x, leaf):
     leaf[...].fill_(0.5)
     return y
 """,
+    "a_duplicate_is_made_to_require_grad": """
+def inputs():
+    x = torch.linspace(-1, 1, 4)
+    return x, x
+
+def f(a, b):
+    b.requires_grad_()
+    return a * 2, b * 3
+""",
+    "a_duplicate_is_detached_in_place": """
+def inputs():
+    x = torch.linspace(-1, 1, 4).requires_grad_() * 1.5
+    return x, x, torch.ones(4, requires_grad=True)
+
+def f(a, b, w):
+    b.detach_()
+    return a * w, b * 3
+""",
+    "an_intermediate_is_given_a_storage_and_stays_inside": """
+def inputs():
+    return (torch.linspace(-1, 1, 4),)
+
+def f(x):
+    t = x * 2
+    t.set_(x)
+    t.add_(1)
+    return x * 3
+""",
+    "a_transposed_input_is_written_through_as_strided": """
+def inputs():
+    x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_() * 1.5
+    return (x.t(),)
+
+def f(x):
+    x.as_strided((2,), (1,), 0).mul_(2)
+    return x * 3
+""",
+    "a_transposed_input_is_written_through_as_strided_and_not_differentiated": """
+def inputs():
+    x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_() * 1.5
+    return (x.t(),)
+
+def f(x):
+    with torch.no_grad():
+        x.as_strided((2,), (2,), 1).mul_(2)
+    return x.detach() * 3
+""",
 }
 
 # name -> (why it is refused, the program)

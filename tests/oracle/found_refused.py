@@ -195,4 +195,79 @@ def f(x, same, whole):
     return y
 """,
     ),
+    "an_intermediate_is_given_the_storage_of_an_input_and_returned": (
+        "alias is given another storage",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4),)
+
+def f(x):
+    t = x * 2
+    t.set_(x)
+    x.add_(1)
+    return t
+""",
+    ),
+    "an_intermediate_is_given_a_part_of_a_result": (
+        "alias is given another storage",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4),)
+
+def f(x):
+    t, y, z = x * 2, x * 3, x * 4
+    z.set_(y[1:])
+    t.set_(z)
+    y.add_(1)
+    return t, y
+""",
+    ),
+    "a_view_is_set_to_what_it_is_a_view_of": (
+        "alias is given another storage",
+        """
+def inputs():
+    x = torch.linspace(-1, 1, 4)
+    return x, x[1:3]
+
+def f(x, y):
+    y.set_(x)
+    return y * 2
+""",
+    ),
+    "an_input_is_set_to_a_view_of_itself": (
+        "alias is given another storage",
+        """
+def inputs():
+    x = torch.linspace(-1, 1, 4)
+    return x, x[1:3]
+
+def f(x, y):
+    x.set_(y)
+    return x * 2
+""",
+    ),
+    "a_tensor_is_given_a_storage_by_itself": (
+        "storage is an argument",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4),)
+
+def f(x):
+    t = x * 2
+    t.set_(x.untyped_storage(), 1, (2,), (1,))
+    return t
+""",
+    ),
+    "an_argument_is_swapped_with_a_result": (
+        "tensors are swapped",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4),)
+
+def f(x):
+    t = x * 2
+    torch.utils.swap_tensors(t, x)
+    return t
+""",
+    ),
 }
