@@ -75,7 +75,8 @@ def sections(recording: Recording) -> list[Explanation]:
         ranks.explain_all(facts),
         recompiles.explain_all(facts),
         graph_breaks.explain_all(facts),
-        Explanation("Compilations that failed", tuple(_failures(facts))),
+        Explanation("Compilations that failed", tuple(_failures(facts, ran_in_eager=False))),
+        Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
         cache_misses.explain_all(facts),
         timeline.explain_all(facts),
     ]
@@ -145,8 +146,11 @@ def _graphs(recording: Recording, facts: Facts, place: int) -> list[Point]:
     return [Point(told)] if told else []
 
 
-def _failures(facts: Facts, only: int | None = None) -> list[Point]:
-    """Compilations that raised, but for those that the recompile limit refused, which recompiles tell of."""
+def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None = None) -> list[Point]:
+    """Compilations that raised or ran in eager, or those of one of the two.
+
+    Those that the recompile limit refused are left out: recompiles tell of them.
+    """
     points = []
     for place, compilation in enumerate(facts.data.compilations):
         record = facts.failure(place) if only in (None, place) else None
@@ -154,6 +158,8 @@ def _failures(facts: Facts, only: int | None = None) -> list[Point]:
         reason = facts.text(record.fail_reason) if record else error.message if error else ""
         kind = record.fail_type if record else error.type if error else ""
         if not kind or recompiles.LIMIT.search(reason):
+            continue
+        if ran_in_eager is not None and ran_in_eager != (error is not None and error.ran_in_eager):
             continue
         where = facts.text(record.fail_place) if record else error.place if error else ""
         words, fix = _told(reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import html
+import json
 import re
 from typing import Any
 
@@ -18,6 +19,8 @@ from nbconvert.exporters.html import HTMLExporter
 from aotviz.widgets import static_files
 from aotviz.widgets.workbench import KEPT
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+STATES = "application/vnd.jupyter.widget-state+json"
 PIECE = re.compile(r'<script [^>]*\bid="aotviz-(?:viewer|editor|graphviz)">.*?</script>', re.S)
 
 
@@ -35,7 +38,8 @@ class WorkbenchHTML(HTMLExporter):
     def from_notebook_node(self, nb: Any, resources: Any = None, **options: Any) -> tuple[str, Any]:
         """The page and nbconvert's resources. Raises FrontEndMissing where the viewer is needed and is not built."""
         shown = copy.deepcopy(nb)
-        found = [place(output.data) for cell in shown.cells for output in cell.get("outputs", ()) if "data" in output]
+        outputs = [output for cell in shown.cells for output in cell.get("outputs", ()) if "data" in output]
+        found = [place(output.data, bookmark(output, nb.metadata)) for output in outputs]
         page, resources = super().from_notebook_node(shown, resources, **options)
         if any(found):
             body, end, rest = page.rpartition("</body>")
@@ -43,7 +47,21 @@ class WorkbenchHTML(HTMLExporter):
         return page, resources
 
 
-def place(data: Any) -> bool:
+def bookmark(output: Any, notebook: Any) -> dict[str, str]:
+    """What was selected in an output, as our JupyterLab extension wrote it down, else as the widget's state has it."""
+    model = output.data.get(WIDGET, {})
+    held = [
+        output.get("metadata", {}).get(KEPT),
+        notebook.get("widgets", {}).get(STATES, {}).get("state", {}).get(model.get("model_id"), {}).get("state"),
+    ]
+    for holder in held:
+        marked = holder.get("bookmark") if isinstance(holder, dict) else None
+        if isinstance(marked, dict) and marked:
+            return {name: value for name, value in marked.items() if isinstance(value, str)}
+    return {}
+
+
+def place(data: Any, selected: dict[str, str]) -> bool:
     """Puts the workbench where an output's data, by type, keeps a recording; whether it does."""
     kept = data.get(KEPT)
     if not isinstance(kept, str) or not kept:
@@ -52,8 +70,9 @@ def place(data: Any) -> bool:
     summary = summary if isinstance(summary, str) else "".join(summary)
     for other in [kind for kind in data if kind != "text/plain"]:
         del data[other]  # nbconvert would show a widget, which needs a kernel, rather than HTML
+    selection = html.escape(json.dumps(selected))
     data["text/html"] = (
-        f'<div class="aotviz-output"><div class="aotviz-place">{summary}</div>'
+        f'<div class="aotviz-output"><div class="aotviz-place" data-bookmark="{selection}">{summary}</div>'
         f'<script type="text/plain" class="aotviz-recording">{html.escape(kept)}</script></div>'
     )
     return True

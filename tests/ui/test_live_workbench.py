@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -292,3 +293,59 @@ def test_a_tab_of_a_watch_follows_torchs_compilation(lab: tuple[str, Path], page
     bench.locator(".what-if summary").click()
     expect(bench.locator(".what-if")).to_contain_text("Torch cut this graph")
     page.screenshot(path=screenshots / "live-light-tab-watch-saved.png")
+
+
+SIDE_BY_SIDE = """
+import ipywidgets
+from tests.ui.fixture import recording
+from aotviz.widgets.workbench import Workbench
+ipywidgets.HBox([Workbench(recording()), Workbench(recording())])
+"""
+
+
+def test_workbenches_side_by_side_share_the_width(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
+    url, work = lab
+    jupyter.write_notebook(work / "beside.ipynb", SIDE_BY_SIDE)
+    jupyter.open_notebook(page, url, "beside.ipynb")
+    run(page, 0)
+    benches = page.locator(".workbench")
+    expect(benches).to_have_count(2, timeout=60_000)
+    for bench in benches.all():
+        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    widths = [box["width"] for bench in benches.all() if (box := bench.bounding_box())]
+    assert len(widths) == 2
+    assert min(widths) > 400
+    assert abs(widths[0] - widths[1]) < 2
+    page.screenshot(path=screenshots / "live-side-by-side.png")
+
+
+def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock(
+    lab: tuple[str, Path], page: Page, screenshots: Path
+) -> None:
+    """The kernel ends by itself: no frontend is told of that as of a restart that it asked for."""
+    url, work = lab
+    jupyter.write_notebook(work / "gone.ipynb", MADE, CUT)
+    (work / "cut on").unlink(missing_ok=True)
+    jupyter.open_notebook(page, url, "gone.ipynb")
+    run(page, 0)
+    run(page, 1)
+    bench = page.locator(".workbench").last
+    bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
+    bench.locator(".what-if summary").click()
+    answer = bench.locator(".what-if .answer")
+    bench.get_by_role("button", name="Cut again").click()
+    expect(answer).to_contain_text("cuts the graph again: partition", timeout=30_000)
+    answer.get_by_role("button", name="Cancel").click()
+    expect(answer).to_have_text("Cancelled. The kernel stops before its next stage.")  # and no seconds
+    (work / "cut on").touch()
+    expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
+
+    page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestExecute({code: 'import os; os._exit(1)'}).done.catch(() => {})"
+    )
+    page.wait_for_timeout(3000)  # until the server has noticed and started another
+    bench.get_by_role("button", name="Cut again").click()
+    expect(answer).to_contain_text("It could not be cut again.", timeout=60_000)
+    expect(answer).to_contain_text(re.compile("restarted, or has ended|does not answer"))
+    page.screenshot(path=screenshots / "live-what-if-gone.png")

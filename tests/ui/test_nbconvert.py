@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import string
 import subprocess
@@ -129,3 +130,29 @@ def test_a_large_recording_is_kept_without_its_generated_code_and_a_huge_one_not
     assert bundle is not None
     assert bundle[0][KEPT] == ""
     assert "too large" in bundle[0]["text/html"]
+
+
+def test_the_place_that_was_seen_is_the_one_that_a_page_opens(
+    notebook: Any, browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    """As our extension of JupyterLab writes it into the output, and as nbconvert keeps a widget's state."""
+    marked = copy.deepcopy(notebook)
+    ours, theirs = (cell.outputs[0] for cell in marked.cells[1:])
+    ours.metadata[KEPT] = {"bookmark": {"stage": "partition", "role": "backward", "view": "graph", "node": 7}}
+    model = theirs.data["application/vnd.jupyter.widget-view+json"]["model_id"]
+    state = {model: {"state": {"bookmark": {"stage": "partition", "view": 'saved"><img src=x>'}}}}
+    marked.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": state}}
+    html = tmp_path / "marked.html"
+    html.write_text(WorkbenchHTML().from_notebook_node(marked)[0], encoding="utf-8")
+    page, problems = opened(browser, html)
+    first, second = page.locator(".aotviz-output").all()
+    first.scroll_into_view_if_needed()
+    expect(first.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(first.locator("[role=tab][aria-selected=true]")).to_have_attribute("data-view", "graph")
+    expect(first.locator(".role.backward, .roles .backward")).to_have_attribute("aria-checked", "true")
+    page.screenshot(path=screenshots / "nbconvert-bookmark.png")
+    second.scroll_into_view_if_needed()
+    expect(second.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    assert page.locator("img").count() == 0
+    assert problems == []
+    page.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,58 @@ def test_a_failure_is_told_in_the_words_that_the_caller_got(page: Page, tmp_path
     expect(failure.locator("code").first).to_have_text("return x if (x * w).sum() > 0 else w")
     expect(failure).not_to_contain_text("`")
     expect(page.locator(".head .chip")).to_have_text("failed")  # training or inference was not decided
+
+
+def ran_in_eager() -> RecordingData:
+    """A graph of Dynamo's that the pipeline refuses, and one that it compiles."""
+
+    def transposed(x):
+        y = x * 2
+        view = y[0]
+        y.t_()
+        view.mul_(2)
+        return y + 1
+
+    torch._dynamo.reset()
+    with aotviz.record() as recorded, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.compile(transposed, backend="aotviz_eager")(torch.ones(3, 4, requires_grad=True))
+        torch.compile(lambda x: x.sin(), backend="aotviz_eager")(torch.ones(3))
+    return recorded.data
+
+
+def test_a_program_that_ran_in_eager_is_shown_with_the_reason_and_without_empty_views(
+    page: Page, tmp_path: Path, screenshots: Path
+) -> None:
+    open_page(page, tmp_path, ran_in_eager())
+    expect(page.locator(".head .chip").first).to_have_text("ran in eager")
+    reason = page.get_by_role("note")
+    expect(reason).to_contain_text("Ran in eager, refused in joint: an intermediate: a tensor is given another shape")
+    expect(reason).to_contain_text("in transposed")
+    expect(page.locator(".stage.refused .name")).to_contain_text("joint")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".workbench")).not_to_contain_text("failed")
+    tabs = page.locator("[role=tab]")
+    shown = [str(tab.get_attribute("data-view")) for tab in tabs.all()]
+    assert not {"saved", "wrapper"} & set(shown)
+    page.locator('.stage[data-stage="metadata"]').click()
+    for view in ("code", "graph", "aliasing"):
+        page.locator(f'[role=tab][data-view="{view}"]').click()
+        expect(page.locator(".panel .notice")).to_have_count(0)
+        expect(page.locator(".panel").locator(".cm-content, canvas.drawing, table").first).to_be_visible()
+        page.screenshot(path=screenshots / f"states-ran-in-eager-{view}.png")
+    page.locator('[role=tab][data-view="compilations"]').click()
+    rows = page.locator(".compilations tbody tr")
+    expect(rows.first).to_contain_text("ran in eager")
+    expect(rows.first).to_contain_text("a tensor is given another shape in place")
+    page.get_by_label("Which").select_option("ran in eager")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Which").select_option("failed")
+    expect(rows).to_contain_text("No compilation fits")
+    page.get_by_label("Which").select_option("all")
+    page.screenshot(path=screenshots / "states-ran-in-eager-compilations.png")
+    rows.nth(1).click()
+    expect(tabs).to_have_count(8)
 
 
 def whole() -> bytes:

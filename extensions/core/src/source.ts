@@ -124,11 +124,13 @@ export interface Wish {
   readonly memory_budget: number; // a share from 0 to 1
 }
 
-export type Question = readonly ["what if", string, string, number] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
+export type Question = readonly ["what if", string, string, number] | readonly ["alive"] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
 
 /** How an answer is waited for: for as long as a reader waits, unless `patient`. */
 export interface Wait {
   readonly patient?: boolean;
+  /** Of a patient question: it ends when the kernel does not say that it is there. */
+  readonly asLongAsAlive?: boolean;
   /** Tells the kernel that the answer is not wanted any more; it is waited for all the same. */
   readonly signal?: AbortSignal;
   /** Hears what the kernel does meanwhile. */
@@ -172,7 +174,7 @@ export class KernelSource implements Source {
   }
 
   async whatIf(id: string, { partition_fn, memory_budget }: Wish, wait: Wait): Promise<CompilationPart> {
-    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget], { ...wait, patient: true }), "CompilationPart")) as CompilationPart;
+    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget], { ...wait, patient: true, asLongAsAlive: true }), "CompilationPart")) as CompilationPart;
   }
 
   /** Takes up texts; the answer gives our number for a number of theirs. */

@@ -9,6 +9,7 @@ import type { Host } from "./host";
 import { keyboard } from "./keyboard";
 import { Layouter } from "./layout/layouter";
 import { Recording, timed } from "./model";
+import { colourOf, endedAs } from "./outcome";
 import { messageOf, Panel } from "./panel";
 import { type Ask, KernelSource, type Source, WholeSource } from "./source";
 import { type Bookmark, State } from "./state";
@@ -16,7 +17,7 @@ import css from "./styles";
 import { followTheme } from "./theme";
 import { facts } from "./views/facts";
 import { find } from "./views/find";
-import { VIEWS } from "./views/registry";
+import { VIEWS, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
@@ -164,6 +165,8 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const { help, button } = keyboard(place.body, state, steps, finder);
   place.body.append(help);
   const render = (): void => {
+    const views = viewsOf(state);
+    if (!views.some(({ id }) => id === state.selection.view) && VIEWS.some(({ id }) => id === state.selection.view)) return state.openView(views[0]!.id);
     const focused = place.root.activeElement !== null;
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
@@ -201,7 +204,8 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
   const { producer, dropped } = recording.index;
   const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
   const stages = compilation.stages.length;
-  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), chip(compilation.kind || (compilation.error ? "failed" : "options"), "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
+  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), compilation.error && chip(endedAs(compilation.error), colourOf(compilation.error), compilation.error.message),
+    (compilation.kind || !compilation.error) && chip(compilation.kind || "options", "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
     stages > 0 && h("span", { class: "muted" }, [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
     h("span", { class: "spring" }), dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
     h("span", { class: "faint versions" }, versions), finder, help);
@@ -223,7 +227,7 @@ function picker(state: State): HTMLElement {
 
 /** `0 · step (training, failed)`. */
 function called({ id, name, kind, error }: CompilationHead): string {
-  const what = [kind, error ? "failed" : ""].filter((word) => word).join(", ");
+  const what = [kind, error ? endedAs(error) : ""].filter((word) => word).join(", ");
   return `${id} · ${name}${what && ` (${what})`}`;
 }
 
@@ -232,8 +236,8 @@ function stageLine(state: State): Child[] {
   const { stage, compilation, selection, recording } = state;
   const error = compilation.error;
   const failed = error ? compilation.stages.findIndex(({ name }) => name === error.stage) : -1;
-  const failure = error && h("div", { class: "failure", role: "alert", tabindex: "0" }, h("b", {}, `${error.type} in `,
-    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), quoted(error.message));
+  const failure = error && h("div", { class: error.ran_in_eager ? "failure refused" : "failure", role: error.ran_in_eager ? "note" : "alert", tabindex: "0" }, h("b", {}, error.ran_in_eager ? "Ran in eager, refused in " : `${error.type} in `,
+    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), quoted(error.message), error.place && h("p", { class: "faint" }, h("code", {}, error.place)));
   if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? h("p", {}, "No stage has run.") : null)];
   const roles = [...stage.graphs.keys()];
   const choice = roles.length > 1
@@ -241,7 +245,7 @@ function stageLine(state: State): Child[] {
       type: "button", role: "radio", "aria-checked": String(role === selection.role), class: role, data: { role }, on: { click: () => state.openRole(role) },
     }, role))) : null;
   return [
-    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip("failed", "removed") : !stage.changed && chip("no change"), stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
+    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"), stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
     stage.name !== error?.stage && h("p", {}, stage.summary), failure,
   ];
 }
@@ -249,7 +253,8 @@ function stageLine(state: State): Child[] {
 function renderTabs(tabs: HTMLElement, state: State): void {
   const focused = tabs.getRootNode() instanceof ShadowRoot && tabs.contains((tabs.getRootNode() as ShadowRoot).activeElement);
   tabs.replaceChildren();
-  append(tabs, VIEWS.map((view, i) => {
+  const views = viewsOf(state);
+  append(tabs, views.map((view, i) => {
     const badge = view.badge?.(state) ?? "";
     const chosen = view.id === state.selection.view;
     const tab = h("button", { type: "button", role: "tab", "aria-selected": String(chosen), tabindex: chosen ? "0" : "-1", data: { view: view.id } }, view.title, badge && h("span", { class: "badge" }, badge));
@@ -258,7 +263,7 @@ function renderTabs(tabs: HTMLElement, state: State): void {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      state.openView(VIEWS[(i + step + VIEWS.length) % VIEWS.length]!.id);
+      state.openView(views[(i + step + views.length) % views.length]!.id);
     });
     return tab;
   }));

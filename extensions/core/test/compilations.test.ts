@@ -30,7 +30,7 @@ function head(id: string, name: string, more: Partial<CompilationHead> = {}): Co
 const heads = [
   head("0", "step", { nodes: 9, elapsed_ns: 5 }), head("1", "loss", { kind: "inference", nodes: 30 }), head("2", "gradient of step", { nodes: 4 }),
   head("3", "step", { because: ["x.shape changed"], nodes: 9, elapsed_ns: 7 }), head("4", "gradient of step"),
-  head("5", "loss", { error: { stage: "trace", type: "RuntimeError", message: "boom" } }),
+  head("5", "loss", { error: { stage: "trace", type: "RuntimeError", message: "boom", ran_in_eager: false, place: "" } }),
 ];
 const ids = (query: Partial<typeof EVERYTHING>): string => list(heads, { ...EVERYTHING, ...query }).map(({ head: { id } }) => id).join("");
 
@@ -53,6 +53,11 @@ describe("the list of compilations", () => {
     expect(ids({ kind: "inference" })).toBe("1");
     expect(ids({ only: "again" })).toBe("3");
     expect(ids({ only: "failed" })).toBe("5");
+    const refused = head("6", "step", { error: { stage: "joint", type: "Refused", message: "t_", ran_in_eager: true, place: "a.py:1" } });
+    const of = (query: Partial<typeof EVERYTHING>): string[] => list([...heads, refused], { ...EVERYTHING, ...query }).map((row) => row.head.id);
+    expect(of({ only: "eager" })).toEqual(["6"]);
+    expect(of({ only: "failed" })).toEqual(["5"]);
+    expect(of({ text: "ran in eager" })).toEqual(["6"]);
     expect(ids({ by: "nodes", down: true })).toBe("103245");
     expect(ids({ by: "time", down: true })).toBe("301245");
     expect(ids({ by: "name" })).toBe("241503");

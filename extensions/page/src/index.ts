@@ -2,7 +2,7 @@
 // This bundle holds the workbench; recordings stand beside it as zipped text, and so do, in a file, the editor and
 // graphviz: then nothing is ever requested from anywhere. A page that is served asks its server for these two.
 
-import { type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
+import { type Bookmark, type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
 
 function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
   return fromBase64((place?.textContent ?? "").trim());
@@ -57,7 +57,8 @@ function openWhereSeen(): void {
       seen.unobserve(target);
       const place = document.createElement("div");
       target.replaceChildren(place);
-      void openRecording(place, Promise.resolve().then(() => embedded(target.nextElementSibling)), host);
+      const bookmark = JSON.parse((target as HTMLElement).dataset["bookmark"] ?? "{}") as Bookmark;
+      void openRecording(place, Promise.resolve().then(() => embedded(target.nextElementSibling)), host, { bookmark });
     }
   }, { rootMargin: "400px" });
   for (const place of document.querySelectorAll(".aotviz-place")) seen.observe(place);

@@ -20,6 +20,7 @@ interface Model {
 declare const HASHES: { readonly [bundle: string]: string }; // put in by build.mjs
 
 const PATIENCE_MS = 30_000;
+const BEAT_MS = 10_000; // between two questions whether the kernel is there, while it works on a long one
 const AGAIN_MS = 1_000; // until a first question is asked again
 const answered = new WeakSet<Model>(); // those whose kernel has answered something
 const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
@@ -38,26 +39,33 @@ function gone(model: Model, el: HTMLElement): AbortSignal {
 }
 
 /** Asks the kernel for bytes. */
-function ask(model: Model, lost: AbortSignal, want: string | Question, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
+function ask(model: Model, lost: AbortSignal, want: string | Question, { patient = false, asLongAsAlive = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     if (lost.aborted) return reject(lost.reason as Error);
+    let [ended, begun, beside] = [false, false, false]; // `beside`: the kernel answers while it works on this
     const done = (): void => {
+      ended = true;
       clearTimeout(timer);
       clearTimeout(again);
+      clearInterval(beat);
       signal?.removeEventListener("abort", cancel);
       lost.removeEventListener("abort", end);
       model.off("msg:custom", hear);
     };
-    const end = (): void => {
+    const endFor = (reason: Error): void => {
       done();
-      reject(lost.reason as Error);
+      reject(reason);
     };
+    const end = (): void => endFor(lost.reason as Error);
     lost.addEventListener("abort", end);
     const cancel = (): void => model.send({ cancel: question });
     signal?.addEventListener("abort", cancel);
     const hear = (message: Answer, buffers: DataView[]): void => {
-      if (message?.progress === question) onStage?.(message.stage ?? "");
+      if (message?.progress === question) {
+        begun = true;
+        onStage?.(message.stage ?? "");
+      }
       if (message?.answer !== question) return;
       done();
       answered.add(model);
@@ -66,11 +74,18 @@ function ask(model: Model, lost: AbortSignal, want: string | Question, { patient
       else resolve(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
     };
     const timer = patient ? undefined : setTimeout(() => {
-      done();
-      reject(new Error("The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again."));
+      endFor(new Error("The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again."));
     }, PATIENCE_MS);
     model.on("msg:custom", hear);
     model.send({ ask: want, question });
+    // A kernel that was restarted knows nothing of this question. One without subshells says nothing while it works on it.
+    const isAlive = (): void => void ask(model, lost, ["alive"]).then(() => (beside ||= !ended), (error: Error) => {
+      if (ended || (begun && !beside)) return;
+      model.send({ cancel: question });
+      endFor(error);
+    });
+    const beat = asLongAsAlive ? setInterval(isAlive, BEAT_MS) : undefined;
+    if (asLongAsAlive) isAlive();
     // JupyterLab asks by way of a subshell, which answers while a cell runs, but not before it has made one.
     const again = answered.has(model) ? undefined : setTimeout(() => model.send({ ask: want, question }), AGAIN_MS);
   });
@@ -94,7 +109,10 @@ function bundle(model: Model, lost: AbortSignal, name: string): Promise<string> 
 async function render({ model, el }: { model: Model; el: HTMLElement }): Promise<() => void> {
   const place = document.createElement("div");
   place.textContent = "Loading the workbench …";
-  el.append(place);
+  const style = document.createElement("style"); // a workbench has no width of its own: in an HBox it would have none
+  style.textContent = ".aotviz-widget { width: 100%; min-width: min(320px, 100%); }";
+  el.classList.add("aotviz-widget");
+  el.append(style, place);
   const lost = gone(model, el);
   try {
     const core = (await import(await bundle(model, lost, "core.js"))) as typeof Core;

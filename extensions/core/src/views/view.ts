@@ -4,6 +4,7 @@ import type { Host } from "../host";
 import type { Layouter } from "../layout/layouter";
 import type { Need } from "../model";
 import type { State } from "../state";
+import type { CompilationData } from "../wire";
 
 export interface Context {
   readonly state: State;
@@ -21,6 +22,8 @@ export interface Mounted {
 export interface View {
   readonly id: string;
   readonly title: string;
+  /** Whether a compilation that ran in eager has nothing for it: then it has no tab. */
+  isEmpty?(compilation: CompilationData): boolean;
   /** A count for the tab, or "". */
   badge?(state: State): string;
   /**

@@ -66,6 +66,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
 export const aliasing: View = {
   id: "aliasing",
   title: "Aliasing",
+  isEmpty: ({ inputs, outputs, storages }) => !inputs.length && !outputs.length && !storages.length,
   needs: () => [],
   badge: ({ compilation: { inputs, outputs } }) => (inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {

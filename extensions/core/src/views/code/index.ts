@@ -6,7 +6,7 @@ import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
 import type { Graph } from "../../graph";
 import type { StageRecord } from "../../wire";
-import { noGraph } from "../absent";
+import { noGraph, withoutGraph } from "../absent";
 import { listingOf } from "../listings";
 import type { Context, Mounted, View } from "../view";
 import { KernelPane, kernelText } from "./kernels";
@@ -17,6 +17,7 @@ const WIDE = 900; // pixels from which the user's lines are shown unasked
 export const code: View = {
   id: "code",
   title: "Code",
+  isEmpty: withoutGraph,
   needs(state) {
     const { compilation, stage } = state.selection;
     const graph = state.graphNeed();

@@ -1,5 +1,6 @@
 // The facts in which two compilations differ, one row each: options, inputs, outputs, saved tensors, the wrapper.
 
+import { inFull } from "../../outcome";
 import type { CompilationData } from "../../wire";
 
 export interface FactRow {
@@ -49,5 +50,5 @@ function said(value: unknown): string {
 }
 
 function failure({ error }: CompilationData): string {
-  return error ? `${error.type} in ${error.stage}: ${error.message}` : "";
+  return error ? inFull(error) : "";
 }

@@ -4,6 +4,7 @@
 import { h, replace } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
+import { colourOf, inShort } from "../../outcome";
 import type { Need } from "../../model";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -60,7 +61,7 @@ export const compilations: View = {
         h("th", { scope: "row", class: "code" }, one.id), h("td", { class: "code" }, one.name), ranks.length > 1 && h("td", { class: "number" }, one.rank),
         h("td", {}, one.kind, one.attempts > 1 && chip(`${one.attempts} attempts`)), h("td", { class: "number" }, known(one.stages)), h("td", { class: "number" }, known(one.nodes)),
         h("td", { class: "number" }, known(one.elapsed_ns, milliseconds(one.elapsed_ns))),
-        h("td", { class: "prose" }, one.error && chip(`${one.error.type} in ${one.error.stage}`, "removed", one.error.message), one.because[0] ?? firstReason(position)),
+        h("td", { class: "prose" }, one.error && chip(inShort(one.error), colourOf(one.error), one.error.message), one.error?.ran_in_eager && one.error.message, one.because[0] ?? firstReason(position)),
         h("td", {}, position === selection.compilation ? h("span", { class: "faint" }, "open") : h("button", {
           type: "button", class: "small", "aria-pressed": String(selection.against?.compilation === position),
           on: { click: (event: Event) => {
@@ -85,7 +86,7 @@ export const compilations: View = {
     replace(parent, h("div", { class: "bar" }, search,
       choice("Kind", [["any kind", { kind: "" }], ...kinds.map((kind) => [kind, { kind }] as const)]),
       choice("Rank", [["any rank", { rank: null }], ...ranks.map((rank) => [`rank ${rank}`, { rank }] as const)]),
-      heads.some(({ because, error }) => because.length || error) && choice("Which", [["all", { only: "all" }], ["compiled again", { only: "again" }], ["failed", { only: "failed" }]]),
+      heads.some(({ because, error }) => because.length || error) && choice("Which", [["all", { only: "all" }], ["compiled again", { only: "again" }], ["failed", { only: "failed" }], ["ran in eager", { only: "eager" }]]),
       count), h("div", { class: "page" }, place, h("div", { class: "table compilations" }, h("table", {}, h("thead", {}, head), body))));
 
     let shown = "";

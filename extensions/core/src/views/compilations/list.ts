@@ -1,5 +1,6 @@
 // Which compilations a list shows, and in what order. Apart from the view, so that it can be tested alone.
 
+import { endedAs } from "../../outcome";
 import type { CompilationHead } from "../../wire";
 
 export interface Row {
@@ -11,7 +12,7 @@ export interface Query {
   readonly text: string; // words that must all occur
   readonly kind: string; // "" for any
   readonly rank: number | null; // null for any
-  readonly only: "all" | "again" | "failed";
+  readonly only: "all" | "again" | "failed" | "eager";
   readonly by: keyof typeof ORDERS;
   readonly down: boolean;
 }
@@ -34,7 +35,7 @@ export function list(compilations: readonly CompilationHead[], { text, kind, ran
   const order = ORDERS[by];
   return compilations.map((head, position) => ({ head, position }))
     .filter(({ head }) => (!kind || head.kind === kind) && (rank === null || head.rank === rank)
-      && (only === "all" || (only === "failed" ? head.error !== null : head.because.length > 0))
+      && (only === "all" || (only === "again" ? head.because.length > 0 : head.error !== null && head.error.ran_in_eager === (only === "eager")))
       && words.every((word) => (/^rank \d+:?$/.test(word) ? `rank ${head.rank}` === word.replace(":", "") : haystack(head).includes(word))))
     .sort((a, b) => {
       const [x, y] = [order(a), order(b)];
@@ -44,6 +45,6 @@ export function list(compilations: readonly CompilationHead[], { text, kind, ran
 }
 
 function haystack(head: CompilationHead): string {
-  const error = head.error ? `${head.error.type} ${head.error.message}` : "";
+  const error = head.error ? `${endedAs(head.error)} ${head.error.type} ${head.error.message}` : "";
   return [head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()].join(" ").toLowerCase();
 }

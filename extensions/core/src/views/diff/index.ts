@@ -7,7 +7,7 @@ import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
 import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
-import { noGraph } from "../absent";
+import { noGraph, withoutGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -19,6 +19,7 @@ const WIDE = 1200; // pixels from which two columns are readable
 export const diff: View = {
   id: "diff",
   title: "Diff",
+  isEmpty: withoutGraph,
   needs: (state) => [...state.graphNeed(), ...state.oppositeNeed()],
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let editor: Editor | null = null;

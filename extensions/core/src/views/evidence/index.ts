@@ -53,6 +53,7 @@ function subjects(state: State, roles: ReadonlyMap<string, string>, { subjects: 
 export const evidence: View = {
   id: "evidence",
   title: "Evidence",
+  isEmpty: ({ stages }) => stages.every(({ evidence: said }) => !said.length),
   needs(state) {
     const { compilation, stage } = state.selection;
     const roles = [...(state.stage?.graphs.keys() ?? [])];

@@ -12,7 +12,7 @@ import type { Rectangle } from "../../layout/placed";
 import type { Graph, Node } from "../../graph";
 import type { Need } from "../../model";
 import type { State } from "../../state";
-import { noGraph } from "../absent";
+import { noGraph, withoutGraph } from "../absent";
 import type { Context, Mounted, View } from "../view";
 import { colouring, fateGraphs } from "./colouring";
 import { advice, bar, legend, waiting, type Wishes } from "./controls";
@@ -45,6 +45,7 @@ const kept = new WeakMap<State, Kept>();
 export const graph: View = {
   id: "graph",
   title: "Graph",
+  isEmpty: withoutGraph,
   needs: (state) => [...state.graphNeed(), ...(kept.get(state)?.wishes?.by === "fate" ? fateNeeds(state) : [])],
   mount: (parent, context) => new GraphView(parent, context),
 };

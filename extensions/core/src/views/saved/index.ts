@@ -79,6 +79,7 @@ function openNode(state: State, role: string, name: string): void {
 export const saved: View = {
   id: "saved",
   title: "Saved tensors",
+  isEmpty: ({ saved_tensors }) => !saved_tensors.length,
   needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {

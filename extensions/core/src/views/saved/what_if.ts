@@ -6,6 +6,8 @@ import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
+const CANCELLED = "It was cancelled."; // so says aotviz/widgets/answers.py
+
 const PARTITIONERS = [["", "the same partitioner"], ["default_partition", "default_partition"], ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"]] as const;
 const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [ // title, number, whether it is bytes, whether more is better
   ["kept for the backward", ({ saved }) => saved, true], ["values kept", ({ values }) => values, false], ["held at most in the backward", ({ peak }) => peak, true],
@@ -40,7 +42,8 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s `), 1000);
     say(h("p", { role: "status" }, stage, clock, button("Cancel", () => {
       abort.abort();
-      say(h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage … ", clock));
+      clearInterval(timer);
+      say(h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage."));
     })));
     const end = (...children: Child[]): void => {
       clearInterval(timer);
@@ -56,7 +59,11 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
           compare(null);
         }));
       },
-      (error: unknown) => end(abort.signal.aborted ? h("p", { class: "muted" }, "Cancelled. The kernel has stopped.") : notice("error", "It could not be cut again.", error instanceof Error ? error.message : String(error))),
+      (error: unknown) => {
+        const said = error instanceof Error ? error.message : String(error);
+        if (!abort.signal.aborted) return end(notice("error", "It could not be cut again.", said));
+        end(h("p", { class: "muted" }, `Cancelled. ${said === CANCELLED ? "The kernel has stopped." : said}`));
+      },
     );
   };
 

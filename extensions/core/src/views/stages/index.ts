@@ -7,10 +7,11 @@ import { changes, type GraphChange } from "../../changes";
 import { append, h, keepInView, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording } from "../../model";
+import { colourOf, endedAs } from "../../outcome";
 import { type Related, related } from "../../related";
 import { type Replay, replays } from "../../replays";
 import type { State } from "../../state";
-import type { CompilationData, StageRecord } from "../../wire";
+import type { CompilationData, ErrorRecord, StageRecord } from "../../wire";
 import { chip } from "../table";
 import type { Context, Mounted } from "../view";
 
@@ -123,13 +124,18 @@ function row(recording: Recording, compilation: CompilationData, stage: StageRec
   const bar = h("i");
   const share = stage.elapsed_ns / longest;
   bar.style.width = `${(100 * share).toFixed(1)}%`;
-  return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? " failed" : ""}`, data: { stage: stage.name }, title: stage.summary },
+  return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`, data: { stage: stage.name }, title: stage.summary },
     h("span", { class: "number" }, index + 1),
-    h("span", { class: "name" }, stage.name, failed && chip("failed", "removed")),
+    h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
     h("span", { class: "time" }, (stage.elapsed_ns > 0 || !compilation.compile_id) && milliseconds(stage.elapsed_ns)) /* of torch's own, 0 is unknown */,
     h("span", { class: "what" }, stage.summary),
     h("span", { class: "counts" }, changes(recording, compilation, index).map(counted), written(recording, compilation, index)),
     share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
+}
+
+/** The class of the row of the stage that ended a compilation. */
+function endedIn({ ran_in_eager }: ErrorRecord): string {
+  return ran_in_eager ? "refused" : "failed";
 }
 
 function divider(text: string): HTMLElement {
@@ -144,8 +150,8 @@ function replay({ cache, what, saved_ns }: Replay): HTMLElement {
 /** A stage that raised returned nothing to record; it is named at the end all the same. */
 function unfinished({ stages: done, error }: CompilationData): HTMLElement | null {
   if (!error || done.some((stage) => stage.name === error.stage)) return null;
-  return h("li", { class: "stage failed", role: "presentation" }, h("span", { class: "number" }, done.length + 1),
-    h("span", { class: "name" }, error.stage, chip("failed", "removed")), h("span", { class: "what" }, error.type));
+  return h("li", { class: `stage ${endedIn(error)}`, role: "presentation" }, h("span", { class: "number" }, done.length + 1),
+    h("span", { class: "name" }, error.stage, chip(endedAs(error), colourOf(error))), h("span", { class: "what" }, error.type));
 }
 
 /** `forward 210 nodes +12 −3 · 1.2 MiB`. */

@@ -12,6 +12,7 @@ import { sectionsOf, subjects, takeAsked } from "./lines";
 export const wrapper: View = {
   id: "wrapper",
   title: "Wrapper",
+  isEmpty: ({ wrapper: made }) => !made,
   needs: () => [],
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let reader: Reader | null = null;
