@@ -17,6 +17,7 @@ import torch
 from aotviz import compiling, dynamo_guards, pipeline, strays
 from aotviz.ir.forms import Program, Request
 from aotviz.ir.refusals import in_words
+from aotviz.ir.spelling import called
 from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
@@ -160,7 +161,7 @@ def aot_function(
         dynamic=dynamic,
         debug=debug,
     )
-    watching = Session(record, str(getattr(fn, "__name__", type(fn).__name__)))
+    watching = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
     known: list[Callable[..., Any]] = []
 

@@ -165,7 +165,8 @@ def draws_kept(request: Request) -> Iterator[None]:
         if isinstance(value, Iterator):
             raise Refused("argument is changed", f"the iterator {name!r}", request.name)
     known = {place.path: place.value() for place in reached.generators(request.fn, request.arguments())}
-    with seeding.states_kept(known.items(), randomness.refuse), seeding.met() as met:
+    own = [(path, value) for path, value in known.items() if value is not torch.default_generator]  # see `followed`
+    with seeding.states_kept(own, randomness.refuse), seeding.met() as met:
         yield
     if met.keys() - set(map(seeding.identity, (torch.default_generator, *known.values()))):
         randomness.refuse("torch.Generator(), or finds one that no name of its own leads to")

@@ -21,6 +21,7 @@ from aotviz.api import compile_program
 from aotviz.guards import Call, DynamicGuard, StaticGuard
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import Refused
+from aotviz.ir.spelling import called
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reached import Reached
 from aotviz.requests import request_for
@@ -99,7 +100,7 @@ def compile(
         "donate_buffers": donate_buffers,
         "debug": debug,
     }
-    watching = Session(record, _name(fn), on_stage)
+    watching = Session(record, called(fn), on_stage)
     programs = _Programs(fn, lowering, overrides, dynamic, watching)
     settings = {"backend": backend, "options": options, "dynamic": dynamic, "record": record, "on_stage": on_stage}
     made = CompiledCallable(programs, watching, (_again, (fn, {**overrides, **settings})))
@@ -299,7 +300,3 @@ class _Programs:
             return any(isinstance(known.guard, DynamicGuard) and known.guard.holds(call) for known in self.known)
         kind, guards = call.kind(), [known.guard for known in self.known]
         return any(isinstance(guard, StaticGuard) and guard.signature[0] == kind for guard in guards)
-
-
-def _name(fn: Any) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))

@@ -24,6 +24,7 @@ from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, Exported, GraphCall, JointCall, Program, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
+from aotviz.ir.spelling import called
 from aotviz.lowerings import run_graph
 from aotviz.options import Export, Options
 from aotviz.sessions import CompiledCallable, Session
@@ -361,7 +362,7 @@ def _request(
         named=tuple(named),
         root=root,
         convention=Convention("boxed", spec),
-        name=str(getattr(fn, "__name__", type(fn).__name__)),
+        name=called(fn),
         input_names=None,
         is_graph=False,
         static_inputs=None,

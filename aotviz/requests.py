@@ -16,6 +16,7 @@ import torch.fx as fx
 
 from aotviz import captured
 from aotviz.ir.forms import Convention, Reason, Request
+from aotviz.ir.spelling import called
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, nested_inputs, operators, pytree, script_objects
 from aotviz.tracing.places import Place
@@ -64,7 +65,7 @@ def request_for(
         reached=reached,
         root=root,
         convention=Convention("boxed" if boxed else "python", spec, parameters),
-        name=str(getattr(fn, "__name__", type(fn).__name__)),
+        name=called(fn),
         input_names=input_names,
         is_graph=is_graph,
         static_inputs=static_inputs,

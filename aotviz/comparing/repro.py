@@ -23,6 +23,7 @@ import torch
 
 from aotviz.comparing import copies
 from aotviz.comparing.main_program import MainProgram
+from aotviz.ir.spelling import is_identifier, literal, spoken
 from aotviz.torch_private import operators, pytree
 
 IMPORTS = ("import sys", "from pathlib import Path", "import torch", "import aotviz")  # of every script
@@ -34,7 +35,8 @@ def write(
     """Write `path` and, beside it, a file of inputs. Returns the script's path."""
     spelled = _Spelled()
     function = spelled.function(fn, "repro_fn")
-    options = [f"    {name!r}: {spelled.option(value, f'repro_{name}')}," for name, value in settings.items()]
+    numbered = enumerate(settings.items())
+    options = [f"    {literal(name)}: {spelled.option(value, f'repro_option_{i}')}," for i, (name, value) in numbered]
     _, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
     saved = {"args": _savable(new_args), "kwargs": _savable(new_kwargs), "modules": spelled.modules}
     content = spelled.saved(saved)
@@ -48,7 +50,7 @@ def write(
     imports = [line for line in imports if line not in future]
     text = "\n".join(
         [
-            *(f"# {line}" for line in told.splitlines()),
+            *(f"# {spoken(line)}" for line in told.splitlines()),
             "",
             *future,
             *IMPORTS,
@@ -185,20 +187,32 @@ class _Spelled:
                 for number, (key, item) in enumerate(value.items())
             )
             return "{" + ", ".join(entries) + "}"
-        return self._callable(value, name) if callable(value) else repr(value)
+        return self._callable(value, name) if callable(value) else self._value(value, name)
+
+    def _value(self, value: Any, name: str) -> str:
+        if isinstance(value, torch.dtype):
+            return repr(value)
+        try:
+            return literal(value)
+        except TypeError:
+            self._fill_in(name, f"this option here, a {type(value).__name__}: it has no literal")
+            return "None"
 
     def _operator(self, key: Any) -> str:
         if not operators.is_operator(key):
-            return repr(key)
+            return self._value(key, "repro_options")
         self.main.need_operator(key.name().partition(".")[0])
         self.uses_main = True
-        return f"torch.ops.{key}"
+        parts = str(key).split(".")
+        if all(map(is_identifier, parts)):
+            return f"torch.ops.{key}"
+        return functools.reduce(lambda inner, part: f"getattr({inner}, {literal(part)})", parts, "torch.ops")
 
     def _callable(self, fn: Any, name: str) -> str:
         module, qualified = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
         if operators.is_operator(fn):
             return self._operator(fn)
-        if qualified.isidentifier() and self._importable(fn):
+        if is_identifier(qualified) and all(map(is_identifier, module.split("."))) and self._importable(fn):
             if module != "__main__":
                 self.lines.append(f"from {module} import {qualified} as {name}")
                 return name
@@ -214,7 +228,7 @@ class _Spelled:
             self.definitions += [source.rstrip(), f"{name} = {ast.parse(source).body[0].name}"]  # type: ignore[attr-defined]
             return name
         what = f"put {qualified or fn!r} of {module} here: it has no name to import it by"
-        self.definitions += [f"{name} = None  # {what}", f"if {name} is None: sys.exit({name + ': ' + what!r})"]
+        self.definitions += [f"{name} = None  # {spoken(what)}", f"if {name} is None: sys.exit({name + ': ' + what!r})"]
         return name
 
     def _path_of(self, thing: Any) -> None:

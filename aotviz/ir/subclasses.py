@@ -9,10 +9,18 @@ symbols, and another type, so that neither can be taken for the other.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from aotviz.ir.spelling import attribute
+
+
+def leads_to_tensor(path: str) -> bool:
+    """Whether one of `paths()` leads to a part, and not to a size or stride."""
+    return re.search(r"\.(?:size|stride)\(\d+\)$", path) is None
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class _Laid:
 
     def paths(self) -> Iterator[str]:
         for name, plan in self.attrs:
-            yield from (f".{name}{path}" for path in plan.paths())
+            yield from (f"{attribute(name)}{path}" for path in plan.paths())
         yield from (f".{kind}({dimension})" for kind, dimension in self.symbols)
 
 

@@ -24,6 +24,7 @@ from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
+from aotviz.ir.spelling import keywords, literal
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.torch_private import functional, gradient_hooks, operators, runtime
@@ -333,7 +334,7 @@ class Epilogue:
             return f"{base}.detach_()"
         name = step.operator.overloadpacket.__name__
         arguments = [self._argument(value) for value in step.args]
-        arguments += [f"{key}={self._argument(value)}" for key, value in step.kwargs]
+        arguments += keywords((key, self._argument(value)) for key, value in step.kwargs)
         if name.removesuffix("_") in _METHODS:
             return f"{base}.{name}({', '.join(arguments)})"
         operator = self.source.bind(name + "_op", step.operator)
@@ -342,7 +343,10 @@ class Epilogue:
     def _argument(self, value: Any) -> str:
         if isinstance(value, torch.dtype):
             return self.source.bind(str(value).removeprefix("torch."), value)
-        return repr(list(value) if isinstance(value, tuple) else value)
+        try:
+            return literal(list(value) if isinstance(value, tuple) else value)
+        except TypeError:
+            return self.source.bind("value", value)
 
     def _write_back(self, i: int, info: InputAliasInfo, shape: tuple[int, ...] | None = None) -> None:
         """Metadata first, since new data has the new shape; or it is given the one that the input has here."""

@@ -16,6 +16,7 @@ from aotviz.ir import graphs
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
+from aotviz.ir.spelling import literal
 from aotviz.runtime import aliases, cuts, double_backward, partial_backward, refusals, tangents
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
@@ -198,13 +199,13 @@ class _Writer:
             passed = tuple((i, names[i], call.heard[i].slots, cuts.why_whole(call, call.heard[i])) for i in heard)
             refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
-            source.line(f"{refuse}(ctx.heard, {passed}, gradients)", fact)
+            source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
             refuse = source.bind("refuse_reshaped", refusals.refuse_reshaped)
             fact = "torch.autograd.grad would give a gradient of the shape that this leaf had before the call"
-            source.line(f"{refuse}(ctx, {leaves})", fact)
+            source.line(f"{refuse}(ctx, {literal(leaves)})", fact)
         names = self._tangents()
         whole = names
         if self.insides is not None:

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import Note
+from aotviz.ir.spelling import spoken
 
 _NUMBERS = itertools.count()
-_LOCALS = "args kwargs inputs out saved ctx gradients run result grad_mode i".split()
+_LOCALS = "args kwargs inputs out saved ctx gradients run result grad_mode i node".split()
 _RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_LOCALS}
 
 
@@ -39,12 +40,14 @@ class Source:
         self._fact = ""
 
     def line(self, text: str, fact: str = "", subject: str = "", *, comment: bool = True) -> None:
-        """One line at the present indentation, there because of `fact`.
+        """One line at the present indentation, there because of `fact`. See Note [Safe names] in ir/spelling.py.
 
         Without a comment for it, the reason is known to the notes alone: for what any such source has to have.
         """
+        if not text.isprintable():
+            raise ValueError(f"no line of source: {text!r}")
         pad = "    " * self._level
-        fact = " ".join(fact.split())  # a name may hold a line break, which would end the comment
+        fact, subject = spoken(fact), spoken(subject)
         if comment and fact and fact != self._fact:
             self.lines.append(f"{pad}# {fact}")
         self._fact = fact if comment else ""
@@ -99,7 +102,7 @@ class Source:
 
     def build(self, label: str, function: str) -> tuple[Callable[..., Any], str]:
         """The function of that name, and the file name under which tools find the source."""
-        filename = f"<aotviz {next(_NUMBERS)} {label}>"
+        filename = f"<aotviz {next(_NUMBERS)} {spoken(label)}>"
         text = self.text
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         namespace = self.names

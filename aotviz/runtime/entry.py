@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import GraphCall
+from aotviz.ir.spelling import literal
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import pytree
 
@@ -52,9 +53,9 @@ class Entry:
 
     def _check_count(self) -> None:
         count = len(self.call.descriptors) - self.lifted
-        message = f"{self.call.name} was compiled for {count} inputs; this call has "
+        message = literal(f"{self.call.name} was compiled for {count} inputs; this call has ")
         fact = "a call of another structure needs another program"
-        self.source.line(f"if len(args) != {count}: raise TypeError(f{(message + '{len(args)}')!r})", fact)
+        self.source.line(f"if len(args) != {count}: raise TypeError({message} + str(len(args)))", fact)
 
     def _lift(self, rest: str) -> None:
         if not self.lifted:
@@ -95,7 +96,7 @@ class Entry:
         keys = pytree.dict_keys(spec)
         if not all(type(key) in (str, int, bool, type(None)) for key in keys):
             return None  # what `repr` shows of another key need not be Python
-        return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
+        return "{" + ", ".join(f"{literal(key)}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
 
 
 def _all_leaves(spec: Any) -> bool:

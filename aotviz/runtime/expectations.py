@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import GraphCall
+from aotviz.ir.spelling import literal
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private.fakes import all_concrete
 
@@ -23,7 +24,9 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> None:
     for variable, descriptor, example in zip(variables, call.descriptors, call.args, strict=True):
         check = source.bind("expect", expect)
         expected = source.bind(f"expected_{descriptor.name}", expectation(example))
-        source.line(f"{check}({variable}, {expected}, {descriptor.name!r}, {call.name!r})", fact, descriptor.name)
+        source.line(
+            f"{check}({variable}, {expected}, {literal(descriptor.name)}, {literal(call.name)})", fact, descriptor.name
+        )
 
 
 def expectation(example: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit
-from aotviz.ir.subclasses import RuntimePlan, RuntimeSubclass, Wrapping
+from aotviz.ir.subclasses import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import functional
 
@@ -24,20 +24,20 @@ class Insides:
     def __init__(self, source: Source, call: LoweredSplit, wrapping: Wrapping, label: str) -> None:
         self.source, self.call, self.wrapping, self.label = source, call, wrapping, label
         self.outer = call.outer
-        self.names: list[str] = []  # of the inputs, in `forward`
+        self.variables: list[str] = []  # of the inputs, in `forward`
         self.parts: list[str] = []  # of what the graph takes, there
         self.values: list[str] = []  # of the results there
 
     def arguments(self) -> str:
         """What the compiled forward takes."""
-        self.names = [self.source.fresh(f"primal_{descriptor}") for descriptor in self.outer.graph_inputs]
-        self.source.line(f"{', '.join(self.names)}, = inputs")
-        self.parts = self.wrapping.unwrap(self.source, self.names)
+        self.variables = [self.source.fresh(f"primal_{descriptor}") for descriptor in self.outer.graph_inputs]
+        self.source.line(f"{', '.join(self.variables)}, = inputs")
+        self.parts = self.wrapping.unwrap(self.source, self.variables)
         return ", ".join(self.parts)
 
     def results(self) -> list[str]:
         """What autograd is given, from what the compiled forward returned."""
-        self.values = self.wrapping.wrap(self.source, "out", self.names, recorded=True)
+        self.values = self.wrapping.wrap(self.source, "out", self.variables, recorded=True)
         return self.values
 
     def kept_with_parts(self) -> list[str]:
@@ -46,7 +46,7 @@ class Insides:
         forward = self.call.forward_module.graph
         entering, leaving = graphs.placeholders(forward), graphs.outputs(forward)
         meta = self.wrapping.meta
-        pairs = [*_spans(self.names, meta.inputs, entering), *_spans(self.values, meta.slots, leaving)]
+        pairs = [*_spans(self.variables, meta.inputs, entering), *_spans(self.values, meta.slots, leaving)]
         hidden = {value for value, slot in zip(self.values, self.outer.slots, strict=True) if slot.hidden}
         return [
             name
@@ -71,7 +71,7 @@ class Insides:
         nodes = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
         depends = graphs.dependencies(graph, nodes)
         meta = self.wrapping.meta
-        of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if not path.endswith(")")]
+        of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if leads_to_tensor(path)]
         tangent = [of_part[int(node.name.removeprefix("tangents_")) - 1] for node in nodes]
         results, position = graphs.outputs(graph), 0
         for gradient, plan in zip(self.outer.gradients, meta.gradients, strict=True):

@@ -15,6 +15,7 @@ import torch
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
+from aotviz.ir.spelling import exact
 from aotviz.torch_private import fakes, functional, graphs, pytree
 from aotviz.torch_private.subclasses import closed_class, is_subclass
 from aotviz.tracing import arguments, places, randomness
@@ -96,7 +97,7 @@ def _is_real(value: Any) -> bool:
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
     made: list[PlainInput] = []
     for kind, name, _ in request.named:
-        made.append(_LIFTED[kind](len(made), name))
+        made.append(_LIFTED[kind](len(made), exact(name)))
     for place in request.reached:
         made.append(PlainInput(len(made), place.path))
     names = request.input_names or _argument_names(request)
@@ -112,7 +113,7 @@ def _argument_names(request: Request) -> tuple[str, ...]:
     names: list[str] = []
     for name, value in request.arguments().items():
         paths, _ = pytree.tree_flatten_with_path(value)
-        names.extend(name + pytree.keystr(path) for path, _ in paths)
+        names.extend(exact(name) + pytree.keystr(path) for path, _ in paths)
     return tuple(names)
 
 

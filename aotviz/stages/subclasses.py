@@ -19,6 +19,7 @@ from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
 from aotviz.ir.metadata import InputAliasInfo, MutationType, ViewAndMutationMeta
+from aotviz.ir.spelling import attribute, keywords, literal
 from aotviz.ir.subclasses import (
     OpaqueMeta,
     PlainTensorMeta,
@@ -28,6 +29,7 @@ from aotviz.ir.subclasses import (
     SubclassCreationMeta,
     SubclassMeta,
     Wrapping,
+    leads_to_tensor,
 )
 from aotviz.runtime import refusals, tangents
 from aotviz.torch_private import functional, runtime
@@ -126,7 +128,7 @@ class SubclassParts(Wrapping):
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
             fact = f"the backward takes the parts of the gradient of {subject}"
-            paths = [path for path in one.paths() if not path.endswith(")")]
+            paths = [path for path in one.paths() if leads_to_tensor(path)]
             inner = [emit.fresh(name + path) for path in paths]
             nothing = ", ".join(["None"] * len(inner))
             values = ", ".join(name + path for path in paths)
@@ -162,7 +164,7 @@ def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | Non
     kind = one.type if isinstance(one, RuntimeSubclass) else plain
     assert kind is not None
     parts = one.attrs if isinstance(one, RuntimeSubclass) else ()
-    nested = [test for name, part in parts for test in _types_differ(emit, f"{value}.{name}", part, plain)]
+    nested = [test for name, part in parts for test in _types_differ(emit, value + attribute(name), part, plain)]
     return [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
 
 
@@ -170,7 +172,7 @@ def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
     """A class that has no context at compile time has none at run time."""
     if not isinstance(one, RuntimeSubclass):
         return []
-    nested = [test for name, part in one.attrs for test in _contexts_differ(emit, f"{value}.{name}", part)]
+    nested = [test for name, part in one.attrs for test in _contexts_differ(emit, value + attribute(name), part)]
     if one.context is None:
         return nested
     same, context = emit.bind("same_context", tangents.same_context), emit.bind("context", one.context)
@@ -185,14 +187,14 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
         return emit.bind(type(one.value).__name__, one.value)
     made, position = [], 0
     for name, part in one.attrs:
-        made.append(f"{name!r}: {_creation(emit, part, values[position : position + part.count])}")
+        made.append(f"{literal(name)}: {_creation(emit, part, values[position : position + part.count])}")
         position += part.count
     symbols = dict(zip(one.symbols, values[position:], strict=True))
     size = _numbers("size", one.outer_size, symbols)
     stride = _numbers("stride", one.outer_stride, symbols)
     context = one.context
     plain = context is None or type(context) in (bool, int, str)
-    known, given = emit.bind(one.type.__name__, one.type), repr(context) if plain else emit.bind("context", context)
+    known, given = emit.bind(one.type.__name__, one.type), literal(context) if plain else emit.bind("context", context)
     return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
 
 
@@ -204,7 +206,7 @@ def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: 
     def nested(plan: RuntimePlan, path: str) -> str:
         if not isinstance(plan, RuntimeSubclass):
             return leaves.get(path, "None")
-        parts = [f"{part}={nested(inner, path + '.' + part)}" for part, inner in plan.attrs]
+        parts = keywords((part, nested(inner, path + attribute(part))) for part, inner in plan.attrs)
         return f"{places}({', '.join(parts)})"
 
     variable = emit.fresh(name)
@@ -286,7 +288,7 @@ class _Inward:
         owners: dict[Any, tuple[int, str, Any]] = {}
         for i, (info, one, value) in enumerate(zip(outer.meta.input_info, self.plans, forward.args, strict=True)):
             if info.mutated:
-                paths = (path for path in one.paths() if not path.endswith(")"))
+                paths = (path for path in one.paths() if leads_to_tensor(path))
                 owners |= {
                     functional.storage(part): (i, path, part) for path, part in zip(paths, parts(value), strict=True)
                 }
@@ -295,7 +297,7 @@ class _Inward:
             slot, one = outer.slots[position], self.slots[position]
             if slot.kind == "mutation" or isinstance(one, PlainTensorMeta):
                 continue
-            paths = (path for path in one.paths() if not path.endswith(")"))
+            paths = (path for path in one.paths() if leads_to_tensor(path))
             for path, part in zip(paths, parts(forward.value(slot.kind, slot.index)), strict=True):
                 owner = owners.get(functional.storage(part))
                 if owner is not None:

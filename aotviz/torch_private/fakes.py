@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.torch_private import script_objects
+from aotviz.torch_private import script_objects, seeding
 from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass, parts, ragged
 from aotviz.torch_private.tensors import of_other_kind
 
@@ -156,12 +156,16 @@ def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any],
 
 @contextlib.contextmanager
 def rng_preserved() -> Iterator[None]:
-    """Tracing runs user code once; the random state must not show it."""
+    """Tracing runs user code once; the random state must not show it.
+
+    Where another thread may have drawn meanwhile, the state is left as it is.
+    """
     state = torch.get_rng_state()
     try:
         yield
     finally:
-        torch.set_rng_state(state)
+        if not seeding.others_run():
+            torch.set_rng_state(state)
 
 
 def is_concrete(value: Any) -> bool:

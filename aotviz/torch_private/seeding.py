@@ -3,6 +3,12 @@
 A trace draws nothing, and a graph has no node for a generator's state: what follows `torch.manual_seed` would draw on
 from where the caller's generator was. `torch.random`'s functions find the generator in a global of their module; while
 a function is traced, a stand-in lies there that tells of who asks.
+
+Note [Other threads draw]
+What a generator's method does to its state cannot be seen, only that the state is another one afterwards. A trace draws
+nothing, so in a process of one thread the traced function has seeded it. Another thread may draw at any time: then only
+a state that drawing does not lead to is the function's doing, one with another seed or one that is freshly seeded. The
+state that another thread has drawn from is left as it is, or that thread would draw the same numbers again.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ class _Watched:
     def __init__(self, generator: torch.Generator, is_library: Callable[[str], bool], asked: Callable[[str], None]):
         self._generator, self._is_library, self._asked = generator, is_library, asked
         self._thread = threading.get_ident()
+        self.seeded_elsewhere = False  # by another thread
 
     def __getattr__(self, name: str) -> Any:
         if threading.get_ident() == self._thread:
@@ -36,6 +43,8 @@ class _Watched:
                 frame = frame.f_back
             if called and not self._is_library(frame.f_code.co_filename):
                 self._asked(f"torch.random.{called}()")
+        elif name in ("manual_seed", "seed", "set_state"):
+            self.seeded_elsewhere = True
         return getattr(self._generator, name)
 
 
@@ -50,8 +59,9 @@ def noted(
     """
     generator = torch.random.default_generator
     own = [(name, value) for name, value in others if isinstance(value, torch.Generator)]
-    with states_kept([("torch", generator), *own], asked):
-        torch.random.default_generator = _Watched(generator, is_library, asked)
+    watched = _Watched(generator, is_library, asked)
+    with states_kept([("torch", generator), *own], asked, lambda one: one is generator and watched.seeded_elsewhere):
+        torch.random.default_generator = watched
         try:
             yield
         finally:
@@ -59,14 +69,34 @@ def noted(
 
 
 @contextlib.contextmanager
-def states_kept(generators: Iterable[tuple[str, torch.Generator]], asked: Callable[[str], None]) -> Iterator[None]:
-    """Give generators their states back behind the block, and call `asked("x.manual_seed()")` for one that lost its."""
-    before = [(name, generator, generator.get_state()) for name, generator in generators]
+def states_kept(
+    generators: Iterable[tuple[str, torch.Generator]],
+    asked: Callable[[str], None],
+    excused: Callable[[torch.Generator], bool] = lambda _: False,
+) -> Iterator[None]:
+    """Give generators their states back behind the block, and call `asked("x.manual_seed()")` for one that lost its,
+    unless another thread did that, or `excused` says so of it."""
+    before = [(name, generator, generator.initial_seed(), generator.get_state()) for name, generator in generators]
     yield
-    for name, generator, state in before:
-        if not torch.equal(generator.get_state(), state):
+    for name, generator, seed, state in before:
+        if torch.equal(generator.get_state(), state) or excused(generator):
+            continue
+        if not others_run() or _is_seeded(generator, seed):
             generator.set_state(state)
             asked(f"{name}.manual_seed()")
+
+
+def others_run() -> bool:
+    """Whether another thread may draw. See Note [Other threads draw]."""
+    return threading.active_count() > 1
+
+
+def _is_seeded(generator: torch.Generator, seed: int) -> bool:
+    """Whether a generator that had this seed was seeded since."""
+    if generator.initial_seed() != seed:
+        return True
+    fresh = torch.Generator(generator.device).manual_seed(seed)
+    return torch.equal(generator.get_state(), fresh.get_state())
 
 
 @contextlib.contextmanager

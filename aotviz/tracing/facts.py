@@ -25,6 +25,7 @@ from aotviz.ir.metadata import (
     ViewStep,
 )
 from aotviz.ir.refusals import Refused
+from aotviz.ir.spelling import attribute
 from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
@@ -70,7 +71,7 @@ class DetachedHistory(NotImplementedError):
 def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     """(input, path, gradient edge) of each part of a subclass that requires grad by itself."""
     return [
-        (i, "".join(map(".{}".format, path)), found)
+        (i, "".join(map(attribute, path)), found)
         for i, value in enumerate(args)
         if is_subclass(value)
         for path, part in zip(paths(value), parts(value), strict=True)
@@ -217,7 +218,7 @@ def _written_parts(argument: Any) -> tuple[str, ...]:
     if not is_subclass(argument):
         return ()
     found = zip(paths(argument), parts(argument), strict=True)
-    return tuple("".join(map(".{}".format, path)) for path, part in found if functional.data_mutated(part))
+    return tuple("".join(map(attribute, path)) for path, part in found if functional.data_mutated(part))
 
 
 def of_outputs(
@@ -251,7 +252,7 @@ class _Outputs:
             id(m): Ref("member", p) for p, m in members.items()
         }
         self.named |= {
-            id(part): Ref("input", i, "".join(map(".{}".format, path)))
+            id(part): Ref("input", i, "".join(map(attribute, path)))
             for i, argument in tensors
             if is_subclass(argument)
             for path, part in zip(paths(argument), parts(argument), strict=True)

@@ -1,0 +1,90 @@
+"""How what a program holds is spelled in generated source.
+
+Note [Safe names]
+A program's names are data: the name of a function may hold a brace, a quote or a line break, and even so must never
+become code. A name gets into a line of source in two ways only: as an identifier that `Source.fresh` or `Source.bind`
+makes of it, or as a literal that `literal` makes. `attribute` and `keywords` use a name as an attribute or a keyword,
+and fall back to a literal. A fact becomes a comment by `spoken`, in which no character ends the line.
+tests/test_safe_names.py holds each line to that.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Iterable
+from typing import Any
+
+
+def spoken(text: str) -> str:
+    r"""A text in one line that a comment, or the name of a file, can hold.
+
+    >>> spoken("a\nb")
+    'a b'
+    >>> spoken(chr(0))
+    '\\\\x00'
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a name can stand in source as it is. Python takes many that are not ASCII for other ones."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def attribute(name: str) -> str:
+    """What follows an expression to read an attribute, whatever its name.
+
+    >>> attribute("scale"), attribute("a b")
+    ('.scale', ".__getattribute__('a b')")
+    """
+    return f".{exact(name)}" if is_identifier(name) else f".__getattribute__({literal(name)})"
+
+
+def keywords(arguments: Iterable[tuple[str, str]]) -> list[str]:
+    """Keyword arguments of a call, from pairs of a name and an expression.
+
+    >>> keywords([("dim", "0"), ("a b", "1")])
+    ['dim=0', "**{'a b': 1}"]
+    """
+    return [
+        f"{exact(name)}={value}" if is_identifier(name) else f"**{{{literal(name)}: {value}}}"
+        for name, value in arguments
+    ]
+
+
+def exact(name: str) -> str:
+    """The same characters as a plain `str`: a subclass may show others when it is asked for its `repr`."""
+    return str.__str__(name)
+
+
+def called(fn: Any) -> str:
+    """The name of a function, or of the type of what else is called."""
+    return exact(str(getattr(fn, "__name__", type(fn).__name__)))
+
+
+def literal(value: Any) -> str:
+    """A value of Python's own types as source. Of a subclass, the `__repr__` of the type that it extends.
+
+    Raises:
+        TypeError: a value of another type, which has no literal.
+
+    >>> literal({"a": (1, [None, "x"])})
+    "{'a': (1, [None, 'x'])}"
+    """
+    if value is None or value is True or value is False:
+        return str(value)
+    if isinstance(value, str):
+        return str.__repr__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__repr__(value)
+    if isinstance(value, (tuple, list)):
+        items = ", ".join(map(literal, value))
+        if isinstance(value, list):
+            return f"[{items}]"
+        return f"({items},)" if len(value) == 1 else f"({items})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+    raise TypeError(f"a {type(value).__name__} has no literal")
