@@ -27,7 +27,7 @@ MOST_STEPS = 12  # from a tensor upwards
 MOST_ITEMS = 1000  # of a container that is noted before a trace
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 _TRACES_OWN = ("aotviz.", "torch.fx", "torch._", "torch.utils._", "torch.overrides", "torch.autograd.")
-_PYTHONS_OWN = ("builtins", "collections", "functools", "itertools", "types")
+_PYTHONS_OWN = ("builtins", "collections", "functools", "itertools", "types", "weakref")
 _Memo = type(functools.lru_cache(lambda: None))
 _CHANGED = (dict, list, set, deque, CellType, _Memo)  # to take a tensor out
 
@@ -140,9 +140,12 @@ class _Search:
         return key in self._roots or key in self._globals or not _passes_on(self.objects[key])
 
     def _sort_out(self) -> None:
-        """What leads to the top: to something with a name, or to what only a variable of a running function holds."""
-        for key in self.objects:
-            nameless = key not in self.above and key not in self._in_use and key not in self._tensors
+        """What leads to the top: to something with a name, or to what only a variable of a running function holds.
+
+        A tensor that no object refers to is one that autograd keeps.
+        """
+        for key, found in self.objects.items():
+            nameless = key not in self.above and key not in self._in_use and not isinstance(found, torch.Tensor)
             if self._ends(key) or nameless:
                 self.users.add(key)
         count = 0
