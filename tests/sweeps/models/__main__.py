@@ -31,7 +31,8 @@ batches of {BATCHES[0]}, {BATCHES[1]} and {BATCHES[2]} and the learning rates {R
 The model is compiled by `torch.compile` with the named backend and its defaults. Compared with eager are each step's
 loss, and every parameter and buffer after it: *equal* is equal to the last bit, *close* differs by less than {CLOSE:g}
 of a tensor's largest number. Every recording of ours is saved, loaded, explained and exported to HTML. *graphs* and
-*breaks* are what Dynamo counts with our backend."""
+*breaks* are what Dynamo counts with our backend; *refused* are those of the graphs that ours refused, which then ran in
+eager."""
 
 ON_INDUCTOR = " on Inductor"
 
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = {key: row for key, row in finished(options.log).items() if key in cases()}
     if options.out:
         options.out.write_text(page.as_text(found(rows)))
-    elif len(rows) == len(cases()):
+    else:
         page.save("models", found(rows))
     behind = [row for row in rows.values() if is_behind(row)]
     for row in behind:
@@ -96,16 +97,18 @@ def is_behind(row: Row) -> bool:
 
 def found(rows: Rows) -> page.Found:
     tables = [_table("Graphs run as they are", rows, False), _table("Inductor", rows, True)]
-    return {"title": TITLE, "about": ABOUT, "made_by": "make sweep-models", "tables": tables}
+    missing = [key for key in cases() if key not in rows]
+    about = ABOUT if not missing else f"{ABOUT}\n\n**Not run to its end. Missing: {', '.join(missing)}.**"
+    return {"title": TITLE, "about": about, "made_by": "make sweep-models", "tables": tables}
 
 
 def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
     chosen = [rows[key] for key in cases() if key in rows and key.endswith(ON_INDUCTOR) == by_inductor]
-    columns = ["model", "version", "graphs", "breaks", "aotviz", "torch", "recording, kB"]
+    columns = ["model", "version", "graphs", "breaks", "refused", "aotviz", "torch", "recording, kB"]
     counts = {who: [row.get(who, {}).get("status") for row in chosen] for who in ("ours", "torch")}
     equal = [f"{who.count('equal')} equal, {who.count('close')} close" for who in counts.values()]
     packages = len({MODELS[row["key"].removesuffix(ON_INDUCTOR)].package for row in chosen})
-    total = [f"**{len(chosen)} models of {packages} packages**", "", "", "", *(f"**{text}**" for text in equal), ""]
+    total = [f"**{len(chosen)} models of {packages} packages**", "", "", "", "", *(f"**{text}**" for text in equal), ""]
     lines = [_line(row) for row in chosen]
     title = f"{title} (torch {torch.__version__}, Python {platform.python_version()})"
     return {"title": title, "columns": columns, "rows": [total, *lines]}
@@ -114,11 +117,12 @@ def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
 def _line(row: Row) -> list[Any]:
     name = row["key"].removesuffix(ON_INDUCTOR)
     if "ours" not in row:
-        return [name, "", "", "", row.get("skipped", "the process ended"), "", ""]
+        return [name, "", "", "", "", row.get("skipped", "the process ended"), "", ""]
     version = importlib.metadata.version(MODELS[name].package)
     told = [": ".join(filter(None, row[who].values())) for who in ("ours", "torch")]
     kept = row["recording"]
-    return [name, version, row["graphs"], row["breaks"], *told, kept.get("error") or round(kept["bytes"] / 1000)]
+    counts = [row["graphs"], row["breaks"], len(kept["refused"])]
+    return [name, version, *counts, *told, kept.get("error") or round(kept["bytes"] / 1000)]
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def _outcome(model: Model, expected: Kept, compiled: Compiled, device: str) -> R
 
 def _kept(recording: aotviz.Recording) -> Row:
     """What the recording is like once it was saved, loaded and exported; and what it says."""
-    found: Row = {"compilations": len(recording), "said": []}
+    errors = [compilation.data.error for compilation in recording if compilation.data.error is not None]
+    refused = [error.message for error in errors if error.ran_in_eager]
+    found: Row = {"compilations": len(recording), "refused": refused, "said": []}
     with tempfile.TemporaryDirectory() as folder:
         path, page = Path(folder) / "model.aotviz", Path(folder) / "model.html"
         for what, step in _uses(recording, path, page):

@@ -61,7 +61,7 @@ def fourier_transformer():
     return transformer("FNetConfig", "FNetForMaskedLM", **sizes), labelled
 
 
-@model("transformers", in_ci=True)
+@model("transformers")
 def series_in_patches():
     sizes = {"num_input_channels": 2, "context_length": 16, "patch_length": 4, "patch_stride": 4, "d_model": 16}
     sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 20, "prediction_length": 4}
@@ -69,13 +69,7 @@ def series_in_patches():
     return made, lambda n: {"past_values": noise(n, 16, 2), "future_values": noise(n, 4, 2)}
 
 
-@model("transformers")
-def rwkv():
-    sizes = {"vocab_size": WORDS, "context_length": 32, "hidden_size": 32, "num_hidden_layers": 1, "use_cache": False}
-    return transformer("RwkvConfig", "RwkvForCausalLM", **sizes), labelled
-
-
-@model("transformers")
+@model("transformers", in_ci=True)
 def big_bird():
     return transformer("BigBirdConfig", "BigBirdForMaskedLM", **SMALL, attention_type="original_full"), labelled
 
