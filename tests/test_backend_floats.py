@@ -153,3 +153,11 @@ def test_the_nodes_in_place_of_a_float_lie_on_the_line_that_uses_it():
     nodes = recording[1].graph("joint", "scalars").nodes
     lines = nodes.source_code[(nodes.target == "aten.mul.Tensor") & ~nodes.is_backward]
     assert list(lines) == ["return x * s"]
+
+
+def test_a_gradient_that_needs_the_logarithm_of_a_changing_float_is_eagers():
+    def function(x, s):
+        return s**x
+
+    with pytest.warns(aotviz.RanInEager, match="logarithm of a Python float"):
+        same_as_eager(function, torch.compile(function, backend="aotviz_eager"), True)

@@ -202,6 +202,10 @@ REFUSALS = {
         "the function makes a tensor without strides: {names}. A trace holds strided tensors only. Leave this function "
         'to eager; or use torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
     ),
+    "logarithm of a symbolic float": (
+        "a gradient needs the logarithm of a Python float that changes from call to call, which torch cannot trace: "
+        "{names}. Pass a tensor in place of the float."
+    ),
     "layout is not strided": (
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
         "this function to eager."
@@ -254,6 +258,7 @@ _SAID = {
     "Cannot backprop through mirrored meta": "backward inside",
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
     "the trace made a tensor without strides": "sparse tensor inside",
+    "NYI log symbolic float": "logarithm of a symbolic float",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
     "_nested_tensor_from_tensor_list": "nested tensor inside",
 }
