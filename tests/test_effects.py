@@ -132,7 +132,7 @@ def test_failing_linear_algebra_raises_as_in_eager():
         compiled(torch.zeros(2, 2))
 
 
-def test_an_effect_inside_a_branch_is_refused():
+def test_an_effect_inside_a_branch_is_refused_and_happens_in_eager():
     def f(x):
         def branch(a):
             torch.ops.aotviz_effects.note(a, "branch")
@@ -141,8 +141,10 @@ def test_an_effect_inside_a_branch_is_refused():
         return torch.cond(x.sum() > 0, branch, lambda a: a.cos(), (x,))
 
     torch._dynamo.reset()
-    with pytest.raises(Exception, match=r"side effects .* in a function that cond"):
-        torch.compile(f, backend="aotviz_eager")(torch.ones(2))
+    with pytest.warns(aotviz.RanInEager, match=r"side effects .* in a function that cond"):
+        result = torch.compile(f, backend="aotviz_eager")(torch.ones(2))
+    torch.testing.assert_close(result, torch.ones(2).sin())
+    assert [tag for tag, _ in LOG] == ["branch"]
 
 
 # --- script objects -----------------------------------------------------------------------------------------------
