@@ -97,6 +97,15 @@ def test_an_effect_whose_result_nobody_reads_stays_in_an_inference_graph():
     assert LOG == [("unused", 3.0), ("unused", 3.0)]
 
 
+def test_debug_mode_does_not_run_an_effect_again_to_compare_what_is_written():
+    def f(x):
+        torch.ops.aotviz_effects.note(x, "once")
+        return x.add_(1)
+
+    aotviz.compile(f, backend="eager", debug=True)(torch.ones(3))
+    assert LOG == [("once", 3.0)]
+
+
 def test_an_effect_is_not_computed_again_in_the_backward():
     def f(x):
         return (torch.ops.aotviz_effects.note(x.detach(), "once").sin() * x).cos()

@@ -23,7 +23,7 @@ import torch
 from aotviz.ir.forms import GraphCall
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.tensor_copies import copies
-from aotviz.torch_private import tensors
+from aotviz.torch_private import effects, tensors
 from aotviz.torch_private.fakes import is_fake
 
 _TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
@@ -37,7 +37,8 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> str:
     """Write the line that copies the inputs. Returns the line that compares, or "" where nothing can be compared."""
     infos = call.user_input_info.input_info
     written = tuple(i for i, info in enumerate(infos) if info.is_tensor and info.mutated)
-    if not written or not all(isinstance(value, (torch.Tensor, *_NUMBERS)) for value in call.args):
+    does_more = any(effects.has_effects(node.target) for node in call.graph_module.graph.nodes)
+    if not written or does_more or not all(isinstance(value, (torch.Tensor, *_NUMBERS)) for value in call.args):
         return ""
     check = source.bind("MemoryCheck", MemoryCheck)
     fn = source.bind("eager", call.fn)
