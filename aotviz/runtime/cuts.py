@@ -58,7 +58,9 @@ def why_whole(call: Split, one: Heard) -> str:
 
 def _slots(call: Split) -> dict[Ref, int]:
     """The results that the caller gets as the node of the call returns them."""
-    found = {}
+    found: dict[Ref, int] = {}
+    if call.wrapping is not None:  # its slots are parts of the results
+        return found
     for place, slot in enumerate(call.slots):
         if slot.kind == "output" and slot.differentiable and not slot.hidden:
             info = call.meta.output_info[slot.index]

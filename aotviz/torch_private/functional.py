@@ -60,19 +60,24 @@ def wrapped(tensor: Any) -> Any:
 
 @contextlib.contextmanager
 def made(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with each functional tensor that is made inside, by any thread."""
-    make: Any = vars(FunctionalTensor)["__new__"]
+    """Call `note` with each functional tensor, and each tensor made of tensors, that any thread makes inside."""
+    kind: Any = torch.Tensor
+    make = kind._make_wrapper_subclass  # found in the base class, which no one can assign to
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        tensor = make.__func__(*args, **kwargs)
+        tensor = make(*args, **kwargs)
         note(tensor)
         return tensor
 
-    FunctionalTensor.__new__ = staticmethod(noted)
+    before = vars(kind).get("_make_wrapper_subclass")
+    kind._make_wrapper_subclass = staticmethod(noted)
     try:
         yield
     finally:
-        FunctionalTensor.__new__ = make
+        if before is None:
+            del kind._make_wrapper_subclass
+        else:
+            kind._make_wrapper_subclass = before
 
 
 def is_kept_by_autograd(tensor: torch.Tensor) -> bool:

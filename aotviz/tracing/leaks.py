@@ -129,10 +129,12 @@ def _held_elsewhere(made: _Made, frames: Sequence[FrameType]) -> list[Any]:
         count.add(reference())
     if not count.inside:
         return []
+    for wrapper in [key for key, item in count.inside.items() if not isinstance(item, FunctionalTensor)]:
+        count.walk(count.inside[wrapper])
     for frame in frames:
-        count.walk(frame, ())
+        count.walk(frame, is_ours=True)
     for reference, apart in made.owners:
-        count.walk(getattr(reference(), "__dict__", None), apart)
+        count.walk(getattr(reference(), "__dict__", None), apart, is_ours=True)
     return count.tensors_held_elsewhere()
 
 
@@ -155,12 +157,14 @@ class _Count:
         if item is not None:
             self.inside[id(item)] = item
 
-    def walk(self, root: Any, apart: Sequence[str]) -> None:
-        """Count the references that `root` leads to, but for its items named `apart`."""
-        if root is None:
+    def walk(self, root: Any, apart: Sequence[str] = (), is_ours: bool = False) -> None:
+        """Count the references that `root` leads to, but for its items named `apart`. References to what is ours
+        itself are not counted."""
+        if is_ours:
+            self.roots.add(id(root))
+        if root is None or id(root) in self.below:
             return
         self.add(root)
-        self.roots.add(id(root))
         skipped = {id(root[name]) for name in apart if name in root}
         queue = [id(root)]
         while queue:
