@@ -38,7 +38,7 @@ from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, dynamo, inductor, nested_inputs, runtime, scalars
+from aotviz.torch_private import autograd_functions, dynamo, nested_inputs, runtime, scalars, settings
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -73,9 +73,9 @@ def aotviz_inductor(
     Raises:
         ValueError: an option that neither knows, by its name.
     """
-    ours, theirs = _sorted(options or {}, inductor.setting_names())
+    ours, theirs = _sorted(options or {}, settings.names_of_inductor())
     gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
-    lowering = Inductor(inductor.settings(mode, theirs, None), origin=gm)
+    lowering = Inductor(settings.for_inductor(mode, theirs, None), origin=gm)
     with lowering.around():
         graph = lowering.compilers.before_gradients(gm, inputs)
     return _with_nested(_compile(graph, inputs, lowering, ours, gm), leaves)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aotviz.options import Options
-from aotviz.torch_private import inductor, settings
-from aotviz.torch_private.inductor import InductorCompilers
+from aotviz.torch_private import settings
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition, named
+from aotviz.torch_private.settings import for_inductor
+
+if TYPE_CHECKING:
+    from aotviz.torch_private.inductor import InductorCompilers
 
 _FIELDS = tuple(field.name for field in fields(Options))
 
@@ -76,6 +79,8 @@ class Inductor:
 
     @property
     def compilers(self) -> InductorCompilers:
+        from aotviz.torch_private.inductor import InductorCompilers  # a second, which only this lowering pays
+
         return InductorCompilers(self.settings, self.origin)
 
     def options(self, **overrides: Any) -> Options:
@@ -147,7 +152,7 @@ def lowering_named(backend: str | Callable[..., Any], settings: Mapping[str, Any
     'min_cut_rematerialization_partition'
     """
     if backend == "inductor":
-        return Inductor(inductor.settings(None, settings or {}, None))
+        return Inductor(for_inductor(None, settings or {}, None))
     if settings:
         raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
     if backend == "eager":

@@ -76,6 +76,12 @@ def many(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def many_and_more(x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    for parameter in parameters:
+        x = x * parameter
+    return x, x.sin()
+
+
 CASES = (
     Case("inference", lambda: (product, tensors(False, False)), 0.6),
     Case("training forward", lambda: (product, tensors(True, True)), 0.4),
@@ -84,6 +90,13 @@ CASES = (
     Case("output is a view of an input", lambda: (with_input_view, tensors(True, True)), 0.4, scale=0.6),
     Case("outputs are views of an intermediate", lambda: (with_two_views, tensors(True, True)), 0.4, scale=0.6),
     Case("100 parameters, training forward", lambda: (many, tensors(*[True] * 101)), None, scale=0.15),
+    Case(
+        "100 parameters, backward of one of two results",
+        lambda: (many_and_more, tensors(*[True] * 101)),
+        1.0,
+        backward=True,
+        scale=0.1,
+    ),
     Case("one input mutated, inference", lambda: (with_counter, tensors(False, False, False)), 0.4, scale=0.6),
 )
 
@@ -98,7 +111,8 @@ def contestant(fn: Callable[..., Any], args: tuple[Any, ...], case: Case) -> Cal
     gradient = torch.ones_like(args[0], requires_grad=False)
 
     def both() -> object:
-        return torch.autograd.grad(fn(*args), wanted, gradient)
+        found = fn(*args)
+        return torch.autograd.grad(found if isinstance(found, torch.Tensor) else found[0], wanted, gradient)
 
     call = both if case.backward else forward
     for _ in range(3):

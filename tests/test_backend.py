@@ -7,6 +7,8 @@ about Inductor share few programs.
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -345,3 +347,14 @@ def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make de
             return self.model(input_ids=ids, labels=ids, use_cache=False).loss
 
     check("aotviz_eager", Loss(), torch.randint(0, 31, (2, 8)))
+
+
+def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors() -> None:
+    program = """
+import sys, torch, aotviz.backend
+x = torch.ones(3, requires_grad=True)
+torch.compile(lambda x: x.sin(), backend="aotviz_eager")(x).sum().backward()
+print([name for name in ("torch._inductor.compile_fx", "aotviz.torch_private.inductor") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

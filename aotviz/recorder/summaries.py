@@ -25,7 +25,7 @@ from aotviz.ir.forms import (
 from aotviz.ir.metadata import OutputType
 from aotviz.recorder import sizes
 from aotviz.recorder.records import nbytes, storage, storage_nbytes
-from aotviz.torch_private.inductor import generated_code, kernel_nodes, replayed_ns
+from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes
 MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one graph

@@ -10,10 +10,8 @@ the function itself: `_accepted` passes only the arguments that this release kno
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -32,10 +30,10 @@ from torch._inductor.virtualized import V
 from aotviz.torch_private import corrections, versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_memory import memory_facts
+from aotviz.torch_private.inductor_results import REPLAYED
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_REPLAYED = "_aotviz_replayed_ns"  # on a result of Inductor's
 _KERNELS_ONLY = 2  # the cheapest of Inductor's levels of provenance
 _SHARED = "inductor"  # where the forward leaves for the backward what Inductor shares between the two
 
@@ -156,32 +154,6 @@ class InductorCompilers:
             yield
 
 
-def generated_code(compiled: Any) -> str:
-    """What Inductor wrote for a graph that it compiled; "" for a graph that another compiler took, or none.
-
-    A result of Inductor's keeps its source as long as it lives, so to hand it on costs nothing.
-    """
-    text = getattr(compiled, "source_code", "")
-    return text if isinstance(text, str) else ""
-
-
-def kernel_nodes(compiled: Any) -> dict[str, list[str]]:
-    """Which nodes each call of a kernel computes: "kernel:number" -> names; the generated code numbers its calls so.
-
-    Names are those of the graph after Inductor's own passes. {} where Inductor did not compile it.
-    """
-    try:
-        said = json.loads(getattr(compiled, "inductor_provenance_mapping_str", None) or "{}")["cppCodeToPost"]
-        return {str(kernel): [str(name) for name in names] for kernel, names in said.items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
-
-
-def replayed_ns(compiled: Any) -> int | None:
-    """What compiling had taken of a graph that Inductor found in its cache; None for one that it compiled now."""
-    return getattr(compiled, _REPLAYED, None)
-
-
 @contextlib.contextmanager
 def _tracked() -> Iterator[Callable[[Any], None]]:
     """Inductor keeps which nodes a kernel computes. What this yields notes of its result whether its cache had it."""
@@ -191,7 +163,7 @@ def _tracked() -> Iterator[Callable[[Any], None]]:
     def found(compiled: Any) -> None:
         if counters["inductor"]["fxgraph_cache_hit"] > hits:
             with contextlib.suppress(AttributeError):
-                setattr(compiled, _REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+                setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
 
     with contextlib.ExitStack() as stack:
         if level is not None:
@@ -231,25 +203,3 @@ def _accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """Those of `arguments` that this release's `function` takes."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in arguments.items() if name in known}
-
-
-def settings(mode: str | None, options: Mapping[str, Any], dynamic: bool | None) -> dict[str, Any]:
-    """The config entries behind a `mode` and `options` of `torch.compile`.
-
-    Raises:
-        ValueError: an option that Inductor hasn't, by its name.
-        RuntimeError: a value of another type than the option's, or an unknown mode; torch's own check.
-    """
-    known = setting_names()
-    for name in options:
-        if name.replace("-", "_") not in known:
-            near = " or ".join(map(repr, difflib.get_close_matches(name, known)))
-            hint = f" Did you mean {near}?" if near else ""
-            raise ValueError(f"{name!r} is no setting of Inductor's.{hint} torch._inductor.list_options() has them all")
-    made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
-    return made
-
-
-def setting_names() -> frozenset[str]:
-    """Every option of Inductor's."""
-    return frozenset(config.get_config_copy())

@@ -8,9 +8,12 @@ here, and the list says why.
 
 from __future__ import annotations
 
+import difflib
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch._dynamo import config as dynamo_config
 from torch._functorch import config
 from torch._inductor import config as inductor_config
@@ -154,3 +157,25 @@ def graphsafe_rng() -> bool:
     """Whether CUDA graphs are asked for, and generators that they can replay."""
     graphs = inductor_config.triton.cudagraphs and not inductor_config.fallback_random
     return bool(config.graphsafe_rng_functionalization and graphs)
+
+
+def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | None) -> dict[str, Any]:
+    """The config entries behind a `mode` and `options` of `torch.compile`.
+
+    Raises:
+        ValueError: an option that Inductor hasn't, by its name.
+        RuntimeError: a value of another type than the option's, or an unknown mode; torch's own check.
+    """
+    known = names_of_inductor()
+    for name in options:
+        if name.replace("-", "_") not in known:
+            near = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+            hint = f" Did you mean {near}?" if near else ""
+            raise ValueError(f"{name!r} is no setting of Inductor's.{hint} torch._inductor.list_options() has them all")
+    made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
+    return made
+
+
+def names_of_inductor() -> frozenset[str]:
+    """Every option of Inductor's."""
+    return frozenset(inductor_config.get_config_copy())
