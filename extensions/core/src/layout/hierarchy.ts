@@ -41,7 +41,7 @@ const RUN = 100; // members of a run, at least
 
 type Homes = readonly (Home | undefined)[]; // per node
 
-/** `userInputs`: names of inputs that are neither parameter nor buffer; they stay outside of all modules. */
+/** `userInputs`: names of inputs that no module holds; they stay outside of all modules. */
 export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
   return atOnce(grouping(graph, userInputs));
 }

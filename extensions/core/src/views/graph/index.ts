@@ -161,7 +161,7 @@ class GraphView implements Mounted {
     this.grouping.abort();
     this.shown = graph;
     replace(this.note);
-    const work = grouping(graph, new Set(this.state.compilation.inputs.filter(({ kind }) => kind === "input").map(({ name }) => name)));
+    const work = grouping(graph, new Set(this.state.compilation.inputs.filter((input) => input.kind === "input" && !input.static /* Dynamo's parameters are such inputs */).map(({ name }) => name)));
     if (graph.nodes.length <= AT_ONCE) return this.changed(graph, atOnce(work), fresh, before);
     this.running = this.hierarchy = this.drawn = null;
     this.tree.clear();
