@@ -1,0 +1,1 @@
+"""What a compiled program reads from Python, changed between two calls: `make sweep-python`."""
