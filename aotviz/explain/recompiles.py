@@ -334,8 +334,8 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
         opening = sentence(
-            f"`{cause.subject}` is behind {share}: {_named(first.function)} was compiled again each time because "
-            f"{first.main.failure.words}{values}"
+            f"`{cause.subject}` is behind {share}: {_named(first.function)} was compiled again "
+            f"{_because(cause)}{values}"
         )
         others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
         if others:
@@ -360,6 +360,16 @@ def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """From which function of the user's a line of a library is reached; "" for a line of the user's."""
     where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
     return f"The line below is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
+
+
+def _because(cause: Cause) -> str:
+    """Why, in words that hold for all recompiles of a cause: of one kind, they differ only in values."""
+    words: dict[str, str] = {}  # kind of failure -> the words of the first
+    for recompile in cause.recompiles:
+        words.setdefault(recompile.main.failure.kind, recompile.main.failure.words)
+    if len(words) == 1:
+        return f"each time because {cause.first.main.failure.words}"
+    return f"because {', and later because '.join(words.values())}"
 
 
 def _values(cause: Cause) -> str:

@@ -103,3 +103,20 @@ def test_every_difference_is_named_and_first_the_one_that_comes_again() -> None:
     ).recompiles()
     assert list(table.subject) == ["n", "n"]
     assert [set(also) for also in table.also] == [{"x.dtype", "x.shape"}, set()]
+
+
+def test_a_size_that_changed_and_then_left_its_range_is_told_with_both_reasons() -> None:
+    torch._dynamo.reset()
+
+    def by_size(x):
+        return x.sin() if x.shape[0] < 5 else x.cos()
+
+    with aotviz.record() as recording:
+        compiled = torch.compile(by_size, backend="aotviz_eager")
+        for size in (4, 3, 7):
+            compiled(torch.ones(size))
+    (said,) = [text for text in recording.explain().sentences if "is behind all 2 recompiles" in text]
+    assert (
+        "because dimension 0 of `x` had size 4 and now has size 3, and later because the program was made for" in said
+    )
+    assert "each time" not in said
