@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
 
@@ -148,3 +149,45 @@ def test_a_leaf_that_the_function_makes_and_returns_is_a_leaf(fn, requires_grad,
                 for o in outs], None if x.grad is None else x.grad.tolist()  # fmt: skip
 
     assert run(aotviz.compile(fn, backend="eager", debug=True)) == run(fn)
+
+
+class Converting(torch.nn.Module):
+    """Sees to the dtype of a part of it in each call, as some routers of experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier.to(x.dtype)(x).sin()
+
+
+@pytest.mark.parametrize("door", ["compile", "aot_function"])
+def test_a_module_that_converts_a_part_of_it_to_the_dtype_that_it_has(door):
+    module, x = Converting(), torch.ones(1, 2)
+    weight = module.classifier.weight
+    for there in (None, torch.zeros(2, 2)):  # the second time, it has a gradient when it is compiled
+        by_door = {"compile": lambda f: aotviz.compile(f, backend="eager")}
+        compiled = by_door.get(door, lambda f: aotviz.aot_function(f, run_graph))(module)
+        weight.grad = there
+        compiled(x).sum().backward()
+        found, weight.grad = weight.grad, None
+        module(x).sum().backward()
+        assert torch.equal(found, weight.grad)
+        assert module.classifier.weight is weight
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_tensor_is_assigned_to_its_own_data(requires_grad):
+    def f(x):
+        x.data = x.data
+        y = x * 2
+        y.data = y
+        y.data = y.detach()
+        return y, y.view(2)
+
+    x, own = (torch.ones(2, requires_grad=requires_grad) for _ in range(2))
+    out, expected = aotviz.aot_function(f, run_graph)(x), f(own)
+    assert all(map(torch.equal, out, expected))
+    assert x._version == own._version
+    assert out[1]._base is out[0]

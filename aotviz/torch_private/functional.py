@@ -273,11 +273,18 @@ def swaps_noted(note: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note(tensor)` before `tensor.grad` of a functional tensor, or one of `kinds`, is read or assigned."""
+    """Call `note(tensor)` before `tensor.grad` of a functional tensor, or one of `kinds`, is read or assigned.
+
+    `Module.to` reads it to convert it with the parameter. A trace refuses to convert that, and without a conversion
+    nothing happens to the gradient either.
+    """
     grad: Any = torch.Tensor.grad
+    converts = torch.nn.Module._apply.__code__
 
     def noting(access: Callable[..., Any]) -> Callable[..., Any]:
         def noted(tensor: Any, *value: Any) -> Any:
+            if not value and sys._getframe(1).f_code is converts:
+                return None
             note(tensor)
             return access(tensor, *value)
 
