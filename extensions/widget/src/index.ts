@@ -38,11 +38,23 @@ function gone(model: Model, el: HTMLElement): AbortSignal {
   return controller.signal;
 }
 
+/** Whether it could be sent: JupyterLab raises where a kernel's connection is closed. */
+function sent(model: Model, content: unknown): boolean {
+  try {
+    model.send(content);
+  } catch {
+    return false;
+  }
+  return true;
+}
+
 /** Asks the kernel for bytes. */
 function ask(model: Model, lost: AbortSignal, want: string | Question, { patient = false, asLongAsAlive = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     if (lost.aborted) return reject(lost.reason as Error);
+    let again: ReturnType<typeof setTimeout> | undefined;
+    let beat: ReturnType<typeof setInterval> | undefined;
     let [ended, begun, beside] = [false, false, false]; // `beside`: the kernel answers while it works on this
     const done = (): void => {
       ended = true;
@@ -57,9 +69,11 @@ function ask(model: Model, lost: AbortSignal, want: string | Question, { patient
       done();
       reject(reason);
     };
-    const end = (): void => endFor(lost.reason as Error);
+    const end = (): void => endFor(lost.aborted ? (lost.reason as Error) : new Error(GONE));
     lost.addEventListener("abort", end);
-    const cancel = (): void => model.send({ cancel: question });
+    const cancel = (): void => {
+      if (!sent(model, { cancel: question })) end();
+    };
     signal?.addEventListener("abort", cancel);
     const hear = (message: Answer, buffers: DataView[]): void => {
       if (message?.progress === question) {
@@ -77,17 +91,19 @@ function ask(model: Model, lost: AbortSignal, want: string | Question, { patient
       endFor(new Error("The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again."));
     }, PATIENCE_MS);
     model.on("msg:custom", hear);
-    model.send({ ask: want, question });
+    if (!sent(model, { ask: want, question })) return endFor(new Error(GONE));
     // A kernel that was restarted knows nothing of this question. One without subshells says nothing while it works on it.
     const isAlive = (): void => void ask(model, lost, ["alive"]).then(() => (beside ||= !ended), (error: Error) => {
       if (ended || (begun && !beside)) return;
-      model.send({ cancel: question });
+      sent(model, { cancel: question });
       endFor(error);
     });
-    const beat = asLongAsAlive ? setInterval(isAlive, BEAT_MS) : undefined;
-    if (asLongAsAlive) isAlive();
+    if (asLongAsAlive) {
+      beat = setInterval(isAlive, BEAT_MS);
+      isAlive();
+    }
     // JupyterLab asks by way of a subshell, which answers while a cell runs, but not before it has made one.
-    const again = answered.has(model) ? undefined : setTimeout(() => model.send({ ask: want, question }), AGAIN_MS);
+    again = answered.has(model) ? undefined : setTimeout(() => sent(model, { ask: want, question }), AGAIN_MS);
   });
 }
 
