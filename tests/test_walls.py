@@ -27,6 +27,7 @@ PUBLIC_ELSEWHERE = {  # underscored names that other libraries, or Python, decla
     "_esm",  # anywidget
     "_repr_mimebundle_",  # IPython
     "_repr_html_",  # IPython
+    "_ih",  # IPython: the cells of a notebook, in the order in which they ran
     "_fields",  # namedtuple
     "_asdict",  # namedtuple
     "_boxed_call",  # the mark by which torch's compilers and ours say that they take a list of arguments

@@ -52,8 +52,8 @@ export interface GraphSnapshot {
   readonly value: number[]; // index into CompilationData.values
   readonly stack: number[]; // string: the user's frames as a traceback prints them, innermost last
   readonly module: number[]; // string: "path|Class" lines, outermost first
-  readonly sequence: number[]; // autograd sequence number, -1 if none; a forward op and its backward share it
-  readonly backward: string; // "1" where the node belongs to the backward, else "0"
+  readonly sequence: number[]; // autograd sequence number, -1 if it made no autograd node; an op and its backward share it
+  readonly backward: string; // "1" where the node was traced in the backward, else "0"
   readonly descriptor: ReadonlyMap<number, number>; // placeholder's node index -> string
   readonly output_descriptors: number[]; // string, one per graph output
 }
