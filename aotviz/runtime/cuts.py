@@ -77,6 +77,8 @@ def why_whole(call: Split, one: Heard) -> str:
 
 def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
     """The slots of the results that the caller gets as the node returns them, or that are the only view of a slot."""
+    if call.wrapping is not None:  # its slots are parts of the results
+        return {}
     known = {(slot.kind, slot.index): n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden}
     found = {}
     infos = call.meta.output_info
@@ -87,7 +89,7 @@ def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
             if info.output_type is not OutputType.alias_of_input:
                 found[Ref("output", index)] = own, False
         elif info.output_type is OutputType.alias_of_intermediate_save_as_output and bases.count(info.base_index) == 1:
-            base = known.get(("base", info.base_index))
+            base = None if info.base_index is None else known.get(("base", info.base_index))
             if base is not None and info.same_object_as is None:
                 found[Ref("output", index)] = base, True
     return found
@@ -231,22 +233,18 @@ class Cutting:
 
     def _hear_alone(self, place: Place, listening: Listening, whole: Any, outside: Any, of_base: Any) -> None:
         """See Note [No gradient from outside] and Note [A view of a result]."""
-        tensor = listening.as_it_was()
+        tensor: Any = listening.as_it_was()
         retains = tensor is not None and tensor.retains_grad
-        users = listening.hooks.users()
-        if not users and place.is_view and of_base is not None:  # the engine has retained what came from outside
-            if retains:
-                gradient_hooks.retain(tensor, whole)
-            return
         heard = whole
-        for hook in users.values():
+        for hook in listening.hooks.users().values():
             result = hook(heard)
             heard = heard if result is None else result
         if retains:
             if outside is not None:
                 tensor.grad = listening.hooks.waiting.retained
             gradient_hooks.retain(tensor, heard)
-        if heard is not outside:
+        unseen = place.is_view and outside is None and of_base is not None  # no hook was there to see it
+        if heard is not outside and not unseen:
             self.given[place.slot] = place, heard
 
     def _after(self, slot: int, gradient: Any) -> None:
