@@ -15,7 +15,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops sweep-models sweep-python gpu parity bench goldens images corpus schema wheel lock clean
+.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images corpus schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -72,6 +72,9 @@ gpu: ## on a machine with a GPU: its tests, the models, step times; writes bench
 
 parity: $(READY) ## torch's test databases, ours against torch's own and eager; writes docs/parity.md
 	$(BIN)/python -m tests.parity $(ARGS)
+
+sweep-distributed: $(READY) ## DDP, FSDP2, tensor, sequence and pipeline parallel on 2 and 4 ranks; its part of docs/parity.md
+	$(BIN)/python -m tests.parity --section distributed $(ARGS)
 
 bench: $(READY) ## overhead per call, compile time by stage, cost of recording, as ratios to torch's own
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -15,7 +15,7 @@ import copy
 import gc
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -104,7 +104,11 @@ def measure(name: str, theirs: str, rounds: int, seconds: float, layers: Mapping
     ]
 
 
-def run(rounds: int = 400, seconds: float = 30, layers: Mapping[str, int] | None = None) -> Result:
-    rows = [row for name in MODELS for theirs in PAIRS for row in measure(name, theirs, rounds, seconds, layers or {})]
+def run(
+    rounds: int = 400, seconds: float = 20, layers: int | None = None, backends: Sequence[str] = tuple(PAIRS)
+) -> Result:
+    """`seconds` are of each pair; `layers` None leaves each model its own number; `backends` are torch's."""
+    size = {} if layers is None else {"layers": layers}
+    rows = [row for name in MODELS for theirs in backends for row in measure(name, theirs, rounds, seconds, size)]
     about = "one training step under torch.compile (forward, backward, AdamW, zero_grad): CPU time, peak memory"
     return result("step", about, "ours / torch", rows, {"rounds": rounds})

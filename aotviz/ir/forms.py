@@ -404,23 +404,22 @@ class GradientRequest(Form):
     """The gradients of a program are to be differentiated themselves: late work, with create_graph=True.
 
     `tangents` says of each tangent of `call` whether it came in with a history (True), without (False), or not at
-    all (None). Those in `given` are the whole gradients of their results, and nothing is added to them. `wanted` is
-    the tangent whose whole gradient is wanted, and None where the gradients of the inputs are.
+    all (None). `given` are results whose whole gradients come in besides, to which nothing is added. `wanted` is the
+    result whose gradient is wanted, and None where the gradients of the inputs are.
     """
 
     call: Split
     tangents: tuple[bool | None, ...]
-    given: tuple[int, ...] = ()
-    wanted: int | None = None
+    given: tuple[Ref, ...] = ()
+    wanted: Ref | None = None
 
     @property
     def name(self) -> str:
         return f"gradient of {self.call.name}"
 
-    def result(self, tangent: int) -> str:
-        """What the user calls the result that one of the tangents comes in for."""
-        call = self.call.outer
-        return str(call.slots[call.tangents[tangent].slot].descriptor)
+    def result(self, ref: Ref) -> str:
+        """What the user calls a result."""
+        return str(self.call.outer.outputs[ref.index])
 
 
 @dataclass(frozen=True)

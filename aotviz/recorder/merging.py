@@ -6,7 +6,7 @@ page has one table. Joining them means one pass over every number that stands fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +26,16 @@ def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str
             data = renumbered(data, numbers)
         compilations.append(data)
     return RecordingData(FORMAT, VERSION, producer, table.texts, compilations, dropped)
+
+
+def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
+    """One recording of those of a job's ranks, rank 0 first. "rank 1: 0" is the first compilation of rank 1."""
+    parts = (
+        (replace(compilation, id=f"rank {rank}: {compilation.id}", rank=rank), data.strings)
+        for rank, data in enumerate(recordings)
+        for compilation in data.compilations
+    )
+    return merge(parts, recordings[0].producer, sum(data.dropped for data in recordings))
 
 
 def renumbered(data: CompilationData, numbers: list[int]) -> CompilationData:

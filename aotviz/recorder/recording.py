@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotviz.recorder import files, log_tables
+from aotviz.recorder import files, log_tables, merging
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import RecordingData
 from aotviz.recorder.files import RecordingError
@@ -266,8 +266,10 @@ class Recording:
         return f"{count}, {self.dropped} older dropped" if self.dropped else count
 
 
-def load(path: str | os.PathLike[str]) -> Recording:
+def load(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Recording:
     """The recording in a file that `Recording.save` wrote. Needs no torch, and runs nothing from the file.
+
+    Of the files of several ranks, rank 0 first, it makes one recording: `load(["rank0.aotviz", "rank1.aotviz"])`.
 
     Raises RecordingError (a ValueError) for a file that is missing, foreign, newer, truncated or damaged.
 
@@ -275,7 +277,15 @@ def load(path: str | os.PathLike[str]) -> Recording:
     Traceback (most recent call last):
     aotviz.recorder.files.RecordingError: nothing: there is no such file. Check the path that `save` was given.
     """
-    return Recording(files.read(path))
+    if isinstance(path, (str, os.PathLike)):
+        return Recording(files.read(path))
+    ranks = [files.read(one) for one in path]
+    for one, data in zip(path, ranks, strict=True):
+        if data.logs:
+            raise RecordingError(f"{one}: it was read off logs. Give read_trace the logs of all ranks instead.")
+    if not ranks:
+        raise RecordingError("there are no recordings: the list of paths is empty")
+    return Recording(merging.of_ranks(ranks))
 
 
 __all__ = ["Compilation", "Recording", "RecordingError", "load"]

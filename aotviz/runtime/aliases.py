@@ -92,8 +92,8 @@ def heard_names(call: LoweredSplit) -> list[str]:
 
 def heard_whole(call: LoweredSplit) -> list[int]:
     """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
-    cut = {place for _, place in call.cut.places} if call.cut is not None else set()
-    return [place for place in range(len(call.heard)) if place not in cut]
+    cut = {place.position for place in call.cut.places} if call.cut is not None else set()
+    return [position for position in range(len(call.heard)) if position not in cut]
 
 
 class Epilogue:
@@ -411,7 +411,10 @@ class Epilogue:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
             listening = self.source.bind("Listening", gradient_hooks.Listening)
-            listed = "".join(f"{listening}({self._variable(one.ref)}), " for one in self.call.heard)
+            cut = self.call.cut
+            wait = {place.ref for place in cut.places if place.is_view} if cut is not None else set()
+            arguments = [f"{self._variable(one.ref)}{', True' * (one.ref in wait)}" for one in self.call.heard]
+            listed = "".join(f"{listening}({text}), " for text in arguments)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 

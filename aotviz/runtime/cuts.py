@@ -15,19 +15,23 @@ comes after those that were computed from it, and a hook of ours behind the user
 Note [No gradient from outside]
 A hook can't put a gradient in the place of None. Where nothing came from outside, the user's hooks are called from here
 and the gradient is retained here, as the engine would. What `torch.autograd.grad` asks for it can't be given then.
+
+Note [A view of a result]
+Where the caller gets a view of what the node returns (a linear layer's result, in three dimensions), the view has a
+node of its own, which the engine comes to first and where it would call the hooks. They wait (`Waiting`), and are
+called from here with the whole gradient when the gradient of the view's base has come to the node of the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from aotviz.ir import graphs
 from aotviz.ir.forms import Heard, Split
-from aotviz.ir.metadata import OutputType, Ref
+from aotviz.ir.metadata import ALIASES_OF_INTERMEDIATES, OutputType, Ref
 from aotviz.ir.refusals import Refused
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.partial_backward import PartialBackward
@@ -35,37 +39,59 @@ from aotviz.torch_private import gradient_hooks
 from aotviz.torch_private.gradient_hooks import HooksOfAResult, Listening
 
 
-def cuttable(call: Split) -> list[tuple[int, Heard]]:
-    """Where the backward of a call can be cut: (slot, what is heard), each behind those that came from it."""
-    slots = _slots(call)
-    found = [(slots[one.ref], one) for one in call.heard if not why_whole(call, one)]
-    return sorted(found, key=lambda pair: len(pair[1].slots))
+@dataclass(frozen=True)
+class Place:
+    """Where a backward can be cut."""
+
+    position: int  # in `call.heard`
+    ref: Ref
+    slot: int  # of the result, or of what it is a view of
+    is_view: bool
+    through: tuple[int, ...]  # slots of the results that came from it
+    name: str
+
+
+def places(call: Split) -> list[Place]:
+    """Where the backward of a call can be cut, each place behind those that it leads to."""
+    found = []
+    for position, one in enumerate(call.heard):
+        if not why_whole(call, one):
+            slot, is_view = _slots(call)[one.ref]
+            found.append(Place(position, one.ref, slot, is_view, one.slots, str(call.outputs[one.ref.index])))
+    return sorted(found, key=lambda place: len(place.through))
 
 
 def why_whole(call: Split, one: Heard) -> str:
     """Why the backward can't be cut where this is heard; empty where it can."""
-    slot = _slots(call).get(one.ref)
     if call.wrapping is not None:
         return "the call works on tensors made of tensors"
     if any(map(graphs.is_input_mutation, call.backward_module.graph.nodes)):
         return "a custom autograd.Function writes to its gradients there"
-    if slot is not None and slot in one.slots:
-        return "the call gives it another shape in place, and in eager its gradient has the one from before"
+    slot, is_view = _slots(call).get(one.ref, (None, False))
     if slot is None:
-        return "it is a view, or is written in place, and gradients leave the call by another way"
+        return "it is written in place, or is one of several views of one tensor, and made again after the call"
+    if slot in one.slots and not is_view:
+        return "the call gives it another shape in place, and in eager its gradient has the one from before"
     return ""
 
 
-def _slots(call: Split) -> dict[Ref, int]:
-    """The results that the caller gets as the node of the call returns them."""
-    found: dict[Ref, int] = {}
+def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
+    """The slots of the results that the caller gets as the node returns them, or that are the only view of a slot."""
     if call.wrapping is not None:  # its slots are parts of the results
-        return found
-    for place, slot in enumerate(call.slots):
-        if slot.kind == "output" and slot.differentiable and not slot.hidden:
-            info = call.meta.output_info[slot.index]
-            if info.made is None and info.output_type is not OutputType.alias_of_input and not info.new_leaf:
-                found[Ref("output", slot.index)] = place
+        return {}
+    known = {(slot.kind, slot.index): n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden}
+    found = {}
+    infos = call.meta.output_info
+    bases = [info.base_index for info in infos if info.output_type in ALIASES_OF_INTERMEDIATES]
+    for index, info in enumerate(infos):
+        own = known.get(("output", index))
+        if own is not None and info.made is None and not info.new_leaf:
+            if info.output_type is not OutputType.alias_of_input:
+                found[Ref("output", index)] = own, False
+        elif info.output_type is OutputType.alias_of_intermediate_save_as_output and bases.count(info.base_index) == 1:
+            base = None if info.base_index is None else known.get(("base", info.base_index))
+            if base is not None and info.same_object_as is None:
+                found[Ref("output", index)] = base, True
     return found
 
 
@@ -74,12 +100,11 @@ class Cut:
 
     def __init__(self, call: Split, gradients: Gradients, rest: PartialBackward) -> None:
         self.gradients, self.rest = gradients, rest
-        self.places = [(slot, call.heard.index(one)) for slot, one in cuttable(call)]
-        self.through = {slot: one.slots for slot, one in cuttable(call)}
-        self.names = {slot: str(call.slots[slot].descriptor) for slot in self.through}
+        self.places = places(call)
         self.tangents = {tangent.slot: position for position, tangent in enumerate(call.tangents)}
-        others = {slot for slots in self.through.values() for slot in slots} - set(self.through)
-        self.order = [*sorted(others), *self.through]
+        at = {place.slot: place for place in reversed(self.places)}
+        others = {slot for place in self.places for slot in place.through} - set(at)
+        self.order = [*sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))]
 
     def node(self, out: Sequence[Any]) -> Any:
         """The node of a call that returned `out`, which from now on looks for hooks; None if it has no history."""
@@ -101,10 +126,10 @@ class Cut:
         asked = gradient_hooks.asked_for()
         hooks = dict(zip(self.order, node.hooks_of_results, strict=True))
         wanted = {}
-        for slot, position in self.places:
-            one = node.heard[position]
-            if one.hooks is hooks[slot] and (one.hears() or (asked and one.is_among(asked))):
-                wanted[slot] = one
+        for place in self.places:
+            one = node.heard[place.position]
+            if (place.is_view or one.hooks is hooks[place.slot]) and (one.hears() or (asked and one.is_among(asked))):
+                wanted[place.slot] = place, one
         if wanted:
             node.cutting = Cutting(self, hooks, wanted, asked)
 
@@ -122,77 +147,109 @@ class Cut:
         cutting = ctx.cutting
         ctx.cutting = None
         if cutting.asked:
-            raise Refused("gradient of a result", self.names[cutting.asked[0]])
-        given = dict(zip(self.tangents, gradients, strict=True)) | cutting.alone
-        name, places = self.names[cutting.given[0]], self._positions(cutting.given)
-        found = self.gradients.cut(name, ctx, symbols, list(given.values()), places)
+            raise Refused("gradient of a result", cutting.asked[0])
+        tangents = dict(zip(self.tangents, gradients, strict=True))
+        found = self._run(cutting.name, ctx, symbols, tangents, cutting.given)
         self.rest.spare_hooks(ctx, found)
         return tuple(found)
 
-    def part(self, ctx: Any, cutting: Cutting, gradients: Mapping[int, Any], slot: int) -> Any:
-        """The gradient at one result, of those that came in; by slots, all of which have come to."""
-        incoming = [gradients.get(place) for place in self.tangents]
+    def part(self, ctx: Any, cutting: Cutting, place: Place, gradient: Any) -> Any:
+        """The gradient at one place, of those that have come in so far; `gradient` is its own from outside."""
+        tangents = {**cutting.came, place.slot: None if place.is_view else gradient}
         symbols = getattr(ctx, "symbols", ())
-        given, wanted = self._positions(cutting.given), self.tangents[slot]
-        return self.gradients.cut(self.names[slot], ctx, symbols, incoming, given, wanted)[0]
+        inside = self._run(place.name, ctx, symbols, tangents, cutting.given, place.ref)[0]
+        return inside if not place.is_view or None in (inside, gradient) else gradient + inside
 
-    def _positions(self, slots: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sorted(self.tangents[slot] for slot in slots))
+    def _run(
+        self,
+        name: str,
+        ctx: Any,
+        symbols: Sequence[Any],
+        tangents: Mapping[int, Any],
+        given: Mapping[int, tuple[Place, Any]],
+        wanted: Ref | None = None,
+    ) -> Sequence[Any]:
+        present = [None if slot in given else tangents.get(slot) for slot in self.tangents]
+        wholes = {place.ref: gradient for place, gradient in given.values()}
+        return self.gradients.cut(name, ctx, symbols, present, wholes, wanted)
 
 
 class Cutting:
-    """One backward that is cut. See Note [Where the cut is made]."""
+    """One backward that is cut. See Note [Where the cut is made]. All mappings are by slots."""
 
     def __init__(
-        self, cut: Cut, hooks: Mapping[int, HooksOfAResult], wanted: Mapping[int, Listening], asked: Sequence[Any]
+        self,
+        cut: Cut,
+        hooks: Mapping[int, HooksOfAResult],
+        wanted: Mapping[int, tuple[Place, Listening]],
+        asked: Sequence[Any],
     ) -> None:
-        self.cut, self.hooks, self.wanted = cut, hooks, wanted
-        self.came: dict[int, Any] = {}  # slot -> its gradient, after hooks
-        self.alone: dict[int, Any] = {}  # those of them that the engine knows nothing of
-        self.given: list[int] = []  # slots at which the backward has been cut
-        self.asked: list[int] = []  # those of them that torch.autograd.grad asks for
+        self.cut, self.wanted = cut, wanted
+        self.came: dict[int, Any] = {}  # gradients, after hooks
+        self.given: dict[int, tuple[Place, Any]] = {}  # where the backward has been cut, and with what it goes on there
+        self.asked: list[str] = []  # names of those of them that torch.autograd.grad asks for
         self._asked = asked
+        self._hooks = hooks
         self._surrounded = [(slot, known) for slot, known in hooks.items() if slot != cut.order[0]]
         for slot, known in self._surrounded:
             known.surround(partial(self._before, slot), partial(self._after, slot))
         gradient_hooks.at_end_of_backward(self.end)
 
+    @property
+    def name(self) -> str:
+        """The result for which the backward is cut."""
+        return next(iter(self.given.values()))[0].name
+
     def end(self) -> None:
         """Leave the user's hooks as they were, and hold on to no gradient."""
         for _, known in self._surrounded:
             known.alone()
-        self.came, self.alone = {}, {}
+        self.came, self.given = {}, {}
 
     def _before(self, slot: int, gradient: Any) -> Any:
         """The whole gradient in place of what came from outside; None to leave that as it is."""
-        listening = self.wanted.get(slot)
-        if listening is None or all(self.came.get(other) is None for other in self.cut.through[slot]):
+        place, listening = self.wanted.get(slot, (None, None))
+        if place is None or listening is None:
             return None
-        node = gradient_hooks.current_node()
-        whole = self.cut.part(node, self, {**self.came, slot: gradient}, slot)
+        waiting = listening.hooks.waiting if place.is_view else None
+        outside = waiting.came() if waiting is not None else gradient
+        passed = any(self.came.get(other) is not None for other in place.through)
+        if not passed and (waiting is None or outside is None):
+            return None
+        whole = outside
+        if passed:
+            whole = self.cut.part(gradient_hooks.current_node(), self, place, outside)
         if whole is None:
             return None
-        asked = listening.is_among(self._asked)
-        if gradient is None and asked:
-            raise Refused("gradient of a result", self.cut.names[slot])
-        if asked:
-            self.asked.append(slot)
-        self.given.append(slot)
-        if gradient is not None:
+        if passed and listening.is_among(self._asked):
+            if outside is None:
+                raise Refused("gradient of a result", place.name)
+            self.asked.append(place.name)
+        if waiting is None and gradient is not None:
+            self.given[slot] = place, whole
             return whole
-        self.alone[slot] = _heard_alone(self.hooks[slot], listening, whole)
+        self._hear_alone(place, listening, whole, outside, gradient)
         return None
 
+    def _hear_alone(self, place: Place, listening: Listening, whole: Any, outside: Any, of_base: Any) -> None:
+        """See Note [No gradient from outside] and Note [A view of a result]."""
+        tensor: Any = listening.as_it_was()
+        retains = tensor is not None and tensor.retains_grad
+        heard = whole
+        for hook in listening.hooks.users().values():
+            result = hook(heard)
+            heard = heard if result is None else result
+        if retains:
+            if outside is not None:
+                tensor.grad = listening.hooks.waiting.retained
+            gradient_hooks.retain(tensor, heard)
+        unseen = place.is_view and outside is None and of_base is not None  # no hook was there to see it
+        if heard is not outside and not unseen:
+            self.given[place.slot] = place, heard
+
     def _after(self, slot: int, gradient: Any) -> None:
-        self.came[slot] = self.alone.get(slot, gradient)
-
-
-def _heard_alone(hooks: HooksOfAResult, listening: Listening, gradient: torch.Tensor) -> torch.Tensor:
-    """See Note [No gradient from outside]."""
-    for hook in hooks.users().values():
-        result = hook(gradient)
-        gradient = gradient if result is None else result
-    tensor = listening.as_it_was()
-    if tensor is not None and tensor.retains_grad:
-        gradient_hooks.retain(tensor, gradient)
-    return gradient
+        if slot in self.given:
+            place, whole = self.given[slot]
+            gradient = whole if place.is_view or gradient is None else gradient
+            self.given[slot] = place, gradient
+        self.came[slot] = gradient

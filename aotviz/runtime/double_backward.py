@@ -12,12 +12,13 @@ not the tensor, whose memory may be freed: a stand-in that has the same place an
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aotviz.ir.forms import Split
+from aotviz.ir.metadata import Ref
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclasses import PlainTensorMeta, RuntimeSubclass
 from aotviz.runtime.refusals import WrittenSince
@@ -76,13 +77,13 @@ class Gradients:
         ctx: Any,
         symbols: Sequence[Any],
         tangents: Sequence[Any],
-        given: tuple[int, ...],
-        wanted: int | None = None,
+        wholes: Mapping[Ref, Any],
+        wanted: Ref | None = None,
     ) -> Sequence[Any]:
-        """The gradients of the inputs, or in one position that of the result whose tangent is `wanted`.
+        """The gradients of the inputs, or in one position that of the result `wanted`.
 
-        `given` are tangents that are all that comes to their results (`runtime/cuts.py`); `name` is what a user calls
-        the result that is the reason.
+        `wholes` are gradients of results to which nothing is added (`runtime/cuts.py`); `name` is what a user calls the
+        result that is the reason.
 
         Raises:
             Refused: these gradients can't be computed by themselves.
@@ -93,17 +94,20 @@ class Gradients:
             why = "with create_graph=True, a second backward would pass that result too, and the hook not hear of it"
             raise Refused("hook on a result", name, why)
         tangents = [None if one is None else as_tangent(one, Expected(name, PlainTensorMeta(), ())) for one in tangents]
-        program = self._program(_without_history(tangents), given, wanted)
+        program = self._program(_without_history(tangents), tuple(wholes), wanted)
         if isinstance(program, Exception):
             raise Refused("hook on a result", name, str(program))
-        return self._gradients(ctx, program, symbols, tangents)
+        return self._gradients(ctx, program, symbols, tangents, tuple(wholes.values()))
 
-    def _gradients(self, ctx: Any, program: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    def _gradients(
+        self, ctx: Any, program: Any, symbols: Sequence[Any], tangents: Sequence[Any], wholes: Sequence[Any] = ()
+    ) -> tuple[Any, ...]:
         values = [*self._saved(ctx), *symbols, *self._kept(ctx)]
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
                 values.append(in_layout(tangent, expected))
+        values += [whole.contiguous() for whole in wholes]
         values += self._edges(ctx)
         with autocast_off():
             found = program.function(values)

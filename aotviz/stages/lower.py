@@ -25,7 +25,7 @@ from aotviz.ir.forms import (
     Reason,
     Split,
 )
-from aotviz.runtime.cuts import Cut, cuttable
+from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
@@ -101,7 +101,7 @@ def _split(call: Split) -> LoweredSplit:
         backward=backward,
         with_history=with_history,
         partial=partial,
-        cut=Cut(call, with_history, partial) if cuttable(call) else None,
+        cut=Cut(call, with_history, partial) if places(call) else None,
         generators=partial.generators,
         backward_values=values,
     )

@@ -10,6 +10,7 @@ from weakref import ref
 import torch
 
 current_node = torch._C._current_autograd_node
+_current_backward = torch._C._current_graph_task_id
 _BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of hooks that are ours
 
 
@@ -25,13 +26,44 @@ def hooks_of(tensor: torch.Tensor) -> Any:
 
 
 class OnlyGradients:
-    """A gradient hook that is not called where there is no gradient."""
+    """A gradient hook that is not called where there is no gradient, nor while it is to wait."""
 
-    def __init__(self, hook: Any) -> None:
-        self.hook = hook
+    def __init__(self, hook: Any, waiting: Waiting | None = None) -> None:
+        self.hook, self.waiting = hook, waiting
 
     def __call__(self, gradient: torch.Tensor | None) -> Any:
-        return None if gradient is None else self.hook(gradient)
+        waits = self.waiting is not None and self.waiting.waits
+        return None if gradient is None or waits else self.hook(gradient)
+
+
+class Waiting:
+    """The gradient of a view of a result, from outside, while its hooks wait for the backward of the call.
+
+    Called as a hook on the view, before the users'. `retained` is the view's `.grad` before the engine adds to it.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = ref(tensor)
+        self.waits = False
+        self.gradient: torch.Tensor | None = None
+        self.retained: torch.Tensor | None = None
+        self._backward = -1
+
+    def __call__(self, gradient: torch.Tensor | None) -> None:
+        node: Any = current_node()
+        while node is not None and not hasattr(node, "hooks_of_results"):
+            node = node.next_functions[0][0] if node.next_functions else None
+        self.waits = gradient is not None and node is not None and torch._C._will_engine_execute_node(node)
+        if self.waits:
+            tensor = self._tensor()
+            self.gradient, self._backward = gradient, _current_backward()
+            self.retained = tensor.grad if tensor is not None and tensor.retains_grad else None
+
+    def came(self) -> torch.Tensor | None:
+        """What came in the running backward, for the hooks to be called with; they no longer wait."""
+        gradient = self.gradient if self._backward == _current_backward() else None
+        self.waits, self.gradient = False, None
+        return gradient
 
 
 class HooksOfAResult(dict[Any, Any]):
@@ -41,18 +73,25 @@ class HooksOfAResult(dict[Any, Any]):
     that. Hooks of ours may stand before and behind them (`runtime/cuts.py`).
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "waiting")
+
+    def __init__(self, waiting: Waiting | None = None) -> None:
+        super().__init__()
+        self.waiting = waiting  # of a view of a result
 
     @classmethod
-    def on(cls, tensor: torch.Tensor) -> HooksOfAResult:
+    def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
         """The hooks of a tensor that has none yet."""
-        hooks = tensor._backward_hooks = cls()
+        hooks = tensor._backward_hooks = cls(Waiting(tensor) if waits else None)
         node: Any = tensor.grad_fn
         node._register_hook_dict(tensor)
         return hooks
 
     def __setitem__(self, key: Any, hook: Any) -> None:
-        super().__setitem__(key, hook if isinstance(hook, OnlyGradients) else OnlyGradients(hook))
+        if self.waiting is not None and not self:
+            super().__setitem__(_BEFORE, self.waiting)
+        hook = hook.hook if isinstance(hook, OnlyGradients) else hook
+        super().__setitem__(key, OnlyGradients(hook, self.waiting))
         last = self.pop(_AFTER, None)
         if last is not None:
             super().__setitem__(_AFTER, last)
@@ -80,11 +119,11 @@ class Listening:
 
     __slots__ = ("hooks", "tensor")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, waits: bool = False) -> None:
         self.tensor = ref(tensor)
         self.hooks = tensor._backward_hooks
         if self.hooks is None and tensor.grad_fn is not None:  # as the first hook on it would
-            self.hooks = HooksOfAResult.on(tensor)
+            self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
         """Whether a hook is there, or its gradient is retained."""

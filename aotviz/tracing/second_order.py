@@ -29,11 +29,12 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import GradientRequest, JointGraph, Split
-from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType
+from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.ir.subclasses import PlainTensorMeta, Plan
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
+from aotviz.tracing.strides import strides_in
 from aotviz.tracing.subclasses import flat_results, laid_out, plan
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -97,27 +98,31 @@ class GradientTrace:
         request, outputs, incoming, cuts = self.request, [], [], []
         self.tangent_plans = [plan(tangent.value) for tangent in call.tangents]
         self.tangents: list[Any] = []  # one per tangent of the call, None where none came in
-        for place, (tangent, present) in enumerate(zip(call.tangents, request.tangents, strict=True)):
+        for tangent, present in zip(call.tangents, request.tangents, strict=True):
             if present is None:
                 self.tangents.append(None)
                 continue
             value = self.trace.functional(tangent.value)
             value.requires_grad_(present)
             self.tangents.append(value)
-            outputs.append(self._result(place))
+            slot = call.slots[tangent.slot]
+            outputs.append(forward.value(slot.kind, slot.index))
             incoming.append(value)
-            if place in request.given:  # all that comes there otherwise is in it already
-                cuts.append(outputs[-1].register_hook(lambda _, value=value: value))
+        self.wholes = [self._whole(ref) for ref in request.given]
+        for ref, value in zip(request.given, self.wholes, strict=True):
+            outputs.append(forward.value(ref.kind, ref.index))
+            incoming.append(value)
+            cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # all that comes there is in it
         mark_backward([output.grad_fn for output in outputs])
         reached = set(self.call.differentiated)
         wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
         if request.wanted is not None:
-            wanted = [self._result(request.wanted)]
+            wanted = [forward.value(request.wanted.kind, request.wanted.index)]
         edges = [edge for edge in wanted if edge is not None]
         with forward.placing_views():
-            found = iter(
-                torch.autograd.grad(outputs, edges, incoming, allow_unused=True, create_graph=True) if outputs else ()
-            )
+            again = not request.given and request.wanted is None  # a cut is not differentiated a second time
+            how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
+            found = iter(torch.autograd.grad(outputs, edges, incoming, **how) if outputs else ())
         for cut in cuts:
             cut.remove()
         self.trace.close_effects()
@@ -125,9 +130,14 @@ class GradientTrace:
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
 
-    def _result(self, tangent: int) -> Any:
-        slot = self.outer.slots[self.outer.tangents[tangent].slot]
-        return self.call.forward.value(slot.kind, slot.index)
+    def _whole(self, ref: Ref) -> Any:
+        """What stands for the gradient of a result, contiguous."""
+        value = functional.inner(self.call.forward.value(ref.kind, ref.index))
+        size = tuple(value.shape)
+        stride = strides_in(range(len(size)), size)
+        fake = fakes.empty_like_layout(self.trace.fake_mode, size, stride, value.dtype, value.device)
+        self.trace.placeholder("tangents_whole", fake)
+        return self.trace.functional(fake)
 
     def _arguments(self) -> list[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` brings them in the same order."""
@@ -149,6 +159,9 @@ class GradientTrace:
                 name = f"tangent of {outer.slots[tangent.slot].descriptor}"
                 nodes = tuple(map(self.trace.node_of, laid_out(tangent.value, how)))
                 add(name, nodes, tangent.value, facts.edge(value), False, how)
+        for ref, value in zip(self.request.given, self.wholes, strict=True):
+            fake = functional.inner(value)
+            add(f"gradient of {self.request.result(ref)}", (self.trace.node_of(fake),), fake, None)
         for index in call.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
             value, how = forward.input_value(index), forward.plans[index]

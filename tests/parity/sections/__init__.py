@@ -9,4 +9,4 @@
 To add one, write its file and name it below.
 """
 
-SECTIONS = ("op_dtypes", "modules", "higher_order", "autograd_functions", "models")
+SECTIONS = ("op_dtypes", "modules", "higher_order", "autograd_functions", "models", "distributed")
