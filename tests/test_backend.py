@@ -311,7 +311,7 @@ def test_options_of_both_kinds_are_taken():
     ("backend", "options", "said"),
     [
         ("aotviz", {"max_autotun": True}, "'max_autotun' is not known. Did you mean 'max_autotune'"),
-        ("aotviz_eager", {"max_autotune": True}, "'max_autotune' is not known. Known are record, on_stage, debug"),
+        ("aotviz_eager", {"max_autotune": True}, "'max_autotune' is not known. Known are record, on_stage, on_refusal"),
         ("aotviz_eager", {"dynamic": True}, "dynamic=True"),
     ],
 )
