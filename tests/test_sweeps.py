@@ -39,6 +39,7 @@ def test_the_page_shows_the_results_that_are_kept(found):
 def test_a_model_trains_as_in_eager_with_two_batch_sizes(name):
     row = judging.judged(name, by_inductor=False)
     assert "ours" in row, row
+    assert row["graphs"], "nothing was compiled"
     assert not is_behind({"key": name, **row}), row
 
 

@@ -89,15 +89,18 @@ def recurrent_language_model():
         def __init__(self):
             super().__init__()
             self.words = nn.Embedding(WORDS, 8)
-            self.memory = nn.LSTM(8, 8, 2, batch_first=True, dropout=0.1)
+            self.memory = nn.LSTMCell(8, 8)
             self.head = nn.Linear(8, WORDS)
             self.head.weight = self.words.weight
 
         def forward(self, read):
-            guessed = self.head(self.memory(self.words(read))[0])
-            return nn.functional.cross_entropy(guessed[:, :-1].flatten(0, 1), read[:, 1:].flatten())
+            state, guessed = None, []
+            for word in self.words(read[:, :-1]).unbind(1):
+                state = self.memory(word, state)
+                guessed.append(self.head(state[0]))
+            return nn.functional.cross_entropy(torch.stack(guessed, 1).flatten(0, 1), read[:, 1:].flatten())
 
-    return Reader(), lambda n: (words(n),)
+    return Reader(), lambda n: (words(n, 5),)
 
 
 @model("torch", in_ci=True)
