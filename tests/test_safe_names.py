@@ -246,15 +246,16 @@ def pastes(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if not isinstance(function, ast.FunctionDef):
             continue
         assigned: dict[str, list[ast.expr]] = {}
+        node: Any
         for node in ast.walk(function):
             targets = node.targets if isinstance(node, ast.Assign) else []
             for target in targets:
                 if isinstance(target, ast.Name):
-                    assigned.setdefault(target.id, []).append(node.value)  # type: ignore[union-attr]
+                    assigned.setdefault(target.id, []).append(node.value)
         for node in ast.walk(function):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "line"
-            if called and node.args:  # type: ignore[union-attr]
-                yield from _pasted(node.args[0], assigned, set())  # type: ignore[union-attr]
+            if called and node.args:
+                yield from _pasted(node.args[0], assigned, set())
 
 
 def _pasted(node: ast.expr, assigned: dict[str, list[ast.expr]], seen: set[str]) -> Iterator[tuple[int, str]]:
