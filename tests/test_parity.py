@@ -61,6 +61,9 @@ def test_a_section_written_anew_leaves_the_others_as_they_are():
     assert page.index("## A") < page.index("## B")
     again = report.replaced(page, "B", "## B\n\nnew\n", ["A", "B"])
     assert again == page.replace("old", "new")
+    assert "## C\n\nof another command\n" in report.replaced(
+        page + "\n## C\n\nof another command\n", "A", "## A\n", ["A", "B"]
+    )
 
 
 def test_causes_name_no_path_and_no_address():

@@ -84,8 +84,10 @@ def cell(text: str) -> str:
 
 
 def replaced(page: str, title: str, text: str, titles: Sequence[str]) -> str:
-    """`page` with the section `title` written anew; the others stay, in the order of `titles`."""
+    """`page` with the section `title` written anew; the others stay, in the order of `titles`, then the rest."""
     _, *parts = ("\n" + page).split("\n## ")
     known = {part.split("\n", 1)[0]: f"## {part}" for part in parts}
     known[title] = text
-    return "\n".join([HEAD, *(known[t].rstrip() + "\n" for t in titles if t in known)])
+    return "\n".join(
+        [HEAD, *(known[t].rstrip() + "\n" for t in [*titles, *(t for t in known if t not in titles)] if t in known)]
+    )
