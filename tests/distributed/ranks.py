@@ -66,7 +66,7 @@ class Ranks:
                 process.stdin.flush()
         done = self._wait([self.folder / f"{job}-{rank}.json" for rank in range(self.world)], seconds)
         found = [self._found(job, rank) for rank in range(self.world)]
-        if not done:
+        if not done or any(one.raised for one in found):  # such a rank has ended, or is about to
             self.kill()
         return found
 
