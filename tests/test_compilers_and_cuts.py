@@ -14,7 +14,9 @@ import aotviz.backend
 from aotviz.lowerings import run_graph
 
 CUTS = pytest.mark.parametrize(
-    "partition_fn", ["default_partition", default_partition, min_cut_rematerialization_partition], ids=str
+    "partition_fn",
+    ["default_partition", default_partition, min_cut_rematerialization_partition],
+    ids=["name", "default", "min_cut"],
 )
 
 
