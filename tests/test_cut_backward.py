@@ -116,6 +116,20 @@ def test_by_every_door(door, listen):
             torch.testing.assert_close(seen(compiled, listen, USES[use], size), expected)
 
 
+@pytest.mark.parametrize("listen", [changed, retained, removed])
+def test_where_the_graph_itself_writes_an_input_as_batch_norm_does(listen):
+    def counted(x, w, count):
+        count.add_(1)
+        return chain(x, w)
+
+    count = torch.zeros(())
+    compiled = aotviz.compile(counted, backend="eager", keep_inference_input_mutations=True)
+    expected = seen(partial(counted, count=count), listen, USES["all at once"])
+    torch.testing.assert_close(seen(partial(compiled, count=count), listen, USES["all at once"]), expected)
+    assert count == 2
+    assert "copy_" in str(compiled.program.lowered.forward_module.graph)
+
+
 def test_random_programs_with_random_hooks():
     operations = [torch.mul, torch.add, lambda a, b: (a - b).sin(), lambda a, b: a.tanh() * b, lambda a, b: a * a]
     count = 0

@@ -14,7 +14,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import GraphCall, Reason
+from aotviz.ir.forms import GraphCall, JointCall, Reason
 
 
 def run(call: GraphCall) -> GraphCall:
@@ -48,9 +48,9 @@ def run(call: GraphCall) -> GraphCall:
 def _renumbered(call: GraphCall, kept: list[int]) -> dict[str, Any]:
     new_position = {old: new for new, old in enumerate(kept)}
     changes: dict[str, Any] = {"slots": tuple(call.slots[position] for position in kept)}
-    tangents = getattr(call, "tangents", None)
-    if tangents is not None:
-        changes["tangents"] = tuple(replace(t, slot=new_position[t.slot]) for t in tangents)
+    if isinstance(call, JointCall):
+        changes["tangents"] = tuple(replace(t, slot=new_position[t.slot]) for t in call.tangents)
+        changes["heard"] = tuple(replace(one, slots=tuple(new_position[i] for i in one.slots)) for one in call.heard)
     return changes
 
 
