@@ -32,7 +32,8 @@ ONLY_FIRST = (
     "of both compilations, as far as these tell. `aotviz.watch()` tries every guard."
 )
 DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
-LIKELY = {"value": 0, "length": 1}  # what tends to change with every call; others: 2
+# How arguments lie to each other tells more than their offsets do; then what tends to change with every call. Others: 3
+LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
 SYMBOLIC = " (symbolic from now on)"
@@ -154,7 +155,7 @@ def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Reco
         often = times[_function(facts, recompile)]
 
         def key(miss: Miss) -> tuple[bool, int, int]:
-            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 2)
+            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 3)
 
         reasons = tuple(
             replace(reason, misses=tuple(sorted(reason.misses, key=key))) if len(reason.misses) > 1 else reason

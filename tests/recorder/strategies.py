@@ -235,6 +235,8 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
             texts, st.dictionaries(texts, st.lists(texts, max_size=2), max_size=2), max_size=1
         ),
     }
+    if "list[FailedGuard]" in kind.__annotations__.values():
+        by_type["list[FailedGuard]"] = st.lists(of(events.FailedGuard, strings), max_size=2)
     fields = {
         name: given[name] if name in given else by_type[kind.__annotations__[name]] for name in kind.__struct_fields__
     }

@@ -130,7 +130,7 @@ def test_a_symbolic_size_is_counted_as_one() -> None:
 
 def test_gpt2_keeps_what_the_table_says() -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=128, n_positions=64)
+    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=128, n_positions=64, use_cache=False)
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(config).eval()  # without dropout
     ids = torch.randint(0, 128, (1, 64))
