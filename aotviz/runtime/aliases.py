@@ -123,8 +123,8 @@ class Epilogue:
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
-        facts = self.call.meta.output_info
-        return needed | {self._base_index(fact) for fact in facts if self._taken_again(fact)}
+        needed |= {self._base_index(fact) for fact in self.call.meta.output_info if self._taken_again(fact)}
+        return needed.union(self._counted_and_saved())
 
     def turn_on(self) -> None:
         """What the function makes a leaf of its own must be one when autograd looks at the graph's inputs."""
@@ -192,7 +192,7 @@ class Epilogue:
         """The graph inputs whose memory the backward reads."""
         assert isinstance(self.call, LoweredSplit)
         graph = self.call.forward_module.graph
-        places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.inputs)])}
+        places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.call.graph_inputs)])}
         names = {s.name for s in self.call.saved}
         owners = {graphs.owner(node) for node in graph.nodes if node.name in names}
         return sorted({*self.call.kept, *(places[node] for node in owners if node in places)})
