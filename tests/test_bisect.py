@@ -196,7 +196,7 @@ def test_a_repro_with_something_to_fill_in_says_so_and_a_notebook_shows_the_faul
     assert "<lambda>" not in found._repr_html_()
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert "decompositions_0: put" in ran.stderr
+    assert "repro_option_0_0: put" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
