@@ -11,6 +11,8 @@ from torch import nn
 import aotviz
 import aotviz.backend
 
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
+
 VALUES = (0.5, 0.6, 0.7, 0.65)
 
 AS_TENSORS = {  # two programs serve all values
@@ -35,14 +37,6 @@ BY_VALUE = {  # an operator takes the number only
     "returned": lambda x, s: (x * 2, s * 2),
 }
 TRAINING = pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def same_as_eager(function, compiled, training, values=VALUES):

@@ -13,19 +13,13 @@ import aotviz
 import aotviz.backend
 from aotviz.lowerings import run_graph
 
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
+
 CUTS = pytest.mark.parametrize(
     "partition_fn",
     ["default_partition", default_partition, min_cut_rematerialization_partition],
     ids=["name", "default", "min_cut"],
 )
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def trained(module, compiled, x):

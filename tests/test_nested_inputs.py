@@ -12,13 +12,7 @@ import aotviz
 import aotviz.backend
 from aotviz.backend import aotviz_eager, aotviz_inductor
 
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def graph_of_nested_inputs():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 import aotviz.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
 
@@ -23,8 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def afresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+def afresh(clean_dynamo):
+    """Every test here."""
