@@ -66,7 +66,7 @@ def compile_program(
                 if told is None:
                     raise
                 raise told from error
-            traceback.clear_frames(error.__traceback__)  # nobody sees it, and its variables hold what was traced
+            traceback.clear_frames(error.__traceback__)  # its variables hold what was traced
             observer.withdraw()
             request = wider
     watching.programs.append(program)

@@ -62,7 +62,7 @@ def test_a_view_of_an_input_that_is_taken_with_a_size_is_a_view_at_every_size(pr
             seen.append((outputs, gradients, arguments, bases, places))
         torch.testing.assert_close(seen[1][:3], seen[0][:3])
         assert seen[1][4] == seen[0][4]
-        assert seen[1][3] == seen[0][3] or program is detached  # of what has no history, nobody asks for the base
+        assert seen[1][3] == seen[0][3] or program is detached  # `_base` of a tensor without grad_fn is not compared
 
 
 def test_inductor_makes_the_view_again_at_the_second_size():

@@ -1,4 +1,4 @@
-"""A traced function puts tensors where nobody looks: they are taken out again, and the place is named."""
+"""A traced function puts tensors into caches and objects: they are taken out again, and the place is named."""
 
 from __future__ import annotations
 

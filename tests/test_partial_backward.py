@@ -159,7 +159,7 @@ def test_a_gradient_is_freed_after_its_last_use_also_where_another_did_not_come_
     for _ in range(2):
         out, products = fn(torch.ones(2, requires_grad=True))[0], Products()
         out.register_hook(lambda gradient, seen=products: setattr(seen, "watched", weakref.ref(gradient)))
-        loss = (out + 1).exp().sum()  # so that the gradient is nobody else's
+        loss = (out + 1).exp().sum()  # so that nothing else holds the gradient
         with products:
             loss.backward()
         assert products.alive[-3:] == [True, False, False], "by 3, by the exponential, by 2"

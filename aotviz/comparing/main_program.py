@@ -218,7 +218,7 @@ def _texts(tree: ast.AST) -> set[str]:
 
 
 def _literal(value: Any) -> str:
-    """How a constant is written; "" for a value that is none."""
+    """How a constant is written; "" for a value that is not a constant."""
     if isinstance(value, torch.device):
         return f"torch.device({str(value)!r})"
     if isinstance(value, torch.dtype):

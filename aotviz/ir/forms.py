@@ -262,7 +262,7 @@ class Tangent:
 
 @dataclass(frozen=True)
 class Gradient:
-    """One gradient that the graph returns; both are None where there is none."""
+    """One gradient that the graph returns; both are or None."""
 
     descriptor: OutputDescriptor | None
     value: Any  # a fake tensor

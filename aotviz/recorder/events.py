@@ -328,7 +328,7 @@ class RecompileReason(Frozen, array_like=True, frozen=True):
     place: Text  # "file:line in function" of that line
     stack: Text  # the user's frames
     raw: Text  # as logged
-    failed: list[FailedGuard] = []  # every check that the call did not pass; empty where nobody tried them all
+    failed: list[FailedGuard] = []  # every check that the call did not pass; empty where not all were tried
 
 
 class RecompileRecord(Frozen, frozen=True):

@@ -1,7 +1,7 @@
 """A backward cut in parts, for hooks on results that other results of the same call came from.
 
 A compiled backward is one node of autograd's graph. With `return hidden, loss(hidden)`, the loss's gradient passes
-`hidden` inside that node, where the engine has nobody to call. So when a hook on `hidden` is found, the part of the
+`hidden` inside that node, where the engine calls no hooks. So when a hook on `hidden` is found, the part of the
 backward that leads there runs first, and what comes out is added to what came from outside before the hook is called;
 what the hook returns goes on through the rest. The parts are programs of their own, compiled when they are first
 needed (`Gradients.cut`): a call whose results have no hooks pays for one look in each backward.

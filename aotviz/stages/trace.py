@@ -44,7 +44,7 @@ def run(call: GraphCall) -> GraphCall:
 
 def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
     """The operator that writes through `as_strided` refuses a tensor that requires grad and is not contiguous, though
-    nobody differentiates it inside a graph. An input is the one tensor there that may require grad."""
+    a graph is not differentiated. An input is the one tensor there that may require grad."""
     graph = module.graph
     found = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided_scatter.default)
     for node in found:

@@ -81,7 +81,7 @@ class HooksOfAResult(dict[Any, Any]):
 
     @classmethod
     def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
-        """The hooks of a tensor that has none yet."""
+        """Start the hooks of a tensor on which none was registered yet."""
         hooks = tensor._backward_hooks = cls(Waiting(tensor) if waits else None)
         node: Any = tensor.grad_fn
         node._register_hook_dict(tensor)

@@ -84,7 +84,7 @@ def cell(text: str) -> str:
 
 
 def replaced(page: str, title: str, text: str, titles: Sequence[str]) -> str:
-    """`page` with the section `title` written anew; the others stay, in the order of `titles`, then the rest."""
+    """`page` with the section `title` replaced by `text`; the others stay, in the order of `titles`, then the rest."""
     _, *parts = ("\n" + page).split("\n## ")
     known = {part.split("\n", 1)[0]: f"## {part}" for part in parts}
     known[title] = text

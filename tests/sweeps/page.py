@@ -48,7 +48,7 @@ def load(folder: Path = RESULTS) -> list[Found]:
 
 
 def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
-    """Write every sweep's section anew; the other sections stay."""
+    """Replace every sweep's section; the other sections stay."""
     text = page.read_text() if page.exists() else ""
     for found in load(folder):
         text = replaced(text, found["title"], section_text(found), titles(folder))

@@ -299,7 +299,7 @@ export interface RecompileReason {
   readonly place: number; // "file:line in function" of that line
   readonly stack: number; // the user's frames
   readonly raw: number; // as logged
-  readonly failed: FailedGuard[]; // every check that the call did not pass; empty where nobody tried them all
+  readonly failed: FailedGuard[]; // every check that the call did not pass; empty where not all were tried
 }
 
 /** A frame was compiled again: the compilation of `origin` is the new one. */

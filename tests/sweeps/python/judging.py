@@ -99,7 +99,7 @@ def _same(one: Any, other: Any) -> bool:
         return one.dtype == other.dtype and np.array_equal(one, other)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
-    if callable(one) and callable(other):  # a program made anew has functions of its own
+    if callable(one) and callable(other):  # a second copy of the program has its own functions
         return True
     return bool(type(one) is type(other) and (one == other or (one != one and other != other)))
 
