@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
-import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._logging._internal import TorchLogsFormatter
 
 import aotviz
 from aotviz.recorder import progress
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.watched import WatchedLog, read_lines
+from tests.explain.logs import logged
 
 X = torch.ones(3)
 
@@ -59,20 +57,6 @@ def recorded(request, tmp_path: Path) -> Recording:
             each_after_a_reset()
         return recording
     return logged(each_after_a_reset, tmp_path)
-
-
-def logged(program, folder: Path) -> Recording:
-    stream = io.StringIO()
-    file = logging.StreamHandler(stream)
-    file.setFormatter(TorchLogsFormatter(trace=True))
-    logger = logging.getLogger("torch.__trace")
-    logger.addHandler(file)
-    try:
-        program()
-    finally:
-        logger.removeHandler(file)
-    (folder / "trace.log").write_text(stream.getvalue())
-    return aotviz.read_trace(folder, index=False)
 
 
 def test_compilations_of_one_compile_id_are_told_apart(recorded: Recording) -> None:

@@ -1,8 +1,14 @@
-"""Recordings of the corpus, each read once for all tests."""
+"""Recordings of logs: of the corpus, each read once for all tests, and of what a test compiles."""
 
 from __future__ import annotations
 
 import functools
+import io
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from torch._logging._internal import TorchLogsFormatter
 
 import aotviz
 from aotviz.recorder.recording import Recording
@@ -13,3 +19,18 @@ from tests import corpus
 def recording(*names: str) -> Recording:
     files = [str(path) for name in names for path in sorted(corpus.folder(name).iterdir())]
     return aotviz.read_trace(files, index=False)
+
+
+def logged(program: Callable[[], object], folder: Path) -> Recording:
+    """What a file of TORCH_TRACE says of what `program` compiles; the file is `trace.log` in `folder`."""
+    stream = io.StringIO()
+    file = logging.StreamHandler(stream)
+    file.setFormatter(TorchLogsFormatter(trace=True))
+    logger = logging.getLogger("torch.__trace")
+    logger.addHandler(file)
+    try:
+        program()
+    finally:
+        logger.removeHandler(file)
+    (folder / "trace.log").write_text(stream.getvalue())
+    return aotviz.read_trace(folder, index=False)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch._logging._internal import TorchLogsFormatter
 
 import aotviz
 from aotviz.recorder.recording import Recording
+from tests.explain.logs import logged
 
 X = torch.ones(3)
 
@@ -61,7 +59,9 @@ def fields(backend: str) -> None:
 
 def seen_by(how: str, program, folder: Path) -> Recording:
     if how == "log":
-        return logged(lambda: program("eager"), folder)
+        recording = logged(lambda: program("eager"), folder)
+        assert "aotviz_failed_guards" not in (folder / "trace.log").read_text()
+        return recording
     if how == "our backend":
         with aotviz.record() as recording:
             program("aotviz_eager")
@@ -69,22 +69,6 @@ def seen_by(how: str, program, folder: Path) -> Recording:
     with aotviz.watch() as recording:
         program("eager")
     return recording
-
-
-def logged(program, folder: Path) -> Recording:
-    """What a file of TORCH_TRACE says, in which torch names one guard a program."""
-    stream = io.StringIO()
-    file = logging.StreamHandler(stream)
-    file.setFormatter(TorchLogsFormatter(trace=True))
-    logger = logging.getLogger("torch.__trace")
-    logger.addHandler(file)
-    try:
-        program()
-    finally:
-        logger.removeHandler(file)
-    (folder / "trace.log").write_text(stream.getvalue())
-    assert "aotviz_failed_guards" not in stream.getvalue()
-    return aotviz.read_trace(folder, index=False)
 
 
 EVERYWHERE = pytest.mark.parametrize("how", ["watch", "log", "our backend"])
