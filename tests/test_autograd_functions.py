@@ -87,7 +87,10 @@ def derivatives(f, order):
 
 def both(f, order, backend):
     torch._dynamo.reset()
-    return derivatives(f, order), derivatives(torch.compile(f, backend=backend), order)
+    return derivatives(f, order), derivatives(torch.compile(f, backend=backend, options=RAISES), order)
+
+
+RAISES = {"on_refusal": "raise"}  # a graph that ran in eager would equal eager
 
 
 @pytest.mark.parametrize("f", [exponential, mixed], ids=lambda f: f.__name__)
@@ -143,7 +146,7 @@ RETURNED = {
 def test_what_a_forward_returns_as_it_is_keeps_the_functions_backward(f):
     torch._dynamo.reset()
     found = []
-    for fn in (f, torch.compile(f, backend="aotviz_eager")):
+    for fn in (f, torch.compile(f, backend="aotviz_eager", options=RAISES)):
         x = torch.linspace(0.1, 1, 4, requires_grad=True)
         outputs = fn(x)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -165,7 +168,7 @@ class TellsNoneApart(torch.autograd.Function):
 
 
 def test_a_function_that_dynamo_gives_zeros_where_eager_gives_none_is_warned_of():
-    compiled = torch.compile(lambda x, y: TellsNoneApart.apply(x, y)[0], backend="aotviz_eager")
+    compiled = torch.compile(lambda x, y: TellsNoneApart.apply(x, y)[0], backend="aotviz_eager", options=RAISES)
     with pytest.warns(UserWarning, match=r"TellsNoneApart calls ctx.set_materialize_grads\(False\)"):
         compiled(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True))
 

@@ -76,10 +76,12 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
             ctx.layouts = [
                 (one.shape, one.dtype, one.device) if isinstance(one, torch.Tensor) else None for one in outputs
             ]
-            checked = [i for i, value in enumerate(saved) if i in guarded and isinstance(value, torch.Tensor)]
-            ctx.save_for_backward(*(saved[i] for i in checked))
+            values = saved.copy()
+            saved.clear()  # this class outlives the trace that it runs in, and must hold no tensor of it
+            checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
+            ctx.save_for_backward(*(values[i] for i in checked))
             ctx.checked = checked
-            ctx.kept = [None if i in checked else value for i, value in enumerate(saved)]
+            ctx.kept = [None if i in checked else value for i, value in enumerate(values)]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
