@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +236,9 @@ def _kind_differences(before: Signature, now: Signature, names: Sequence[str], c
     for name, was, value in zip(names, before[1], now[1], strict=False):
         yield from _differences(name, was, value, KIND_FACTS)
     if before[2] != now[2]:
-        yield _sharing_difference(before[2], now[2], _names_with_parts(names, call))
+        kinds = zip(names, before[1], now[1], strict=False)
+        other_kind = {name for name, was, value in kinds if _is_tensor(was) != _is_tensor(value)}
+        yield from _sharing_differences(before[2], now[2], _names_with_parts(names, call), other_kind)
     if before[3] != now[3]:
         yield attributes.difference(before[3], now[3])
     if before[5] != now[5]:
@@ -245,19 +247,25 @@ def _kind_differences(before: Signature, now: Signature, names: Sequence[str], c
         yield "grad mode, inference mode, autocast, determinism, default dtype or device, or saved-tensor hooks changed"
 
 
-def _sharing_difference(before: Signature, now: Signature, names: Sequence[str]) -> str:
-    """Of two arguments that lie otherwise to each other than before, how they lay and lie (`_sharing`)."""
+def _sharing_differences(
+    before: Signature, now: Signature, names: Sequence[str], other_kind: Container[str]
+) -> Iterator[str]:
+    """Of two arguments that lie otherwise to each other than before, how they lay and lie (`_sharing`).
+
+    Nothing of those in `other_kind`, which were no tensors before or are none now.
+    """
     was, found = _neighbours(before), _neighbours(now)
     known = sorted({*was, *found, *(first for one in (was, found) for _, first, _ in one.values())})
+    known = [index for index in known if index < len(names) and names[index] not in other_kind]
     told = [
         f"{names[one]} and {names[other]} were {_relation(was, one, other)} and are {_relation(found, one, other)}"
         for one, other in itertools.combinations(known, 2)
-        if _relation(was, one, other) != _relation(found, one, other) and other < len(names)
+        if _relation(was, one, other) != _relation(found, one, other)
     ]
-    if told:
-        return ALSO.join(told)
-    shared = " and ".join(names[index] for index in known if index < len(names)) or "arguments"
-    return f"{shared} overlap in memory otherwise than when this was compiled"
+    yield from told
+    if not told and not other_kind:
+        shared = " and ".join(names[index] for index in known) or "arguments"
+        yield f"{shared} overlap in memory otherwise than when this was compiled"
 
 
 def _names_with_parts(names: Sequence[str], call: Call) -> list[str]:
@@ -303,12 +311,17 @@ def _differences(name: str, before: Any, now: Any, facts: Sequence[str]) -> Iter
         yield f"{name} changed from {_spoken(before)} to {_spoken(now)}"
 
 
+def _is_tensor(kind: Any) -> bool:
+    """Whether `_kind` said this of a tensor."""
+    return isinstance(kind, tuple) and bool(kind) and isinstance(kind[0], type) and issubclass(kind[0], torch.Tensor)
+
+
 def _spoken(fact: Any) -> str:
     """A fact of `_kind` or `_shape` as the user would write the value."""
     if isinstance(fact, torch.Size):
         return str(tuple(fact))
+    if _is_tensor(fact):
+        return "a tensor"
     if isinstance(fact, tuple) and fact and isinstance(fact[0], type):
-        if issubclass(fact[0], torch.Tensor):
-            return "a tensor"
         return str(fact[1]) if fact[0] is float else repr(fact[1]) if fact[1] is None or len(fact) == 2 else str(fact)
     return fact.__name__ if isinstance(fact, type) else str(fact).removeprefix("torch.")

@@ -235,7 +235,7 @@ def test_a_literal_of_a_subclass_is_that_of_its_type():
 # --- the wall -------------------------------------------------------------------------------------------------------
 
 # What yields an identifier or a literal, whatever it is given.
-SAFE = {"fresh", "bind", "literal", "attribute", "keywords", "len", "int", "_numbers"}
+SAFE = {"fresh", "bind", "signature", "literal", "attribute", "keywords", "len", "int", "_numbers"}
 NAMES = {"name", "names", "__name__", "__qualname__", "path", "descriptor", "subject", "fact", "message", "label"}
 
 

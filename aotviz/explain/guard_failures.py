@@ -121,7 +121,7 @@ def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
 def _dtype(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"])
     before, after = (DTYPES.get(match[side], match[side]) for side in ("before", "after"))
-    words = f"`{name}` was {before} and is now {after}"
+    words = f"`{name}.dtype` was {before} and is now {after}"
     return GuardFailure("dtype", f"{name}.dtype", before, after, words, advice.dtype(name, before), match["name"])
 
 

@@ -22,7 +22,7 @@ def spoken(text: str) -> str:
     >>> spoken("a\nb")
     'a b'
     >>> spoken(chr(0))
-    '\\\\x00'
+    '\\x00'
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
 

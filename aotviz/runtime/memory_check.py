@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import GraphCall
+from aotviz.ir.spelling import literal
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.tensor_copies import copies
 from aotviz.torch_private import effects, tensors
@@ -43,7 +44,7 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> str:
     check = source.bind("MemoryCheck", MemoryCheck)
     fn = source.bind("eager", call.fn)
     names = tuple(descriptor.name for descriptor in call.descriptors)
-    about = f"{call.name!r}, {names}, {written}, {fn}"
+    about = f"{literal(call.name)}, {literal(names)}, {written}, {fn}"
     fact = "debug: the function will run on copies of the inputs, and what it writes is compared"
     source.line(f"memory = {check}({about}, [{', '.join(variables)}])", fact)
     return "memory.compare()"

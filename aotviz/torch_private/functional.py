@@ -9,6 +9,8 @@ import contextlib
 import inspect
 import math
 import sys
+import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -256,19 +258,22 @@ def attributes_noted(
 
 @contextlib.contextmanager
 def swaps_noted(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note()` before `torch.utils.swap_tensors` of a functional tensor inside."""
-    swap = torch._C._swap_tensor_impl
+    """Call `note()` before `torch.utils.swap_tensors` of a functional tensor inside.
 
-    def noted(one: Any, other: Any) -> Any:
-        if is_functional(one) or is_functional(other):
-            note()
-        return swap(one, other)
+    It asks first for the weak references to both tensors, and would stop at those that the trace itself has.
+    """
 
-    torch._C._swap_tensor_impl = noted
+    def asked(tensor: Any) -> list[Any]:
+        if not is_functional(tensor):
+            return weakref.getweakrefs(tensor)
+        note()
+        return []
+
+    torch.utils.weakref = types.SimpleNamespace(getweakrefs=asked)
     try:
         yield
     finally:
-        torch._C._swap_tensor_impl = swap
+        torch.utils.weakref = weakref
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def test_explain_prints_the_costliest_cause_of_a_bare_folder_first(capsys: pytes
 
 def test_explain_tells_of_one_compilation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(corpus.folder("recompile_limit")), "-c", "1/2"]) == 0
-    assert "`batch` was float32 and is now float64" in capsys.readouterr().out
+    assert "`batch.dtype` was float32 and is now float64" in capsys.readouterr().out
     assert main(["explain", str(corpus.folder("recompile_limit")), "-c", "9/9"]) == 2
     assert capsys.readouterr().err.startswith("aotviz explain: no compilation '9/9' in this recording")
 
