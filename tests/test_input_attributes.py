@@ -82,6 +82,10 @@ CASES = {
     "data of an intermediate whose view is returned": (LEAF, "a", "y = p * 2", "y.data = p + 1", "return y[1:], y * 2"),
     "data that is returned too": (LEAF, "a", "z = p * 2", "p.data = z", "return z, p * 2"),
     "data twice": (LEAF, "a", "p.data = p * 2", "p.data = p * 3", "return p * 2"),
+    "set_ to itself": (PLAIN, "a", "p.set_(p)", "return p * 2"),
+    "set_ to an alias of itself, then written": (PLAIN, "a", "p.set_(p.detach())", "p.mul_(2)", "return p * 2, p[1:]"),
+    "written, then set_ to itself": (PLAIN, "a", "p.mul_(2)", "p.set_(p)", "return p * 2"),
+    "set_ of an intermediate to itself": (LEAF, "a", "y = p.detach() * 2", "y.set_(y)", "return y, y[1:], p * y"),
     "data made from another input": (f"{LEAF}; {OTHER}", "a,w", "p.data = q * 2", "return p * 2"),
 }
 
@@ -162,13 +166,19 @@ class Converting(torch.nn.Module):
         return self.classifier.to(x.dtype)(x).sin()
 
 
-@pytest.mark.parametrize("door", ["compile", "aot_function"])
+DOORS = {
+    "compile": lambda f: aotviz.compile(f, backend="eager"),
+    "aot_function": lambda f: aotviz.aot_function(f, run_graph),
+    "torch.compile": lambda f: torch.compile(f, backend="aotviz_eager", options={"on_refusal": "raise"}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
 def test_a_module_that_converts_a_part_of_it_to_the_dtype_that_it_has(door):
     module, x = Converting(), torch.ones(1, 2)
     weight = module.classifier.weight
     for there in (None, torch.zeros(2, 2)):  # the second time, it has a gradient when it is compiled
-        by_door = {"compile": lambda f: aotviz.compile(f, backend="eager")}
-        compiled = by_door.get(door, lambda f: aotviz.aot_function(f, run_graph))(module)
+        compiled = DOORS[door](module)
         weight.grad = there
         compiled(x).sum().backward()
         found, weight.grad = weight.grad, None
@@ -191,3 +201,23 @@ def test_a_tensor_is_assigned_to_its_own_data(requires_grad):
     assert all(map(torch.equal, out, expected))
     assert x._version == own._version
     assert out[1]._base is out[0]
+
+
+def test_an_alias_from_before_is_not_the_tensor_itself_once_that_lies_elsewhere():
+    def of_an_input(x):
+        old = x.detach()
+        x.data = x * 3
+        x.data = old
+        return x * 2
+
+    def of_an_intermediate(x):
+        y = x * 2
+        old = y.detach()
+        y.data = x * 3
+        y.data = old
+        return y * 2
+
+    for f in (of_an_input, of_an_intermediate):
+        with pytest.raises(aotviz.Refused) as caught:
+            aotviz.aot_function(f, run_graph)(torch.ones(2))
+        assert caught.value.reason == "data is assigned"

@@ -286,7 +286,7 @@ class OpenTrace:
         return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
 
 
-_RESIZE = torch.ops.aten.resize_.default
+_RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
 
 
 def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
@@ -308,6 +308,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 for out, shape in ledger.misfits(func, args, kwargs):
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if func._schema.name == "aten::set_":
+                if func is _SET and ledger.open and ledger.is_itself(*args):
+                    return args[0]
                 ledger.leave(args[0])
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0

@@ -42,7 +42,6 @@ from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks, leaks
 from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
 from aotviz.tracing.subclasses import plan
-from aotviz.tracing.views import layout
 
 
 @dataclass(frozen=True)
@@ -325,7 +324,7 @@ class ForwardTrace:
 
     def _assign_data(self, tensor: Any, value: Any) -> None:
         """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
-        if self._is_itself(tensor, value):
+        if self.ledger.is_itself(tensor, value):
             return
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
@@ -341,17 +340,6 @@ class ForwardTrace:
         functional.point_to(tensor, value)
         self.ledger.open = True
         self.ledger.assign(tensor, position is not None)
-
-    def _is_itself(self, tensor: Any, value: Any) -> bool:
-        """Whether a value is a tensor or a detached alias of all of it: to assign that to its `.data` changes nothing.
-
-        `module.to(dtype)` does so with each parameter that is of that dtype.
-        """
-        if value is tensor or not functional.is_functional(value):
-            return value is tensor
-        source, path = self.ledger.path(value, lambda one: one is tensor)
-        detached = all(event.operator is torch.ops.aten.detach.default for event, _ in path)
-        return source is tensor and detached and layout(value) == layout(tensor)
 
     def _data_refused(self, tensor: Any) -> Refused:
         position = self._position(tensor)

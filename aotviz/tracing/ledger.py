@@ -150,6 +150,16 @@ class Ledger:
         """What is given as `out=`, and the shape that it is to have first; see tracing/out_arguments.py."""
         return list(out_arguments.misfits(operator, args, kwargs)) if kwargs else []
 
+    def is_itself(self, tensor: Any, value: Any) -> bool:
+        """Whether a value is a tensor or a detached alias of all of it, so that it changes nothing to give the tensor
+        the value's memory by `set_` or `.data`. `module.to(dtype)` does so with each parameter that is of that dtype.
+        """
+        if value is tensor or not functional.is_functional(value) or id(tensor) in self.left:
+            return value is tensor
+        source, path = self.path(value, lambda one: one is tensor)
+        detached = all(event.operator is torch.ops.aten.detach.default for event, _ in path)
+        return source is tensor and detached and layout(value) == layout(tensor)
+
     def leave(self, tensor: Any) -> None:
         """Called before a tensor is given another storage: whoever shares the old one sees what was written to it."""
         if self.open and id(tensor) not in self.left:
