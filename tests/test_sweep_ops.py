@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +37,17 @@ def test_a_sample_that_was_started_and_never_finished_counts_as_crashed(tmp_path
     rows = [{"key": "add#0", "started": True}, {"key": "add#0", "ms": 1}, {"key": "add#1", "started": True}]
     log.write_text("\n".join(map(json.dumps, rows)) + '\n{"key": "half')
     assert sweep_ops.finished(log) == {"add#0": {"key": "add#0", "ms": 1}, "add#1": {"key": "add#1", "crashed": True}}
+
+
+def test_a_case_that_takes_too_long_ends_the_process_and_is_known(tmp_path):
+    log = tmp_path / "sweep.jsonl"
+    lines = ["import pathlib, signal, sys", "from tests.oracle.progress import Log"]
+    lines += ["log = Log(pathlib.Path(sys.argv[1]))", "log.judge('quick', dict, limit_s=1)"]
+    lines += ["log.judge('endless', signal.pause, limit_s=1)"]
+    ended = subprocess.run([sys.executable, "-c", "\n".join(lines), str(log)], check=False)
+    assert ended.returncode == -signal.SIGALRM
+    crashed = {"key": "endless", "crashed": True, "limit_s": 1}
+    assert sweep_ops.finished(log) == {"quick": {"key": "quick"}, "endless": crashed}
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path, capsys):

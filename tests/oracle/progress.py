@@ -1,7 +1,7 @@
 """Long runs of cases, some of which may end their process: a line of JSON a case, so that a run can be gone on with.
 
 Before a case, a line says that it is started; its row comes after. A child process does the work. One that a case
-killed is followed by another, which goes on behind that case.
+killed is followed by another, which goes on behind that case. So is one that was ended because its case took too long.
 """
 
 from __future__ import annotations
@@ -29,10 +29,21 @@ class Log:
         self.lines.write(json.dumps(row) + "\n")
         self.lines.flush()
 
-    def judge(self, key: str, case: Callable[[], Row]) -> None:
-        """Run a case that gives its row."""
+    def judge(self, key: str, case: Callable[[], Row], limit_s: int = 0) -> None:
+        """Run a case that gives its row. After `limit_s` seconds, if that is not 0, this process ends."""
         self.add({"key": key, "started": True})
-        self.add({"key": key, **case()})
+
+        def give_up(number: int, _: object) -> None:
+            self.add({"key": key, "crashed": True, "limit_s": limit_s})
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+        if limit_s:
+            signal.signal(signal.SIGALRM, give_up)
+            signal.alarm(limit_s)
+        row = case()
+        signal.alarm(0)
+        self.add({"key": key, **row})
 
 
 def finished(path: Path) -> Rows:

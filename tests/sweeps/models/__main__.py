@@ -11,6 +11,7 @@ import argparse
 import importlib.metadata
 import logging
 import platform
+import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ of a tensor's largest number. Every recording of ours is saved, loaded, explaine
 eager."""
 
 ON_INDUCTOR = " on Inductor"
+LIMIT_S = 600  # a case that takes longer is ended; the longest takes some two minutes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +81,12 @@ def walk(log: Path, only: str, device: str) -> None:
     for key in cases():
         if only in key and key not in done:
             name = key.removesuffix(ON_INDUCTOR)
-            lines.judge(key, partial(judged, name, name != key, device))
+            lines.judge(key, partial(_timed, name, name != key, device), LIMIT_S)
+
+
+def _timed(*case: Any) -> Row:
+    start = time.perf_counter()
+    return {**judged(*case), "seconds": round(time.perf_counter() - start, 1)}
 
 
 def is_behind(row: Row) -> bool:
@@ -117,7 +124,8 @@ def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
 def _line(row: Row) -> list[Any]:
     name = row["key"].removesuffix(ON_INDUCTOR)
     if "ours" not in row:
-        return [name, "", "", "", "", row.get("skipped", "the process ended"), "", ""]
+        ended = f"ended after {row['limit_s']} s" if "limit_s" in row else "the process ended"
+        return [name, "", "", "", "", row.get("skipped", ended), "", ""]
     version = importlib.metadata.version(MODELS[name].package)
     told = [": ".join(filter(None, row[who].values())) for who in ("ours", "torch")]
     kept = row["recording"]
