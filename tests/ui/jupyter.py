@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,21 @@ def open_lab(page: Page, url: str) -> None:
 
 def run_all(page: Page) -> None:
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def saved(page: Page, notebook: Path, holds: Callable[[Any], bool], seconds: float = 60) -> Any:
+    """Saves the open notebook, again and again until `holds` of what is in the file, and returns that.
+
+    What is looked at is written into the notebook a moment later, and makes it unsaved again.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        if holds(found := json.loads(notebook.read_text())):
+            return found
+        if time.monotonic() > end:
+            raise RuntimeError(f"{notebook.name} was saved without it:\n{json.dumps(found)[:4000]}")
+        page.wait_for_timeout(200)
 
 
 def set_theme(page: Page, name: str) -> None:

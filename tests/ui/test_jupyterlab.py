@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, expect
 
@@ -12,6 +13,11 @@ from tests.ui import jupyter
 CELL = """from tests.ui.fixture import recording
 from aotviz.widgets.workbench import Workbench
 Workbench(recording())"""
+
+
+def table_of(notebook: Any) -> str:
+    """What a notebook holds of its first workbench for those who can't show one."""
+    return json.dumps([output["data"]["text/html"] for output in notebook["cells"][0]["outputs"]])
 
 
 def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
@@ -57,11 +63,8 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Pa
         expect(first.locator(".cm-insertedLine, .cm-changedLine").first).to_be_visible()
         page.screenshot(path=screenshots / "jupyterlab-dark-diff.png")
 
-        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-        page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-        saved = json.loads(notebook.read_text())
+        saved = jupyter.saved(page, notebook, lambda saved: "partition" in table_of(saved))
         assert len(json.dumps(saved)) < 60_000  # neither the recording nor the viewer is in the notebook
-        assert "partition" in json.dumps(saved["cells"][0]["outputs"][0]["data"]["text/html"])
         assert problems == []
         page.close()
 

@@ -25,7 +25,6 @@ compiled = aotviz.compile(step, backend="eager")
 y, head = compiled(torch.randn(4, 3), torch.randn(3, requires_grad=True))
 y.sum().backward()
 compiled.recording"""
-SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 DIRTY = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
 TRUSTED = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(0).trusted"
 
@@ -47,9 +46,11 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def output(notebook: Path) -> Any:
-    (found,) = json.loads(notebook.read_text())["cells"][0]["outputs"]
-    return found
+def place(notebook: Any) -> tuple[str, str] | None:
+    """The stage and the view of it that a notebook shows when it is opened."""
+    (found,) = notebook["cells"][0]["outputs"]
+    bookmark = found["metadata"].get(KEPT, {}).get("bookmark")
+    return (bookmark["stage"], bookmark["view"]) if bookmark else None
 
 
 def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
@@ -65,18 +66,13 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     expect(page.locator(".aotviz-RecordingView")).to_have_count(0)  # the kernel runs: this is its widget
     bench.locator('.stage[data-stage="partition"]').click()
     bench.locator('[role=tab][data-view="saved"]').click()
-    page.wait_for_function(DIRTY)
-    page.wait_for_timeout(1000)  # the place that is seen is written a moment after it was chosen
-    page.evaluate(SAVE)
-    page.wait_for_function(f"() => !({DIRTY})()")
-    bookmark = output(notebook)["metadata"][KEPT]["bookmark"]
-    assert (bookmark["stage"], bookmark["view"]) == ("partition", "saved")
+    jupyter.saved(page, notebook, lambda saved: place(saved) == ("partition", "saved"))
 
     jupyter.end_kernels(url)
     jupyter.open_notebook(page, url, notebook.name, at=at)
     expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
     expect(bench.locator(".panel")).to_contain_text("for the backward alone")
-    expect(page.locator("body")).not_to_contain_text("Error displaying widget")
+    expect(page.locator("body")).not_to_contain_text("Error displaying widget", use_inner_text=True)  # what can be seen
     page.screenshot(path=screenshots / f"saved-notebook-{at.partition('/')[0]}.png")
     assert page.evaluate(DIRTY) is False  # to look is not to change
 
