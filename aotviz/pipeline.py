@@ -36,6 +36,7 @@ from aotviz.stages import (
     synthetic_bases,
     trace,
 )
+from aotviz.torch_private.context import without_compiled_autograd
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,12 @@ class Several:
         return Several(observer.further() for observer in self.observers)
 
 
+@without_compiled_autograd()
 def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
-    """Run `form` through `stages`. With `options.debug`, each form is verified at its boundary."""
+    """Run `form` through `stages`. With `options.debug`, each form is verified at its boundary.
+
+    A trace computes gradients: torch's compiled autograd, where it is on, is not to take them for the user's.
+    """
     for stage in stages:
         observer.before(stage.name, form)
         started = time.perf_counter_ns()

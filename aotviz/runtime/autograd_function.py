@@ -18,10 +18,11 @@ from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
 from aotviz.ir.spelling import literal
 from aotviz.runtime import aliases, cuts, double_backward, partial_backward, refusals, tangents
+from aotviz.runtime.captured_backward import CapturedBackward
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.torch_private import gradient_hooks, runtime
-from aotviz.torch_private.fakes import all_concrete
+from aotviz.torch_private.compiled_autograd import capturable
 
 # Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
 _SEEN = "to autograd the whole call is this one function, with one backward"
@@ -73,7 +74,7 @@ class _Writer:
     def write(self) -> str:
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
-        function = source.bind("Function", torch.autograd.Function)
+        function = source.bind("Function", capturable(CapturedBackward(self.call)))
         source.line(f"class {name}({function}):", _SEEN, comment=False)
         source.indent()
         if runtime.HAS_BOXED_GRADIENTS:
@@ -349,7 +350,7 @@ class _Writer:
         fact = "the backward was compiled for gradients of this layout"
         for name, tangent in zip(names, self.call.tangents, strict=True):
             subject = str(self.call.slots[tangent.slot].descriptor)
-            if _is_dynamic(tangent):
+            if partial_backward.is_dynamic(tangent):
                 source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
                 restrided = source.bind("restrided", runtime.restrided)
@@ -358,7 +359,7 @@ class _Writer:
 
     def _dynamic(self) -> list[Tangent]:
         """Tangents whose layout is known only at run time."""
-        return [tangent for tangent in self.call.tangents if _is_dynamic(tangent)]
+        return [tangent for tangent in self.call.tangents if partial_backward.is_dynamic(tangent)]
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its own order, found by name; runs of saved tensors become one slice."""
@@ -386,10 +387,6 @@ class _Writer:
                 arguments.append(item)
         flush()
         return arguments
-
-
-def _is_dynamic(tangent: Tangent) -> bool:
-    return not all_concrete((*tangent.size, *tangent.stride))
 
 
 def _in_order(name: str, order: tuple[int, ...]) -> str:

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from aotviz.ir import graphs
 from aotviz.ir.forms import Heard, Split
 from aotviz.ir.metadata import ALIASES_OF_INTERMEDIATES, OutputType, Ref
@@ -117,8 +119,10 @@ class Cut:
 
     def look(self, _gradient: Any) -> None:
         """Called first in each backward through the node, before the hooks on the first result: do others have any?"""
+        if torch.compiler.is_compiling():  # compiled autograd runs the hooks by themselves
+            return
         node = gradient_hooks.current_node()
-        if node is None:  # compiled autograd runs the hooks by themselves
+        if node is None:
             return
         if node.cutting is not None:  # of a backward that failed
             node.cutting.end()
@@ -135,6 +139,8 @@ class Cut:
 
     def keep(self, gradient: Any) -> None:
         """Called behind the hooks on the first result."""
+        if torch.compiler.is_compiling():
+            return
         node = gradient_hooks.current_node()
         if node is not None and node.cutting is not None:
             node.cutting.came[self.order[0]] = gradient

@@ -25,13 +25,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import Split
+from aotviz.ir.forms import Split, Tangent
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
@@ -71,6 +71,11 @@ def partly_reached(call: Split) -> list[int]:
     reached = graphs.dependencies(graph, tangents)
     gradients = enumerate(graphs.outputs(graph)) if call.wrapping is None else ()
     return [i for i, gradient in gradients if gradient is not None and len(reached(gradient)) < len(tangents)]
+
+
+def is_dynamic(tangent: Tangent) -> bool:
+    """Whether the layout of a gradient is known only at run time."""
+    return not all_concrete((*tangent.size, *tangent.stride))
 
 
 class _Part:
@@ -117,7 +122,7 @@ class PartialBackward:
         if not any(pattern):
             return [None] * self._count
         keep = runtime.keeps_graph()
-        part = self._part(pattern)
+        part = self.part(pattern)
         run = self._runner(pattern, part, keep or hasattr(ctx, "parted"))
         arguments = self._arguments(ctx, pattern, part, tangents, keep)
         if not keep and runtime.HAS_BOXED_GRADIENTS:
@@ -142,7 +147,7 @@ class PartialBackward:
         saved = self._saved(ctx, pattern)
         given = {
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
-            "tangent": self._laid_out(ctx, part, tangents),
+            "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
         }
         if self.generators is not None:
             given["generator"] = self.generators.backward(ctx.random, True)
@@ -198,10 +203,11 @@ class PartialBackward:
         if needed is None:
             count = len(self._call.tangents)
             alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
-            needed = self._held[gone] = frozenset[int]().union(*(self._part(pattern).read for pattern in alone))
+            needed = self._held[gone] = frozenset[int]().union(*(self.part(pattern).read for pattern in alone))
         return needed
 
-    def _part(self, pattern: Pattern) -> _Part:
+    def part(self, pattern: Pattern) -> _Part:
+        """What is known of one pattern."""
         with self._lock:
             part = self._parts.get(pattern)
             if part is None:
@@ -232,12 +238,13 @@ class PartialBackward:
 
         return LazyBackward(request, self.compile, bool(donated), part.plain)
 
-    def _laid_out(self, ctx: Any, part: _Part, tangents: list[Any]) -> list[Any]:
-        """The tangents as the graph takes them; those that it does not read are None."""
+    def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
+        """The tangents as the graph takes them, which this empties; those that it does not read are None. `varying`
+        are the shapes of those that are dynamic."""
         made: list[Any] = []
-        shapes = iter(getattr(ctx, "shapes", ()))
+        shapes = iter(varying)
         for tangent, known, read in zip(tangents, self._call.tangents, part.tangents, strict=True):
-            shape = known.size if all_concrete((*known.size, *known.stride)) else next(shapes)
+            shape = next(shapes) if is_dynamic(known) else known.size
             if read is None:
                 made.append(None)
             else:

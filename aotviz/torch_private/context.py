@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,14 @@ class Context:
 
     tracing: Any
     compile: Any
+
+
+@contextlib.contextmanager
+def without_compiled_autograd() -> Iterator[None]:
+    """Off, and afterwards as it was."""
+    loaded = sys.modules.get("torch._dynamo.compiled_autograd")
+    with contextlib.nullcontext() if loaded is None else loaded._disable():
+        yield
 
 
 def autocast_enabled() -> bool:

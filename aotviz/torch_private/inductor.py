@@ -3,7 +3,7 @@
 `compile_fx` is Inductor's front door, and it leads through torch's own AOTAutograd. This pipeline takes that place,
 so it enters behind it: pre-grad passes on a graph of Dynamo's, joint-graph passes before the cut, the min-cut
 partitioner in Inductor's flavour, then `compile_fx_forward` and `compile_fx_backward`. The state that these expect
-around them (config patches, a fake mode, no compiled autograd) is set up here. What differs by release is asked of
+around them (config patches, a fake mode) is set up here. What differs by release is asked of
 the function itself: `_accepted` passes only the arguments that this release knows.
 """
 
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.fx as fx
-from torch._dynamo import compiled_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
@@ -144,13 +143,13 @@ class InductorCompilers:
     @contextlib.contextmanager
     def _active(self, example_inputs: Sequence[Any]) -> Iterator[None]:
         fake_mode = detect_fake_mode(list(example_inputs))
-        with config.patch(self.patches), V.set_fake_mode(fake_mode), compiled_autograd._disable():
+        with config.patch(self.patches), V.set_fake_mode(fake_mode):
             yield
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """What must hold while the whole pipeline runs: tracing the gradients must not wake compiled autograd."""
-        with config.patch(self.patches), compiled_autograd._disable():
+        """What must hold while the whole pipeline runs."""
+        with config.patch(self.patches):
             yield
 
 

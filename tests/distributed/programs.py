@@ -373,7 +373,7 @@ def pipelined(compiled: Compile, step: Step, schedule: Any) -> None:
     parts = [nn.Sequential(Block(), Block()) for _ in range(world)]
     module = parts[rank]
     stage = PipelineStage(compiled(module), rank, world, torch.device("cpu"))
-    run = schedule(stage, n_microbatches=2, loss_fn=F.mse_loss)
+    run = schedule(stage, n_microbatches=world, loss_fn=F.mse_loss)
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
     for number in range(STEPS):
         generator = torch.Generator().manual_seed(number)

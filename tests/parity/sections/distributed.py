@@ -21,8 +21,10 @@ ABOUT = """Three steps of AdamW on a transformer of two small layers, on 2 and 4
 talk by gloo. Data parallel, sharded (FSDP2), tensor, sequence and pipeline parallel, each compiled with backend
 "aotviz_eager" and with torch's "aot_eager"; *on Inductor*, with "aotviz" and "inductor". Compared with the same program
 uncompiled are, after each step and on each rank, the loss, every gradient and every parameter: to the last bit, on
-Inductor to 1e-4. The programs are those of `tests/distributed/programs.py`; `make sweep-distributed` writes this
-section."""
+Inductor to 1e-4, and DDP on 4 ranks to 1e-6. (After the first step DDP puts the gradients into buckets in the order in
+which they came, and a compiled backward gives them all at once. Where a gradient lies in its bucket decides in which
+order gloo adds up those of more than two ranks.) The programs are those of `tests/distributed/programs.py`;
+`make sweep-distributed` writes this section."""
 
 SECONDS = 240.0  # for one program with one backend
 ONLY_ON_4 = ("FSDP2 and tensor parallel",)
@@ -51,13 +53,20 @@ def row_of(ranks: Ranks, name: str, inductor: bool) -> Row:
     row: Row = {}
     for whose, backends in BACKENDS.items():
         found = ranks.train(name, backends[inductor], SECONDS)
-        status, cause = judged(found, expected, 1e-4 if inductor else 0.0)
+        status, cause = judged(found, expected, tolerance(name, ranks.world, inductor))
         row[whose] = {"status": status, "cause": stable(cause), "text": cause}
         if whose == "ours":
             row["recorded"] = [recorded(one) for one in found]
     right = {whose: row[whose]["status"] == "equal" for whose in BACKENDS}
     row["worse"], row["better"] = right["torch"] and not right["ours"], right["ours"] and not right["torch"]
     return row
+
+
+def tolerance(name: str, world: int, inductor: bool) -> float:
+    """How far the compiled program may be from the eager one, relative to the numbers compared; see `ABOUT`."""
+    if inductor:
+        return 1e-4
+    return 1e-6 if name.startswith("DDP") and world > 2 else 0.0
 
 
 def judged(found: Sequence[Found], expected: Sequence[Found], tolerance: float) -> tuple[str, str]:

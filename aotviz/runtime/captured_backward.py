@@ -1,0 +1,115 @@
+"""The backward of a compiled call as torch's compiled autograd takes it into its graph of the whole backward.
+
+It runs the backward graph operator by operator, so that the compiler of the whole backward sees these and fuses them
+with what stands around them. As in a backward of its own, where no gradient comes in nothing is computed from one
+(`partial_backward.py`). What can't be part of another graph runs as it was compiled, between two graphs; Dynamo's
+reason for that graph break says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import LoweredSplit
+from aotviz.ir.refusals import Refused
+from aotviz.runtime import aliases
+from aotviz.runtime.partial_backward import Pattern, is_dynamic
+from aotviz.torch_private import effects, gradient_hooks, runtime
+from aotviz.torch_private.compiled_autograd import Run, Taken, as_compiled
+
+_ONE_NODE = "to compiled autograd the whole call is one node, and hooks come before it"
+
+
+class CapturedBackward:
+    """Of one program."""
+
+    def __init__(self, call: LoweredSplit) -> None:
+        self._call = call
+        self._why_beside = _why_beside(call)
+        self._modules: dict[Pattern, Any] = {}
+
+    def sizes(self, node: Any) -> Sequence[int]:
+        """The saved sizes, and behind them the shapes of results, where they vary."""
+        if self._why_beside:
+            return ()
+        shapes = getattr(node, "shapes", ())
+        return [int(n) for n in (*getattr(node, "symbols", ()), *(n for shape in shapes for n in shape))]
+
+    def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
+        """Raise Refused where a hook on a result, or `torch.autograd.grad`, would get a part of its gradient."""
+        call = self._call
+        asked = gradient_hooks.asked_for()
+        listening = getattr(node, "heard", ())
+        for name, one, there in zip(aliases.heard_names(call), call.heard, listening, strict=True):
+            if any(came[slot] for slot in one.slots):
+                if there.hears():
+                    raise Refused("hook on a result", name, _ONE_NODE)
+                if there.is_among(asked):
+                    raise Refused("gradient of a result", name)
+
+    def taken(self, node: Any, came: Sequence[bool]) -> Taken:
+        """How the backward of one call is captured."""
+        call = self._call
+        pattern = tuple(came[tangent.slot] for tangent in call.outer.tangents)
+        why = self._why_beside
+        if not why and torch.is_grad_enabled():
+            why = "its gradients are differentiated themselves (create_graph=True)"
+        if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in call.outer.together):
+            why = "a custom autograd.Function gets gradients of some of its results only"
+        reached = [True] * len(call.outer.graph_inputs)
+        if call.wrapping is None:
+            reached = [result is not None for result in graphs.outputs(call.partial.part(pattern).module.graph)]
+        return Taken(as_compiled if why else self.inside, reached, why)
+
+    @functools.cached_property
+    def inside(self) -> Run:
+        """The function that stands in the graph."""
+        call = self._call
+        symbols = len(call.saved) - call.saved_tensor_count
+
+        def backward(saved: Sequence[Any], sizes: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+            tangents = [gradients[tangent.slot] for tangent in call.tangents]
+            pattern = tuple(tangent is not None for tangent in tangents)
+            part = call.partial.part(pattern)
+            rest = iter(sizes[symbols:])
+            shapes = [[next(rest) for _ in tangent.size] for tangent in call.tangents if is_dynamic(tangent)]
+            given = {
+                "saved": [*saved, *sizes[:symbols]],
+                "tangent": call.partial.laid_out(shapes, part, tangents),
+            }
+            with runtime.AutocastDisabled() if call.meta.autocast else contextlib.nullcontext():
+                return tuple(self._module(pattern)(*(given[kind][position] for kind, position in part.sources)))
+
+        return backward
+
+    def _module(self, pattern: Pattern) -> Any:
+        """The graph for some of the gradients. What a compiled forward saved may lie otherwise than it was traced."""
+        module = self._modules.get(pattern)
+        if module is None:
+            module = self._modules[pattern] = graphs.copy(self._call.partial.part(pattern).module)
+            for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+                node.target = torch.ops.aten.reshape.default
+            module.recompile()
+        return module
+
+
+def _why_beside(call: LoweredSplit) -> str:
+    """Why the backward of a program can't be part of a larger graph; empty where it can."""
+    nodes = call.backward_module.graph.nodes
+    if call.wrapping is not None:
+        return "it works on tensors made of tensors"
+    if call.generators is not None:
+        return "it draws the random numbers of the forward again"
+    if any(effects.has_effects(node.target) for node in nodes):
+        return "it has side effects"
+    if any(map(graphs.is_input_mutation, nodes)):
+        return "it writes to a gradient that comes in"
+    if not all(isinstance(saved.value, (int, torch.SymInt)) for saved in call.saved[call.saved_tensor_count :]):
+        return "it reads what is neither a tensor nor a size"
+    return ""
