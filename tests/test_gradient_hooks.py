@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.autograd.graph import register_multi_grad_hook
 
 import aotviz
+import aotviz.backend
 from aotviz.ir.refusals import Refused
+from aotviz.lowerings import run_graph
 
 torch.set_num_threads(1)
 
@@ -344,3 +347,73 @@ def test_a_hook_on_an_input_that_no_gradient_of_the_call_reaches_is_not_called()
         assert result.requires_grad
         result.sum().backward()
         assert (heard, x.grad) == ([], None)
+
+
+DOORS = {
+    "aot_function": lambda fn: aotviz.aot_function(fn, run_graph, debug=True),
+    "aotviz_eager": lambda fn: torch.compile(fn, backend="aotviz_eager", options={"on_refusal": "raise"}),
+}
+
+
+def two_results(x, w, z):
+    return x * w, z * 3
+
+
+def one_from_another(x, w, z):
+    hidden = x * w
+    return hidden, hidden * 3 + z
+
+
+def listening_to_several(mode, door, fn, which, used):
+    """What a multi-grad hook on arguments and results hears, where the arguments are leaves and where they are not."""
+    heard = []
+
+    def hook(gradients):
+        heard.append([None if g is None else g.tolist() for g in (gradients if mode == "all" else [gradients])])
+
+    for grown in (False, True):
+        x, w, z = (t * 1 if grown else t for t in (leaf(2), leaf(2), leaf(2)))
+        results = door(fn)(x, w, z)
+        tensors = {"x": x, "w": w, "z": z, "first": results[0], "second": results[1]}
+        register_multi_grad_hook([tensors[name] for name in which.split()], hook, mode=mode)
+        results[used].sum().backward()
+    return heard
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+@pytest.mark.parametrize("which", ["x z", "z", "w z first second", "first second", "x second"])
+@pytest.mark.parametrize("fn", [two_results, one_from_another])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_hook_on_several_tensors_hears_none_for_those_that_get_no_gradient(door, fn, which, mode):
+    torch._dynamo.reset()
+    for used in (0, 1):
+        expected = listening_to_several(mode, lambda f: f, fn, which, used)
+        found = listening_to_several(mode, DOORS[door], fn, which, used)
+        if mode == "any":  # which gradient is the first is the engine's choice
+            expected, found = len(expected), sum(gradients != [None] for gradients in found)
+        assert found == expected
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_hook_is_not_called_without_a_gradient_where_the_program_was_compiled_for_leaves(door):
+    torch._dynamo.reset()
+    call = DOORS[door](two_results)
+    for grown in (False, True, False):
+        x, w, z = (t * 1 if grown else t for t in (leaf(2), leaf(2), leaf(2)))
+        first, _ = call(x, w, z)
+        z.register_hook(lambda gradient: gradient * 5)  # fails with None
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("fn", [two_results, one_from_another])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_hook_on_a_result_is_not_called_when_only_another_gets_a_gradient(door, fn):
+    torch._dynamo.reset()
+    for call in (fn, DOORS[door](fn)):
+        x, w, z = leaf(2), leaf(2), leaf(2)
+        first, second = call(x, w, z)
+        second.register_hook(lambda gradient: gradient * 5)  # fails with None
+        second.retain_grad()
+        first.sum().backward()
+        assert second.grad is None
+        assert x.grad.tolist() == [1, 1]

@@ -401,10 +401,16 @@ class Epilogue:
 
     def node(self) -> None:
         """Write the line that holds the node of the call in autograd's graph, right after the call."""
-        if isinstance(self.call, LoweredSplit) and self.call.heard:
-            slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable)
-            cut = self.call.cut
-            text = f"out[{slot}].grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
+        if not isinstance(self.call, LoweredSplit):
+            return
+        slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
+        cut = self.call.cut
+        if cut is None and len(slots) > 1:
+            spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
+            fact = "where a gradient comes to one of these only, hooks on the others are not called"
+            self.source.line(f"{spare}({', '.join(slots)})", fact)
+        if self.call.heard:
+            text = f"{slots[0]}.grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
             self.source.line(f"node = {text}", "its backward looks for hooks on what the caller holds")
 
     def hear(self) -> None:

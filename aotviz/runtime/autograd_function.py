@@ -159,7 +159,7 @@ class _Writer:
             fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
             edge = source.bind("edge_of", runtime.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
-        partly = [i for i in partial_backward.partly_reached(call) if not self.outer.meta.input_info[i].is_leaf]
+        partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass what is none
         if partly:
             fact = "where no gradient comes to these, hooks on them are not called"
             ref = source.bind("ref", weakref.ref)

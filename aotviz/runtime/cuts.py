@@ -105,7 +105,7 @@ class Cut:
         self.places = places(call)
         self.tangents = {tangent.slot: position for position, tangent in enumerate(call.tangents)}
         at = {place.slot: place for place in reversed(self.places)}
-        others = {slot for place in self.places for slot in place.through} - set(at)
+        others = {n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden} - set(at)
         self.order = [*sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))]
 
     def node(self, out: Sequence[Any]) -> Any:
@@ -241,10 +241,14 @@ class Cutting:
         """See Note [No gradient from outside] and Note [A view of a result]."""
         tensor: Any = listening.as_it_was()
         retains = tensor is not None and tensor.retains_grad
-        heard = whole
-        for hook in listening.hooks.users().values():
+        heard, users = whole, listening.hooks.users().values()
+        if place.is_view and outside is None and any(gradient_hooks.counts_gradients(one.hook) for one in users):
+            raise Refused("hook on a result", place.name, "register_multi_grad_hook asks for a node of its own there")
+        for hook in users:
             result = hook(heard)
             heard = heard if result is None else result
+        if not place.is_view:
+            listening.hooks.heard_alone()
         if retains:
             if outside is not None:
                 tensor.grad = listening.hooks.waiting.retained

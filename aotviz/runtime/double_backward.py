@@ -153,12 +153,12 @@ class Gradients:
                 continue
             node = ctx.next_functions[position][0]
             leaf = getattr(node, "variable", None)
-            if leaf is None:
+            if leaf is None and torch.is_grad_enabled():
                 raise RuntimeError(
                     f"{self.name} was compiled for a leaf {name!r} and called with the result of a computation; its "
                     "gradients can't be differentiated then. Compile it for such a call."
                 )
-            found.append(leaf)
+            found.append(runtime.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
         return found
 
     def _saved(self, ctx: Any) -> Sequence[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 from weakref import ref
 
@@ -30,10 +31,54 @@ class OnlyGradients:
 
     def __init__(self, hook: Any, waiting: Waiting | None = None) -> None:
         self.hook, self.waiting = hook, waiting
+        self.heard_alone = False  # `runtime/cuts.py` has called it with the whole gradient, and none is to come
 
     def __call__(self, gradient: torch.Tensor | None) -> Any:
-        waits = self.waiting is not None and self.waiting.waits
-        return None if gradient is None or waits else self.hook(gradient)
+        if self.waiting is not None and self.waiting.waits:
+            return None
+        if gradient is not None:
+            return self.hook(gradient)
+        if counts_gradients(self.hook) and not self.heard_alone:
+            _count_without_gradient(self.hook)
+        self.heard_alone = False
+        return None
+
+
+def _codes(function: Any, name: str) -> set[CodeType]:
+    """The code of the functions of that name inside a function."""
+
+    def inside(code: CodeType) -> Iterator[CodeType]:
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield constant
+                yield from inside(constant)
+
+    return {code for code in inside(function.__code__) if code.co_name == name}
+
+
+_COUNTING = _codes(torch.autograd.graph.register_multi_grad_hook, "inner_hook")
+
+
+def counts_gradients(hook: Any) -> bool:
+    """Whether a hook is one of those that `register_multi_grad_hook` puts on each tensor, to count the gradients."""
+    return getattr(hook, "__code__", None) in _COUNTING
+
+
+def _count_without_gradient(hook: Any) -> None:
+    """Tell such a hook that its tensor gets no gradient. It waits for all tensors whose nodes the engine executes, and
+    the engine executes those behind a compiled backward also where that gives them none."""
+    cell = hook.__closure__[hook.__code__.co_freevars.index("fn")]
+    users = cell.cell_contents
+
+    def with_any(gradients: Sequence[torch.Tensor | None]) -> None:
+        if any(gradient is not None for gradient in gradients):
+            users(gradients)
+
+    cell.cell_contents = with_any
+    try:
+        hook(None)
+    finally:
+        cell.cell_contents = users
 
 
 class Waiting:
@@ -104,6 +149,11 @@ class HooksOfAResult(dict[Any, Any]):
         self.update(users)
         super().__setitem__(_AFTER, after)
 
+    def heard_alone(self) -> None:
+        """The users' hooks have been called with the gradient of the running backward, and nothing comes from outside."""
+        for hook in self.users().values():
+            hook.heard_alone = True
+
     def alone(self) -> None:
         """Take back what `surround` did."""
         self.pop(_BEFORE, None)
@@ -112,6 +162,13 @@ class HooksOfAResult(dict[Any, Any]):
     def users(self) -> dict[Any, Any]:
         """The hooks that users registered."""
         return {key: hook for key, hook in self.items() if isinstance(key, int)}
+
+
+def hear_only_gradients(*results: torch.Tensor) -> None:
+    """Let hooks on results of one call not be called where a gradient comes to another one only."""
+    for result in results:
+        if result._backward_hooks is None and result.grad_fn is not None:
+            HooksOfAResult.on(result)
 
 
 class Listening:

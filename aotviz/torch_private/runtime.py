@@ -87,6 +87,12 @@ def edge_of(tensor: torch.Tensor) -> Any:
     return saved
 
 
+def result_like(node: Any, number: int) -> torch.Tensor:
+    """A tensor without memory of its own that looks like result `number` of an autograd node, and has no history."""
+    known = node._input_metadata[number]
+    return torch.zeros((), dtype=known.dtype, device=known.device).expand(known.shape)
+
+
 make_saved_tensor = getattr(torch._C._autograd, "_make_saved_tensor", None)
 
 
