@@ -417,3 +417,172 @@ def test_a_hook_on_a_result_is_not_called_when_only_another_gets_a_gradient(door
         first.sum().backward()
         assert second.grad is None
         assert x.grad.tolist() == [1, 1]
+
+
+SCALE = {"by": 2.0}
+HEARD = []
+
+
+def reads_a_dict(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    return y.sin()
+
+
+def reads_a_dict_on_a_view(x, w):
+    y = (x * w).view(3, 1)
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    return y.sin() @ torch.ones(1, 2)
+
+
+def appends_to_a_list(x, w):
+    y = x * w
+    y.register_hook(HEARD.append)
+    y.register_hook(lambda gradient: HEARD.append(SCALE["by"]))
+    return y.sin()
+
+
+def decides_by_a_value(x, w):
+    def hook(gradient):
+        if gradient.abs().max() > 0.5:
+            return gradient / gradient.abs().max()
+        return None
+
+    y = x * w
+    y.register_hook(hook)
+    return y.sin() * SCALE["by"]
+
+
+def several_hooks_on_several_tensors(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * 3)
+    y.register_hook(lambda gradient: gradient + SCALE["by"])
+    z = y.sin()
+    z.register_hook(lambda gradient: HEARD.append(gradient) or gradient * SCALE["by"])
+    return z * w, y.exp()
+
+
+def on_several_at_once(x, w):
+    y, z, unused = x * w, x.sin(), x.cos()
+    register_multi_grad_hook((x, y, z, unused), HEARD.append)
+    return y * z
+
+
+def taken_back_from_several(x, w):
+    y = x * w
+    register_multi_grad_hook((x, y), HEARD.append).remove()
+    return y.sin()
+
+
+def on_arguments_at_once(x, w):
+    register_multi_grad_hook((x, w), HEARD.append)
+    return x.sin()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        reads_a_dict,
+        reads_a_dict_on_a_view,
+        appends_to_a_list,
+        decides_by_a_value,
+        several_hooks_on_several_tensors,
+        on_several_at_once,
+        taken_back_from_several,
+        on_arguments_at_once,
+    ],
+)
+def test_a_hook_inside_that_does_more_than_compute_runs_in_each_backward(fn):
+    def use(call):
+        HEARD.clear()
+        gradients = []
+        for by in (2.0, 3.0, 4.0):
+            x, w = leaf(3), leaf(3)
+            results = call(x, w)
+            SCALE["by"] = by
+            results = results if isinstance(results, tuple) else (results,)
+            sum(result.sum() for result in results).backward()
+            gradients += [x.grad, w.grad]
+        return HEARD.copy(), gradients
+
+    torch.testing.assert_close(use(DOORS["aot_function"](fn)), use(fn), rtol=0, atol=0)
+
+
+def test_a_recording_says_why_the_backward_is_cut_at_a_hook_inside():
+    call = DOORS["aot_function"](reads_a_dict)
+    call(leaf(3), leaf(3)).sum().backward()
+    said = "\n".join(call.recording[0].evidence["reason"])
+    assert "Python calls it in each backward, which is cut there: it reads the global 'SCALE'" in said
+
+
+def scaled_by(scale):
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * scale)
+        return y.sin()
+
+    return fn
+
+
+def test_a_hook_inside_that_only_computes_is_part_of_the_graph():
+    def make(scale):
+        return lambda gradient: gradient.mul(scale).clamp(max=torch.pi)
+
+    def fn(x):
+        factor = x.detach() * 2
+        y = x * 2
+        for hook in (lambda gradient: gradient * factor, torch.neg, make(5.0)):
+            y.register_hook(hook)
+        return y.sin()
+
+    for each in (fn, scaled_by(3.0)):
+        call = DOORS["aot_function"](each)
+        gradients = []
+        for run in (each, call):
+            x = leaf(3)
+            run(x).sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)
+        assert "register_hook" not in call.source
+
+
+def test_a_variable_that_is_assigned_later_is_read_in_each_backward():
+    scale = 2.0
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * scale)
+        return y * 3
+
+    call = DOORS["aot_function"](fn)
+    for by in (2.0, 5.0):
+        scale = by
+        x = leaf(3)
+        call(x).sum().backward()
+        assert x.grad.tolist() == [6 * by] * 3
+
+
+def is_written_afterwards(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    y.mul_(3)
+    return y.sin()
+
+
+def is_on_a_leaf_made_inside(x, w):
+    y = torch.zeros(3, requires_grad=True)
+    y.register_post_accumulate_grad_hook(HEARD.append)
+    return (x + y).sin()
+
+
+def uses_a_tensor_and_a_global(x, w):
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * w * SCALE["by"])
+    return y.sin()
+
+
+@pytest.mark.parametrize("fn", [is_written_afterwards, is_on_a_leaf_made_inside, uses_a_tensor_and_a_global])
+def test_a_hook_inside_that_neither_the_graph_nor_python_can_call_is_refused_by_name(fn):
+    with pytest.raises(Refused) as caught:
+        DOORS["aot_function"](fn)(leaf(3), leaf(3))
+    assert caught.value.reason == "hook of one call"

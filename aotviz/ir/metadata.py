@@ -99,7 +99,8 @@ class ReplayStep:
             input gets its last shape later, `args[0]` is the one that it has here
     leave:  `source` is about to get another storage, and this was written to the one that it has
     look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
-    hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook
+    hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook; or a hook on several
+            tensors, `source` and `targets`
     count:  `source`, an alias with a version counter of its own, was written `args[0]` times
     """
 

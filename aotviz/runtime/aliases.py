@@ -122,6 +122,7 @@ class Epilogue:
         infos = enumerate(self.call.meta.input_info)
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
+        refs += [ref for step in self.call.meta.replay if step.action == "hook" for ref in step.targets]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
         needed |= {self._base_index(fact) for fact in self.call.meta.output_info if self._taken_again(fact)}
         return needed.union(self._counted_and_saved())
@@ -244,15 +245,7 @@ class Epilogue:
                 text = self._applied(self._variable(step.source), step)
                 self.source.line(text, f"{name} no longer requires grad", name)
             elif step.action == "hook":
-                hook = ", ".join(self.source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
-                variable = self._variable(step.source)
-                fact = f"the function registers this on {self._name(step.source)}"
-                if step.operator == "register_hook" and step.source.kind != "input":
-                    # Several results share the node of the call, and a gradient may come to another one only.
-                    hook = f"{self.source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
-                # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
-                self.source.line(f"{variable}.grad_fn", fact)
-                self.source.line(f"{variable}.{step.operator}({hook})", fact)
+                self._hook(step)
             elif step.action == "look":
                 name = self._name(step.source)
                 self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
@@ -275,6 +268,30 @@ class Epilogue:
                 name, value = self._name(step.source), self.results[(step.value.kind, step.value.index)]
                 fact = f"{name} is a detached alias that was written under autograd"
                 self.source.line(f"{self._variable(step.source)}.copy_({value})", fact, name)
+
+    def _hook(self, step: ReplayStep) -> None:
+        source, refs = self.source, (step.source, *step.targets)
+        fact = f"the function registers this on {' and '.join(map(self._name, refs))}"
+        variables = list(map(self._variable, refs))
+        for variable in variables:
+            # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
+            source.line(f"{variable}.grad_fn", fact)
+        waiting = self._waiting()
+        for variable, ref in zip(variables, refs, strict=True):
+            if ref in waiting:
+                on = source.bind("hooks_on", gradient_hooks.HooksOfAResult.on)
+                source.line(f"if {variable}.grad_fn is not None: {on}({variable}, True)", fact)
+        if step.operator == "register_multi_grad_hook":
+            register = source.bind(step.operator, torch.autograd.graph.register_multi_grad_hook)
+            hook, mode = step.args
+            hook = source.bind(getattr(hook, "__name__", "hook"), hook)
+            source.line(f"{register}([{', '.join(variables)}], {hook}, mode={literal(mode)})", fact)
+            return
+        hook = ", ".join(source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
+        if step.operator == "register_hook" and step.source.kind != "input":
+            # Several results share the node of the call, and a gradient may come to another one only.
+            hook = f"{source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
+        source.line(f"{variables[0]}.{step.operator}({hook})", fact)
 
     def _variable(self, ref: Ref) -> str:
         if ref.kind == "input":
@@ -417,12 +434,18 @@ class Epilogue:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
             listening = self.source.bind("Listening", gradient_hooks.Listening)
-            cut = self.call.cut
-            wait = {place.ref for place in cut.places if place.is_view} if cut is not None else set()
+            wait = self._waiting()
             arguments = [f"{self._variable(one.ref)}{', True' * (one.ref in wait)}" for one in self.call.heard]
             listed = "".join(f"{listening}({text}), " for text in arguments)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
+
+    def _waiting(self) -> set[Ref]:
+        """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""
+        cut = self.call.cut if isinstance(self.call, LoweredSplit) else None
+        found = {place.ref for place in cut.places if place.is_view} if cut is not None else set()
+        made = (self.call.meta.output_info[ref.index].made for ref in found)
+        return found | {ref for ref in made if ref is not None}
 
     def outputs(self) -> list[str]:
         """One expression per user output."""

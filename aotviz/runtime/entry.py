@@ -65,7 +65,9 @@ class Entry:
         self.source.line(f"args = [*{parameters}(), {rest}]", "parameters and buffers are inputs of the graph")
 
     def result(self, expressions: list[str]) -> str:
-        """The text of what the program returns."""
+        """The text of what the program returns: what is there for its hooks only, behind the rest, stays inside."""
+        if self.call.out_spec is not None:
+            expressions = expressions[: self.call.out_spec.num_leaves]
         if self.boxed:
             return f"[{', '.join(expressions)}]"
         remaining = list(expressions)

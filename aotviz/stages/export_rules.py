@@ -20,6 +20,11 @@ from aotviz.torch_private.subclasses import is_subclass, paths
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall, unchanged but for its evidence."""
     export = call.options.export
+    if call.out_spec is not None and call.out_spec.num_leaves < len(call.outputs):
+        _refuse(
+            "the function registers a gradient hook that Python must call in each backward, and an exported graph has "
+            "no wrapper that could register it. Let the hook do nothing but compute with its gradient."
+        )
     _plain_tensors(call)
     _inputs(call, joint=export.joint)
     if export.kind == "simple":

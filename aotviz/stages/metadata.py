@@ -18,6 +18,7 @@ from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
+from aotviz.tracing.ledger import Hooked
 
 
 def run(call: FlatCall) -> TracedCall:
@@ -62,9 +63,7 @@ def run(call: FlatCall) -> TracedCall:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         autocast=autocast_enabled(),
     )
-    outputs = tuple(
-        PlainOutput(index, "output" + path if path else "output") for index, path in enumerate(forward.output_paths)
-    )
+    outputs = tuple(PlainOutput(index, name) for index, name in enumerate(forward.output_names))
     traced = TracedCall(
         **{name: getattr(call, name) for name in FlatCall.__dataclass_fields__ if name != "evidence"},
         evidence=_evidence(call, forward, meta, outputs),
@@ -142,6 +141,11 @@ def _evidence(
             reasons.append(Reason(output.name, f"it is the same object as {outputs[fact.same_object_as].name}"))
         elif fact.output_type is not OutputType.non_alias:
             reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
+    for event in forward.ledger.events:
+        if isinstance(event, Hooked) and event.why:
+            reasons.append(
+                Reason("gradient hook", f"Python calls it in each backward, which is cut there: {event.why}")
+            )
     if meta.grad_enabled_after is not None:
         reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))
     return tuple(reasons)

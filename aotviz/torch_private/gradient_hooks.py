@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -54,6 +55,27 @@ def _codes(function: Any, name: str) -> set[CodeType]:
                 yield from inside(constant)
 
     return {code for code in inside(function.__code__) if code.co_name == name}
+
+
+@dataclass(frozen=True)
+class Together:
+    """A call of `register_multi_grad_hook`. Each has a `key` of its own."""
+
+    key: Any
+    tensors: tuple[torch.Tensor, ...]
+    hook: Any
+    mode: str
+
+
+def registered_together() -> Together | None:
+    """The running call of `register_multi_grad_hook`, if the registration of a hook comes from there."""
+    frame: Any = sys._getframe(1)
+    for _ in range(6):
+        if frame is not None and frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
+            given = frame.f_locals
+            return Together(given["lock"], tuple(given["tensors"]), given["fn"], given["mode"])
+        frame = None if frame is None else frame.f_back
+    return None
 
 
 _COUNTING = _codes(torch.autograd.graph.register_multi_grad_hook, "inner_hook")
@@ -126,7 +148,9 @@ class HooksOfAResult(dict[Any, Any]):
 
     @classmethod
     def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
-        """Start the hooks of a tensor on which none was registered yet."""
+        """Start the hooks of a tensor on which none was registered yet; those that were started so."""
+        if isinstance(tensor._backward_hooks, cls):
+            return tensor._backward_hooks
         hooks = tensor._backward_hooks = cls(Waiting(tensor) if waits else None)
         node: Any = tensor.grad_fn
         node._register_hook_dict(tensor)
@@ -150,7 +174,7 @@ class HooksOfAResult(dict[Any, Any]):
         super().__setitem__(_AFTER, after)
 
     def heard_alone(self) -> None:
-        """The users' hooks have been called with the gradient of the running backward, and nothing comes from outside."""
+        """The users' hooks have been called with the running backward's gradient, and none comes from outside."""
         for hook in self.users().values():
             hook.heard_alone = True
 

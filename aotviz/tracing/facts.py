@@ -30,7 +30,7 @@ from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import gradient_hooks, overlap, replay, views
-from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -297,10 +297,10 @@ class _Outputs:
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
-        for number, tensor, position in self.ledger.hooked:
-            ref = refs.get(id(tensor))
-            if ref is not None and ref.kind != "base":
-                self._put_off(number, tensor, position)
+        for hook in self.ledger.hooked:
+            ref = refs.get(id(hook.tensor))
+            if hook.why or (ref is not None and ref.kind != "base"):
+                self._put_off(hook, ref is not None and ref.kind != "base")
         made = {id(view): refs[id(view)] for view in self.views}
         infos = [
             replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
@@ -324,17 +324,20 @@ class _Outputs:
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
-    def _put_off(self, number: int, tensor: Any, position: int) -> None:
-        """Leave a hook to the wrapper, if it is on a result as it leaves the function.
+    def _put_off(self, hook: TracedHook, leaves: bool) -> None:
+        """Leave a hook to the wrapper, if it is on a result as it leaves the function, or can't be traced.
 
         One on a result that was written afterwards hears of the gradients before the write, inside the graph.
         """
-        inside = id(tensor) not in self.named and id(tensor) in self.first_output
-        if inside and gradient_hooks.is_written(self.ledger, tensor, self.ledger.events[position:]):
+        named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
+        written = not named and gradient_hooks.is_written(self.ledger, hook.tensor, self.ledger.events[hook.position :])
+        if hook.why and written:
+            raise Refused("hook of one call", "a tensor that it writes afterwards", hook.why)
+        if written and returned:
             return
-        if id(tensor) in self.named or id(tensor) not in self.first_output:
-            raise Refused("hook on an alias", "an input" if id(tensor) in self.named else "an output")
-        raise gradient_hooks.PutOff(number)
+        if named or (leaves and not returned):
+            raise Refused("hook on an alias", "an input" if named else "an output")
+        raise gradient_hooks.PutOff(hook.number)
 
     @staticmethod
     def _lies_elsewhere(info: InputAliasInfo) -> bool:

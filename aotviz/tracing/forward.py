@@ -37,10 +37,11 @@ from aotviz.ir.refusals import Refused, translated
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
+from aotviz.torch_private.gradient_hooks import registered_together
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks, leaks
-from aotviz.tracing.ledger import Event, Ledger, Moved, Viewed
+from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
 from aotviz.tracing.subclasses import plan
 
 
@@ -165,6 +166,7 @@ class ForwardTrace:
         given = zip(self.program.args, args, strict=True)
         self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self.hooks_seen = 0
+        self.together: dict[Any, Any] = {}  # calls of `register_multi_grad_hook`, and their handles
         before = [facts.before(a) for a in args]
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
@@ -181,8 +183,11 @@ class ForwardTrace:
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
+        self.outputs += gradient_hooks.hooked_inside(self.ledger, (*args, *whole.members.values(), *self.outputs))
         paths, _ = pytree.tree_flatten_with_path(result)
-        self.output_paths = tuple(pytree.keystr(path) for path, _ in paths)
+        names = (f"output{pytree.keystr(path)}" for path, _ in paths)
+        hooked = (f"hooked_{number + 1}" for number in range(len(self.outputs) - len(paths)))
+        self.output_names = (*names, *hooked)
         self.args, self.members, self.grown = args, whole.members, whole.grown
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
@@ -385,18 +390,40 @@ class ForwardTrace:
 
     def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
         """A hook that the function registers; see tracing/gradient_hooks.py."""
+        together = registered_together()
+        if together is not None and self.ledger.open:
+            if together.key not in self.together:
+                handle = self._take(together.tensors, "register_multi_grad_hook", (together.hook, together.mode))
+                self.together[together.key] = handle
+            return self.together[together.key]
+        return self._take((tensor,), method, hook)
+
+    def _take(self, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...]) -> Any:
         number = self.hooks_seen
         self.hooks_seen += 1
-        position = self._position(tensor)
-        early = position is not None and not gradient_hooks.is_written(self.ledger, tensor, self.ledger.events)
-        fits = tensor.requires_grad and (method != "register_post_accumulate_grad_hook" or self._is_leaf(tensor))
-        if self.ledger.open and fits and (early or number in self.program.put_off):
-            known = position is not None and position < len(self.program.names)
-            name = repr(self.program.names[position or 0]) if known else "a result"
-            return gradient_hooks.put_off(self.ledger, tensor, method, hook, name)
-        if self.ledger.open:
-            self.ledger.hooked.append((number, tensor, len(self.ledger.events)))
-        return NotImplemented
+        if not self.ledger.open:
+            return NotImplemented
+        several, fits = method == "register_multi_grad_hook", True
+        if not several:
+            fits = tensors[0].requires_grad
+            fits = fits and (method != "register_post_accumulate_grad_hook" or tensors[0].is_leaf)
+        positions = [self._position(tensor) for tensor in tensors]
+        waits = [
+            tensor
+            for position, tensor in zip(positions, tensors, strict=True)
+            if position is None or gradient_hooks.is_written(self.ledger, tensor, self.ledger.events)
+        ]
+        why = ""
+        if waits and not self.program.is_graph:
+            why = "it waits for several gradients" if several else gradient_hooks.why_not_traced(method, hook)
+        position = next((one for one in positions if one is not None), len(self.program.names))
+        name = self._name(position) if position < len(self.program.names) else "a tensor that it makes"
+        if fits and (not waits or number in self.program.put_off):
+            return gradient_hooks.put_off(self.ledger, tensors, method, hook, name, why)
+        if fits:
+            self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
+        # The run is of no use where several are hooked, and a handle does nothing in it.
+        return gradient_hooks.Handle(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Raise for a view of an input, to be made again, that was taken before the input required grad."""

@@ -3,6 +3,11 @@
 A hook on a tensor that never leaves the function is traced: it becomes part of the graph. One on an argument, or on a
 result, is to hear of gradients that come from elsewhere, and to do in each backward what it does in Python. So it stays
 out of the trace, and the wrapper registers it at each call on the caller's own tensor, where the function does.
+
+Note [Hooks that Python calls]
+A hook on a tensor that never leaves may do more than compute with its gradient (`pure_hooks.py`). The graph then
+returns that tensor too. The wrapper registers the hook on it, and keeps it from the caller. From there on the hook is
+one on a result that others come from: the backward is cut there (`runtime/cuts.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +15,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional
+from aotviz.tracing import pure_hooks
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
 
 _CONTAINERS = (list, dict, set)
+_PIPELINE = "aotviz.pipeline"  # what is called from there is the trace, and the function that is traced
 _DEPTH = 4  # of containers and functions that a hook refers to
 
 
@@ -43,14 +51,16 @@ class Handle:
 
 
 class PutOff(Exception):
-    """Hook number `number` became part of the trace, and is on a tensor that leaves the function."""
+    """Hook number `number` became part of the trace, and is on a tensor that leaves the function, or can't be part."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def put_off(ledger: Ledger, tensor: Any, method: str, hook: tuple[Any, ...], name: str) -> Any:
+def put_off(
+    ledger: Ledger, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...], name: str, why: str = ""
+) -> Any:
     """Note a hook for the wrapper to register. Returns its handle, or what the method returns without one.
 
     Raises:
@@ -61,9 +71,36 @@ def put_off(ledger: Ledger, tensor: Any, method: str, hook: tuple[Any, ...], nam
     for value in hook:
         if isinstance(value, types.FunctionType) and _keeps_state(value):
             raise Refused("hook of one call", name, "the hook uses a container that the function makes")
-    event = Hooked(tensor, method, hook)
+    event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
     return None if method == "retain_grad" else Handle(ledger, event)
+
+
+def why_not_traced(method: str, hook: tuple[Any, ...]) -> str:
+    """Why a hook can't become part of the graph; empty where it can. `retain_grad` has no hook."""
+    ours: set[Any] = set()
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
+        ours.add(frame)
+        frame = frame.f_back
+    return next(
+        filter(None, (pure_hooks.why_not(one, functional.is_functional, ours.__contains__) for one in hook)), ""
+    )
+
+
+def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
+    """The tensors that wait for hooks and are not among `known`: see Note [Hooks that Python calls].
+
+    Raises:
+        Refused: one is a leaf, which a compiled backward gives no gradient.
+    """
+    held = {id(one) for one in known}
+    hooked = [tensor for event in ledger.events if isinstance(event, Hooked) for tensor in event.tensors]
+    found = {id(tensor): tensor for tensor in hooked if id(tensor) not in held}
+    for tensor in found.values():
+        if functional.grad_fn(tensor) is None:
+            raise Refused("hook of one call", "a leaf that it makes", "a compiled backward computes no gradient of it")
+    return list(found.values())
 
 
 def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
@@ -79,7 +116,7 @@ def _keeps_state(hook: types.FunctionType) -> bool:
     held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
     found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
     frame = inspect.currentframe() if found else None
-    while frame is not None and frame.f_globals.get("__name__") != "aotviz.pipeline":
+    while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
         local = set(frame.f_code.co_cellvars) & set(found)
         if any(frame.f_locals.get(name) is found[name] for name in local):
             return True

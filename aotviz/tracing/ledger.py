@@ -93,11 +93,25 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class Hooked:
-    """A method of that name, such as `register_hook`, is to be called on the caller's tensor with these arguments."""
+    """A method of that name, such as `register_hook`, is to be called on the caller's tensor with these arguments.
 
-    tensor: Any
+    With several tensors it is torch's function of that name, which takes them first.
+    """
+
+    tensors: tuple[Any, ...]
     method: str
     arguments: tuple[Any, ...]
+    why: str = ""  # the hook can't become part of the graph
+
+
+@dataclass(frozen=True, eq=False)
+class TracedHook:
+    """A hook that became part of the trace, unless it can't: then `why` says so, and the run is of no use."""
+
+    number: int
+    tensor: Any
+    position: int  # among the events
+    why: str
 
 
 @dataclass(frozen=True)
@@ -128,8 +142,7 @@ class Ledger:
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
         self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
-        # Hooks that became part of the trace: their number, on what, and how many events came before.
-        self.hooked: list[tuple[int, Any, int]] = []
+        self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> what its first storage is left with, if written

@@ -255,10 +255,11 @@ class _Builder:
         )
 
     def _hook(self, event: Hooked) -> None:
-        ref = self.refs.get(id(event.tensor))
-        if ref is None:
+        refs = [self.refs.get(id(tensor)) for tensor in event.tensors]
+        found = [ref for ref in refs if ref is not None]
+        if len(found) < len(refs):
             raise Refused("hook on an alias", "an output")
-        self.steps.append(ReplayStep("hook", ref, operator=event.method, args=event.arguments))
+        self.steps.append(ReplayStep("hook", found[0], tuple(found[1:]), event.method, event.arguments))
 
     def _step(
         self,

@@ -1,0 +1,199 @@
+"""Whether a gradient hook may become part of a graph: if it computes with its gradient, and does nothing else.
+
+A hook is called in each backward; traced, it is called once. One that appends to a list would then do so while it is
+compiled, and never again; one that reads `config["scale"]` would go on with the value of that time. So a hook is traced
+only where its code shows that each call is like the first: it reads constants, tensors of the trace, and variables that
+nothing can assign to any more, and it calls functions that are known to compute. What the code does not show counts
+against it, for any other hook is called by Python in each backward, at the price of a cut there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import gc
+import inspect
+import math
+import operator
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aotviz.torch_private import operators
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout)
+_COMPUTING = frozenset(
+    getattr(builtins, name)
+    for name in "abs divmod enumerate isinstance len list max min pow range reversed round slice sorted sum tuple zip"
+    " dict set map filter all any".split()
+)
+_ASKS_FOR_VALUES = frozenset("item tolist numpy __float__ __int__ __bool__ __index__ data_ptr".split())
+_ASSIGNS = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "IMPORT_NAME")
+_MODULES_OF_TORCH = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special")
+_GRAD_MODES = (torch.no_grad, torch.enable_grad)
+Judge = Callable[[Any], bool]
+
+
+def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge) -> str:
+    """Why a hook can't become part of a graph, for a person; empty where it can.
+
+    Args:
+        hook: what was registered.
+        of_the_trace: whether a value is a tensor of the trace.
+        is_traced: whether a running frame belongs to the function that is traced, so that what it assigns is the same
+            at each call.
+
+    >>> why_not(lambda g: g * 2, lambda value: False, lambda frame: False)
+    ''
+    >>> heard = []
+    >>> why_not(lambda g: heard.append(g), lambda value: False, lambda frame: False)
+    "it reads the global 'heard'"
+    """
+    return _Looking(of_the_trace, is_traced).function(hook)
+
+
+class _Looking:
+    def __init__(self, of_the_trace: Judge, is_traced: Judge) -> None:
+        self.of_the_trace, self.is_traced = of_the_trace, is_traced
+        self.seen: set[int] = set()
+
+    def function(self, hook: Any) -> str:
+        """Why a callable is not known to compute and do nothing else."""
+        if id(hook) in self.seen or _of_torch(hook) or _of_python(hook):
+            return ""
+        self.seen.add(id(hook))
+        if isinstance(hook, functools.partial):
+            held = (*hook.args, *hook.keywords.values())
+            return self.function(hook.func) or next(filter(None, map(self.value, held)), "")
+        if isinstance(hook, types.BuiltinMethodType | types.MethodWrapperType) and self.of_the_trace(hook.__self__):
+            return ""
+        if isinstance(hook, types.MethodType) and self.of_the_trace(hook.__self__):
+            return ""
+        if not isinstance(hook, types.FunctionType):
+            return f"it is a {type(hook).__name__}, which may keep something from call to call"
+        defaults = (*(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values())
+        cells = dict(zip(hook.__code__.co_freevars, hook.__closure__ or (), strict=True))
+        return next(filter(None, map(self.value, defaults)), "") or self._code(hook.__code__, hook.__globals__, cells)
+
+    def value(self, value: Any) -> str:
+        """Why a value that nothing can be assigned over is not the same at each call."""
+        if isinstance(value, _PLAIN) or self.of_the_trace(value):
+            return ""
+        if isinstance(value, tuple | frozenset):
+            return next(filter(None, map(self.value, value)), "")
+        if callable(value) and not isinstance(value, torch.nn.Module):
+            return self.function(value)
+        return f"it uses a {type(value).__name__}, which may change"
+
+    def _code(self, code: types.CodeType, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
+        instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+        for one, following in zip(instructions, [*instructions[1:], None], strict=True):
+            why = self._instruction(one, following, globals_, cells)
+            if why:
+                return why
+        inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        return next(filter(None, (self._code(one, globals_, cells) for one in inner)), "")
+
+    def _instruction(self, one: Any, following: Any, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
+        name, argument = one.opname, one.argval
+        if name in _ASSIGNS or (name in ("STORE_DEREF", "DELETE_DEREF") and argument in cells):
+            return f"it assigns to {argument!r}"
+        if name.startswith(("POP_JUMP", "JUMP_IF")):
+            return "it decides what it does"
+        if name in ("LOAD_ATTR", "LOAD_METHOD") and argument in _ASKS_FOR_VALUES:
+            return f"it asks for the value of a tensor, by {argument}()"
+        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            return self._global(argument, following, globals_)
+        if name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF") and argument in cells:
+            return self._cell(argument, cells[argument])
+        return ""
+
+    def _global(self, name: str, following: Any, globals_: Mapping[str, Any]) -> str:
+        value = globals_.get(name, getattr(builtins, name, None))
+        if isinstance(value, types.ModuleType) and following is not None and following.opname.startswith("LOAD_"):
+            if value in (math, operator):
+                return ""
+            held = getattr(value, str(following.argval), None)
+            submodule = isinstance(held, types.ModuleType) and held.__name__ in (*_MODULES_OF_TORCH, "torch.nn")
+            if value.__name__ in _MODULES_OF_TORCH and (submodule or isinstance(held, _PLAIN) or _of_torch(held)):
+                return ""
+            return f"it uses {name}.{following.argval}"
+        if _of_torch(value) or _of_python(value):
+            return ""
+        if isinstance(value, types.FunctionType):
+            return self.function(value)
+        return f"it reads the global {name!r}"
+
+    def _cell(self, name: str, cell: Any) -> str:
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return f"it reads {name!r}, which has no value yet"
+        why = self.value(value)
+        if why or self.of_the_trace(value):
+            return why
+        return f"it reads {name!r}, to which something assigns" if self._is_assigned(name, cell, value) else ""
+
+    def _is_assigned(self, name: str, cell: Any, value: Any) -> bool:
+        """Whether a variable can get another value: by a function that shares it, or by the one that it belongs to, if
+        that is still running."""
+        closures = [one for one in gc.get_referrers(cell) if type(one) is tuple]
+        sharing = (
+            [one for one in gc.get_referrers(*closures) if isinstance(one, types.FunctionType)] if closures else []
+        )
+        if any(_assignments(one.__code__, name) for one in sharing):
+            return True
+        frame = inspect.currentframe()
+        while frame is not None:
+            code = frame.f_code
+            if name in code.co_cellvars and not self.is_traced(frame) and frame.f_locals.get(name) is value:
+                count = len(_assignments(code, name))
+                if count > 1 or (count and _in_loop(code, _assignments(code, name)[0])):
+                    return True
+            frame = frame.f_back
+        return False
+
+
+def _assignments(code: types.CodeType, name: str) -> list[int]:
+    """Where code, or code inside it, assigns to a variable that it shares; of inner code, -1."""
+    found = [
+        one.offset
+        for one in dis.get_instructions(code)
+        if one.opname in ("STORE_DEREF", "DELETE_DEREF") and one.argval == name
+    ]
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    found += [-1 for one in inner if name in one.co_freevars for _ in _assignments(one, name)]
+    return found
+
+
+def _in_loop(code: types.CodeType, offset: int) -> bool:
+    """Whether what lies at an offset can run again: a jump leads from behind it to before it."""
+    return offset < 0 or any(
+        one.offset > offset >= one.argval
+        for one in dis.get_instructions(code)
+        if one.opcode in dis.hasjrel and isinstance(one.argval, int)
+    )
+
+
+def _of_python(value: Any) -> bool:
+    try:
+        return value in _COMPUTING or getattr(value, "__module__", None) in ("math", "_operator")
+    except TypeError:  # not hashable
+        return False
+
+
+def _of_torch(value: Any) -> bool:
+    """Whether a value is a function of torch's that computes with tensors, or switches gradients on or off."""
+    if operators.is_operator(value) or any(value is one for one in _GRAD_MODES):
+        return True
+    functions = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
+    return isinstance(value, functions) and value.__name__ not in _ASKS_FOR_VALUES and value in _computing()
+
+
+@functools.cache
+def _computing() -> frozenset[Any]:
+    """The functions and methods of torch's that compute with tensors: those that a subclass can override."""
+    return frozenset(one for some in torch.overrides.get_overridable_functions().values() for one in some)
