@@ -145,8 +145,9 @@ class ForwardTrace:
                     event = self.ledger.moved_view()
                     if event is None:
                         raise
-                    of_a_view = isinstance(error, IndexError) and event.tensor._base is not None
-                    if not of_a_view and "Cannot view a tensor" not in str(error):
+                    moved = event.tensor
+                    of_a_view = moved._base is not None or self.ledger.is_viewed(moved)
+                    if not (isinstance(error, IndexError) and of_a_view) and "Cannot view a tensor" not in str(error):
                         raise
                     raise self._refusal(event) from error
             self.trace.close_effects()

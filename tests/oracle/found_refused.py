@@ -270,4 +270,17 @@ def f(x):
     return t
 """,
     ),
+    "a_view_whose_base_is_given_another_shape_is_read": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4).requires_grad_(),)
+
+def f(x):
+    t = x * x
+    part = t.select(0, 1)
+    t.unsqueeze_(0)
+    return t, x + part
+""",
+    ),
 }
