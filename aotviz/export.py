@@ -68,12 +68,12 @@ def aot_export_module(
         decompositions: operator -> function that it is traced as.
         trace_joint: also the gradients of a loss with respect to whatever requires grad.
         output_loss_index: which flat output is the loss; it must have one element.
-        pre_dispatch: not supported.
+        pre_dispatch: a graph from above autograd and autocast: composite operators such as `linear` stay whole, and
+            the grad modes and autocast regions that the module enters are nodes. Not with `trace_joint`.
         dynamic_shapes: symbolic sizes for user inputs; None: if they bring symbols.
 
     Raises:
         ExportRefused: the graph alone can't do what the call does; the message names the input or output.
-        NotImplementedError: `pre_dispatch=True`.
 
     >>> import torch
     >>> from aotviz.export import aot_export_module
@@ -90,19 +90,16 @@ def aot_export_module(
         raise ExportRefused(
             "pre_dispatch=True is a graph from above autograd, which has no backward: trace_joint=False"
         )
-    if pre_dispatch:
-        raise NotImplementedError(
-            "pre_dispatch=True: aotviz traces below autograd only; torch.export.export gives a graph from above it"
-        )
     args, kwargs = _arguments(args), dict(kwargs or {})
     if trace_joint and output_loss_index is None:
         raise ExportRefused("trace_joint=True needs output_loss_index: which output is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
-    options = _as_export(options, Export("module", trace_joint, output_loss_index))
+    options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     watching = Session(False, request.name)
-    with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
+    with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the graph says where this mode changes
+    with torch.set_grad_enabled(with_gradients), _in_words(request), compiling.tracing(request):
         exported: Exported = pipeline.run(pipeline.EXPORT, request, watching.observer())
     return exported.graph_module, exported.signature
 

@@ -9,11 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Export:
-    """What an export is asked for. `kind` is "module" or "simple"; `loss` counts the flat outputs."""
+    """What an export is asked for. `kind` is "module" or "simple"; `loss` counts the flat outputs.
+
+    With `pre_dispatch`, the graph is from above autograd and autocast.
+    """
 
     kind: str = "module"
     joint: bool = False
     loss: int | None = None
+    pre_dispatch: bool = False
 
 
 @dataclass(frozen=True)

@@ -206,9 +206,98 @@ def test_what_a_graph_cannot_express_is_refused_by_name(what: str) -> None:
         torchs.aot_export_module(module, args, **joint)
 
 
-def test_tracing_before_dispatch_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="pre_dispatch=True"):
-        aotviz.aot_export_module(nn.ReLU(), (BASE,), trace_joint=False, pre_dispatch=True)
+# --- before dispatch ------------------------------------------------------------------------------------------------
+
+
+class Calls(nn.Module):
+    """A module that does what a function says; `parts` are its own."""
+
+    def __init__(self, fn: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+        self.fn = fn
+
+    def forward(self, *args: Any) -> Any:
+        return (self.fn(self, *args),)
+
+
+def grad_modes(self: Any, x: Any) -> Any:
+    y = self.layer(x)
+    with torch.no_grad():
+        z = y.sin()
+    with torch.enable_grad():
+        u = z.cos()
+    return y + z + u
+
+
+def under_autocast(self: Any, x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return self.layer(x).float()
+
+
+def written_view(_self: Any, x: Any) -> Any:
+    y = x.view(-1).clone()
+    y[:2].add_(1)
+    return y.reshape(3, 3).t()
+
+
+def counted(self: Any, x: Any) -> Any:
+    self.count.add_(1)
+    return x * self.count
+
+
+def written_argument(_self: Any, x: Any) -> Any:
+    x.mul_(2)
+    return x[:1].sin()
+
+
+BEFORE_DISPATCH: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: Calls(lambda self, x: self.layer(x), layer=nn.Linear(3, 3)),
+    "convolution and batch norm": lambda: Calls(
+        lambda self, x: self.layers(x.view(1, 1, 3, 3)),
+        layers=nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2)).eval(),
+    ),
+    "batch norm in training": lambda: Calls(lambda self, x: self.layer(x), layer=nn.BatchNorm1d(3)),
+    "dropout": lambda: Calls(lambda self, x: self.layer(x), layer=nn.Dropout(0.5)),
+    "dropout that drops nothing": lambda: Calls(lambda self, x: self.layer(x), layer=nn.Dropout(0.5).eval()),
+    "attention": lambda: Calls(lambda _, x: nn.functional.scaled_dot_product_attention(x, x, x)),
+    "grad modes": lambda: Calls(grad_modes, layer=nn.Linear(3, 3)),
+    "autocast": lambda: Calls(under_autocast, layer=nn.Linear(3, 3)),
+    "a written view": lambda: Calls(written_view),
+    "a written buffer": lambda: Calls(counted, count=torch.zeros(3)),
+    "a written argument": lambda: Calls(written_argument),
+    "a returned parameter": lambda: Calls(lambda self, x: (x, self.layer.weight), layer=nn.Linear(3, 3)),
+}
+
+
+@pytest.mark.parametrize("grad_mode", [True, False])
+@pytest.mark.parametrize("what", BEFORE_DISPATCH)
+def test_a_graph_from_before_dispatch_is_torchs(what: str, grad_mode: bool) -> None:
+    with torch.set_grad_enabled(grad_mode):
+        both(BEFORE_DISPATCH[what], lambda: (torch.ones(3, 3),), trace_joint=False, pre_dispatch=True)
+
+
+def test_a_graph_from_before_dispatch_computes_what_the_module_does() -> None:
+    module, x = BEFORE_DISPATCH["grad modes"](), torch.ones(3, 3)
+    graph, signature = aotviz.aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
+    (y,) = graph(*module.parameters(), x)
+    torch.testing.assert_close(y, module(x)[0])
+    assert y.requires_grad
+    assert torch._C._set_grad_enabled in {node.target for node in graph.graph.nodes}
+    assert signature.parameters == ("layer.weight", "layer.bias")
+
+
+def test_a_graph_from_before_dispatch_has_symbolic_sizes_and_decomposes_what_it_is_told() -> None:
+    def both_ways(**options: Any) -> None:
+        module = BEFORE_DISPATCH["linear"]
+        both(module, lambda: (torch.ones(5, 3),), trace_joint=False, pre_dispatch=True, **options)
+
+    both_ways(dynamic_shapes=True)
+    both_ways(decompositions=torch._decomp.get_decompositions([torch.ops.aten.linear, torch.ops.aten.addmm]))
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------

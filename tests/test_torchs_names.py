@@ -101,12 +101,13 @@ def test_a_simplified_module_has_its_parameters_and_buffers():
     assert module.weight.grad is None
 
 
-@pytest.mark.parametrize("trace_joint", [False, True])
-def test_an_export_takes_and_returns_tokens_and_says_so(trace_joint):
+@pytest.mark.parametrize("pre_dispatch, trace_joint", [(False, False), (False, True), (True, False)])
+def test_an_export_takes_and_returns_tokens_and_says_so(pre_dispatch, trace_joint):
     module, x = Noting(), torch.ones(2)
-    loss = 0 if trace_joint else None
-    graph, signature = aotviz.aot_export_module(module, (x,), trace_joint=trace_joint, output_loss_index=loss)
+    options = {"trace_joint": trace_joint, "output_loss_index": 0 if trace_joint else None}
     LOG.clear()
+    graph, signature = aotviz.aot_export_module(module, (x,), **options, pre_dispatch=pre_dispatch)
+    assert LOG == []
     token, total, *gradients = graph(torch.empty(0), module.weight.detach(), x)
     assert LOG == ["first", "second"]
     assert (token.shape, total.item()) == ((0,), 3.0)

@@ -12,7 +12,7 @@ from aotviz.ir import graphs
 from aotviz.ir.descriptors import GradientOutput, MutatedInputOutput, ParameterInput
 from aotviz.ir.forms import ExportCall, Exported, Reason, Slot, TracedCall
 from aotviz.ir.signature import ExportRefused, GraphSignature
-from aotviz.torch_private import effects
+from aotviz.torch_private import effects, pre_dispatch
 from aotviz.tracing.backward import trace_loss_gradients
 
 
@@ -28,6 +28,15 @@ def run(call: TracedCall) -> ExportCall:
     for index, output in enumerate(call.outputs):
         slots.append(_slot("output", index, output))
         values.append(forward.outputs[index])
+    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
+    fields["forward"] = forward
+    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots if slot.kind != "output")
+    if export.pre_dispatch:
+        written = [slot.index for slot in slots if slot.kind == "mutation"]
+        kinds = effects.kinds(forward.graph())
+        module = pre_dispatch.trace(call.fn, call.args, written, kinds, call.options.decompositions)
+        evidence += (Reason("pre_dispatch", "traced once more, above autograd and autocast"),)
+        return ExportCall(**fields, evidence=evidence, graph_module=module, slots=tuple(slots))
     nodes = forward.nodes_of(values)
     if export.joint:
         gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
@@ -42,9 +51,7 @@ def run(call: TracedCall) -> ExportCall:
                 )
             slots.append(_slot("gradient", index, GradientOutput(descriptor)))
             nodes.append(gradient)
-    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
-    fields["forward"] = forward
-    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots if slot.kind != "output")
+            evidence += (Reason(str(slots[-1].descriptor), "an output of the graph"),)
     return ExportCall(**fields, evidence=evidence, graph_module=forward.closed(nodes), slots=tuple(slots))
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._higher_order_ops import effects as torchs
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from aotviz.torch_private import versions
@@ -63,6 +64,15 @@ class Tokens(dict[Any, Any]):
 def has_effects(target: Any) -> bool:
     """Whether an operator stands for one with side effects."""
     return target is torch.ops.higher_order.with_effects
+
+
+def kinds(graph: fx.Graph) -> list[Any]:
+    """The kinds of the side effects in a graph, each of which has tokens of its own."""
+    calls = graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
+    earlier = getattr(torchs, "get_effect_key", None)
+    if earlier is not None:
+        return list(dict.fromkeys(earlier(node.args[1], node.args[2:], node.kwargs) for node in calls))
+    return list(dict.fromkeys(torchs._get_effect(node.args[1]) for node in calls))
 
 
 def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
@@ -116,6 +126,13 @@ def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
     output.args = ((*last, *output.args[0]),)
     output.meta["desc"] = [*[None] * len(last), *(output.meta.get("desc") or ())]
     return inputs, [node.name for node in last]
+
+
+def close_around(module: fx.GraphModule, count: int) -> None:
+    """Close a graph whose first inputs and first outputs are `count` tokens. Edits it."""
+    for node in list(module.graph.find_nodes(op="placeholder"))[:count]:
+        node.target = f"{_LIFTED['is_forward']}_{node.name}"
+    unlift(module, 0, count)
 
 
 def unlift(half: fx.GraphModule, at: int, count: int) -> None:
