@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed._functional_collectives import all_reduce
 
 import aotviz
+import aotviz.backend
 from tests.distributed.ranks import EAGER, Ranks
 from tests.parity.sections.distributed import judged, recorded
 
@@ -58,6 +62,80 @@ def test_the_recordings_of_ranks_are_one_recording(tmp_path):
 
 
 def _ones(rank):
-    import torch
-
     return torch.ones(2 + rank)
+
+
+def side_by_side(folder, *programs):
+    """What each rank recorded of its program, as one recording: a program is called with `compiled(function)`."""
+    paths = []
+    for rank, program in enumerate(programs):
+        torch._dynamo.reset()
+        with aotviz.record() as recording:
+            program(lambda function: torch.compile(function, backend="aotviz_eager"))
+        paths.append(folder / f"rank{rank}.aotviz")
+        recording.save(paths[-1])
+    torch._dynamo.reset()
+    return aotviz.load(paths)
+
+
+def test_ranks_that_recorded_the_same_have_no_differences(tmp_path):
+    def step(compiled):
+        compiled(lambda x: (x * 2).sin())(torch.ones(3, requires_grad=True)).sum().backward()
+
+    both = side_by_side(tmp_path, step, step)
+    assert len(both.rank_differences()) == 0
+    assert len(both) == 2
+
+
+def test_the_recordings_of_ranks_are_compared(tmp_path):
+    def forward(x):
+        return (x * 2).sin()
+
+    def other(x):
+        return x.exp()
+
+    def first(compiled):
+        compiled(forward)(torch.ones(3, requires_grad=True))
+
+    def second(compiled):
+        compiled(lambda x: x.cos())(torch.ones(2))  # so that Dynamo's numbers differ
+        changed = compiled(type(forward)(other.__code__, globals(), "forward"))
+        changed(torch.ones(3, requires_grad=True))
+
+    table = side_by_side(tmp_path, first, second).rank_differences()
+    assert set(table.kind) == {"compilation"}
+    assert "Rank 1 compiled `<lambda>`, rank 0 did not" in set(table.why.str.rstrip("."))
+
+    def same_name(compiled):
+        def forward(x):
+            return (x * 3).sin()
+
+        compiled(forward)(torch.ones(3, requires_grad=True))
+
+    (row,) = side_by_side(tmp_path, first, same_name).rank_differences().to_dict("records")
+    assert (row["kind"], row["compilations"]) == ("graph", ("rank 0: 0", "rank 1: 0"))
+    assert "the joint graph differs: rank 0 has `mul = aten.mul.Tensor(primals_1, 2)`" in row["why"]
+
+
+@pytest.fixture
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.xdist_group("ranks")
+def test_other_collectives_in_the_recordings_of_ranks_are_told_first(tmp_path, one_rank):
+    def rank_of(count):
+        def reduce_loss(x):
+            for _ in range(count):
+                x = all_reduce(x.sin(), "sum", dist.group.WORLD)
+            return x
+
+        return lambda compiled: compiled(reduce_loss)(torch.ones(3))
+
+    both = side_by_side(tmp_path, rank_of(1), rank_of(2))
+    first = both.rank_differences().iloc[0]
+    assert (first.kind, first.function) == ("collectives", "reduce_loss")
+    assert "rank 0 runs `all_reduce`; rank 1 runs `all_reduce`, `all_reduce`" in first.why
+    assert "different collectives" in str(both.explain())

@@ -338,3 +338,71 @@ def test_a_library_may_keep_what_it_made_before():
     assert torch.equal(aotviz.aot_function(scaled, run_graph)(torch.ones(4)), torch.ones(4))
     assert DICT.keys() == before.keys()
     assert DICT[4] is before[4]
+
+
+# --- what is returned, and no leak -----------------------------------------------------------------------------------
+
+
+class Layer:
+    def __init__(self, keys):
+        self.keys = keys
+
+
+class Cache:
+    def __init__(self, *layers):
+        self.layers = [Layer(keys) for keys in layers]
+        self.length = len(layers)
+
+
+def test_a_result_that_holds_tensors_where_pytree_does_not_look_is_refused_by_its_place():
+    def f(x):
+        return {"logits": x * 2, "cache": Cache(x.sin())}
+
+    message = r"output\['cache'\] is a Cache, in which output\['cache'\]\.layers\[0\]\.keys is a tensor.*register"
+    with pytest.raises(TypeError, match=message):
+        aotviz.aot_function(f, run_graph)(torch.ones(3))
+    assert isinstance(f(torch.ones(3))["cache"].layers[0].keys, torch.Tensor)
+
+
+def test_an_object_without_tensors_is_returned():
+    cache = aotviz.aot_function(lambda x: (x * 2, Cache(1, "two")), run_graph)(torch.ones(3))[1]
+    assert [layer.keys for layer in cache.layers] == [1, "two"]
+
+
+def test_the_cache_in_the_result_of_a_language_model_is_named():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 32, "n_positions": 16}
+    sizes |= {"bos_token_id": 0, "eos_token_id": 0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    tokens = torch.ones(1, 4, dtype=torch.long)
+    with pytest.raises(TypeError, match=r"output\['past_key_values'\] is a DynamicCache.*use_cache=False"):
+        aotviz.aot_module(model, run_graph)(tokens)
+    logits = aotviz.aot_module(model, run_graph)(tokens, use_cache=False).logits
+    torch.testing.assert_close(logits, model(tokens, use_cache=False).logits)
+
+
+def inside_inference_mode(x):
+    with torch.inference_mode():
+        y = (x * 2).cos()
+    return x.detach().sin() * y
+
+
+def doubled(x):
+    return (x * 2).sin(), x.view(-1)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(("function", "around"), [(inside_inference_mode, False), (doubled, True)])
+def test_inference_mode_keeps_no_tensor(function, around, requires_grad):
+    def found(call):
+        x = torch.ones(3, requires_grad=requires_grad)
+        with torch.inference_mode(around):
+            result = call(x)
+        flat = result if isinstance(result, tuple) else (result,)
+        return [(one, one.requires_grad, one.is_inference()) for one in flat]
+
+    compiled = aotviz.aot_function(function, run_graph)
+    for _ in range(2):
+        for mine, eager in zip(found(compiled), found(function), strict=True):
+            torch.testing.assert_close(mine[0], eager[0])
+            assert mine[1:] == eager[1:]

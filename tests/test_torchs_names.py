@@ -101,7 +101,7 @@ def test_a_simplified_module_has_its_parameters_and_buffers():
     assert module.weight.grad is None
 
 
-@pytest.mark.parametrize("pre_dispatch, trace_joint", [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize(("pre_dispatch", "trace_joint"), [(False, False), (False, True), (True, False)])
 def test_an_export_takes_and_returns_tokens_and_says_so(pre_dispatch, trace_joint):
     module, x = Noting(), torch.ones(2)
     options = {"trace_joint": trace_joint, "output_loss_index": 0 if trace_joint else None}

@@ -30,6 +30,7 @@ from aotviz.recorder.events import (
     ShapeRecord,
     TensorDescription,
 )
+from aotviz.recorder.graphs import Graph
 
 Row = TypeVar(
     "Row",
@@ -113,6 +114,15 @@ class Facts:
     def _known(self) -> str:
         ids = [compilation.id for compilation in self.data.compilations]
         return ", ".join(ids[:20]) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "") if ids else "none"
+
+    def graph(self, place: int, role: str) -> Graph | None:
+        """The graph of a role as the last stage left it that has it, in a recording of our own; None in a log's."""
+        compilation = self.data.compilations[place]
+        for stage in reversed(compilation.stages):
+            if role in stage.graphs:
+                snapshot = compilation.graphs[stage.graphs[role]]
+                return Graph(snapshot, compilation.values, self._texts, role, stage.name)
+        return None
 
     @cached_property
     def frames(self) -> dict[Frame, list[int]]:

@@ -7,6 +7,7 @@ which counts all functions and so shifts on every rank that compiles one more.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from aotviz.explain import recompiles, tables
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
 from aotviz.explain.facts import Facts
 from aotviz.explain.key_parts import first_difference, short
+from aotviz.recorder.graphs import Graph
+from aotviz.recorder.listing import call
 
 GRAPHS = {
     "dynamo_output_graph": "Dynamo's graph",
@@ -30,7 +33,10 @@ HANG = (
 )
 SAME = "Give all ranks inputs of the same kinds, or mark what varies as dynamic before the first call."
 
-Match = tuple[str, str, int]  # function, its place, how many compilations of it went before
+COLLECTIVE = "_c10d_functional."
+DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
+
+Match = tuple[str, str, int, int]  # function, its place, how many others have both, compilations of it that went before
 
 
 @dataclass(frozen=True)
@@ -88,22 +94,27 @@ def explain_all(facts: Facts) -> Explanation:
 def _matched(facts: Facts) -> dict[str, dict[Match, int]]:
     """Rank -> its compilations by what they are matched by."""
     by_rank: dict[str, dict[Match, int]] = defaultdict(dict)
-    seen: dict[tuple[str, str, str], int] = defaultdict(int)
+    seen: dict[Hashable, int] = defaultdict(int)
+    others: dict[Hashable, dict[str, int]] = defaultdict(dict)
     for place, compilation in enumerate(facts.data.compilations):
-        if not compilation.compile_id or compilation.rank < 0:
+        if compilation.rank < 0 or not (compilation.compile_id or compilation.stages):
             continue  # two logs without ranks may be of two jobs, which need not agree on anything
         rank = f"rank {compilation.rank}"
         function, where = facts.function(place), facts.frame_place(place)
-        number = seen[rank, function, where]
-        seen[rank, function, where] += 1
-        by_rank[rank][function, where, number] = place
+        ours = None if compilation.compile_id else DYNAMOS.search(function)
+        function = DYNAMOS.sub("", function) if ours else function
+        alike = others[rank, function, where]
+        which = alike.setdefault(ours[1] if ours else "", len(alike))
+        number = seen[rank, function, where, which]
+        seen[rank, function, where, which] += 1
+        by_rank[rank][function, where, which, number] = place
     return dict(by_rank)
 
 
 def _of_match(
     facts: Facts, match: Match, places: Mapping[str, int], ranks: list[str], reasons: Mapping[int, str]
 ) -> list[RankDifference]:
-    function, where, number = match
+    function, where, _, number = match
     ids = tuple(facts.id(place) for place in places.values())
     named = f"`{function}` ({where})" if where else f"`{function}`"
     if len(places) < len(ranks):
@@ -148,13 +159,26 @@ def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
 
 
 def _graph(facts: Facts, place: int, kind: str) -> str:
-    return next((facts.text(a.text) for a in facts.artifacts.get(place, ()) if facts.text(a.type) == kind), "")
+    logged = next((facts.text(a.text) for a in facts.artifacts.get(place, ()) if facts.text(a.type) == kind), "")
+    recorded = None if logged else _recorded(facts, place, kind.removeprefix("aot_").removesuffix("_graph"))
+    if recorded is None:
+        return logged
+    statements = (f"{node.name} = {call(node)}" for node in recorded.rows if node.op not in ("placeholder", "output"))
+    return "\n".join((*statements, *(f"return ({node.args})" for node in recorded.rows if node.op == "output")))
+
+
+def _recorded(facts: Facts, place: int, role: str) -> Graph | None:
+    """A graph of a recording of our own. An inference has a forward too, which became its one graph."""
+    is_inference = facts.data.compilations[place].kind == "inference"
+    return facts.graph(place, role) if is_inference == (role == "inference") else None
 
 
 def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
-    return tuple(
-        facts.text(operation) for schedule in facts.collectives.get(place, ()) for operation in schedule.operations
-    )
+    schedules = facts.collectives.get(place, ())
+    if schedules:
+        return tuple(facts.text(operation) for schedule in schedules for operation in schedule.operations)
+    found = (_recorded(facts, place, role) for role in ("inference", "forward", "backward"))
+    return tuple(node.target for graph in found if graph for node in graph.rows if COLLECTIVE in node.target)
 
 
 def _keys(facts: Facts, place: int) -> tuple[str, ...]:
@@ -162,7 +186,7 @@ def _keys(facts: Facts, place: int) -> tuple[str, ...]:
 
 
 def _operations(operations: tuple[str, ...]) -> str:
-    names = [name.removeprefix("torch.ops._c10d_functional.").removesuffix(".default") for name in operations]
+    names = [name.rpartition(COLLECTIVE)[2].removesuffix(".default") for name in operations]
     names = [name.rstrip("_") for name in names if name != "wait_tensor"]
     return ", ".join(f"`{name}`" for name in names) or "none"
 

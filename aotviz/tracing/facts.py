@@ -7,11 +7,12 @@ tensor's final value applies the writes that are still pending on its base.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from aotviz.ir.metadata import (
     InputAliasInfo,
@@ -33,6 +34,7 @@ from aotviz.tracing import gradient_hooks, overlap, replay, views
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -223,20 +225,44 @@ def _written_parts(argument: Any) -> tuple[str, ...]:
 
 def of_outputs(
     ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-    input_info: Sequence[InputAliasInfo],
+    output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
 ) -> OutputFacts:  # fmt: skip
-    """`members` are the inputs that a rewrite made inside the function, by their position among the user's."""
-    return _Outputs(ledger, args, members, outputs, input_info).classify()
+    """`members` are the inputs that a rewrite made inside the function, by their position among the user's;
+    `output_names` are the places of the outputs in the result, e.g. "output['logits']"."""
+    return _Outputs(ledger, args, members, outputs, output_names, input_info).classify()
 
 
-def _refuse_hidden_tensors(output: Any) -> None:
-    """Raise for an object that holds tensors where pytree does not see them."""
-    for name, value in getattr(output, "__dict__", {}).items():
-        if isinstance(value, torch.Tensor):
-            raise TypeError(
-                f"the function returns a {type(output).__name__} whose field {name!r} is a tensor, and pytree does not "
-                f"know that class. Return a tuple or dict, or register {type(output).__name__} with pytree."
-            )
+def _refuse_hidden_tensors(output: Any, place: str) -> None:
+    """Raise for an object that holds tensors where pytree does not see them. `place` is its own in the result."""
+    if isinstance(output, nn.Module):
+        return
+    found = _hidden_tensor(output, MOST_STEPS)
+    if found:
+        raise TypeError(
+            f"{place} is a {type(output).__name__}, in which {place}{found} is a tensor, and pytree does not know that "
+            "class. Return a tuple or dict of tensors instead, or register the class "
+            "(torch.utils._pytree.register_pytree_node). The cache of a model of transformers is not returned with "
+            "use_cache=False."
+        )
+
+
+def _hidden_tensor(value: Any, steps: int) -> str:
+    """The way from an object to the first tensor in its attributes, lists and dicts, e.g. ".layers[0].keys"; "" if
+    there is none in so many steps. Tensors that were there before the trace count on the first step alone."""
+    inside: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        inside = ((f"[{key!r}]", one) for key, one in value.items())
+    elif isinstance(value, (list, tuple)):
+        inside = ((f"[{i}]", one) for i, one in enumerate(value))
+    elif not isinstance(value, (type, nn.Module)):
+        inside = ((f".{name}", one) for name, one in getattr(value, "__dict__", {}).items())
+    for step, one in inside:
+        if functional.is_functional(one) or (isinstance(one, torch.Tensor) and steps == MOST_STEPS):
+            return step
+        further = _hidden_tensor(one, steps - 1) if steps > 1 and not isinstance(one, torch.Tensor) else ""
+        if further:
+            return step + further
+    return ""
 
 
 class _Outputs:
@@ -244,8 +270,9 @@ class _Outputs:
 
     def __init__(
         self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-        input_info: Sequence[InputAliasInfo],
+        output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
     ) -> None:  # fmt: skip
+        self.output_names = output_names
         self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         self.named = {id(a): Ref("input", i) for i, a in tensors} | {
@@ -357,7 +384,7 @@ class _Outputs:
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             if isinstance(output, gradient_hooks.Handle):
                 raise Refused("hook of one call", "a tensor", "its handle is returned")
-            _refuse_hidden_tensors(output)
+            _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)
         if not functional.is_functional(output):  # what the function closed over: the graph holds it as a constant

@@ -206,7 +206,9 @@ class ForwardTrace:
             raise facts.TurnsOn
         if not torch.is_inference_mode_enabled():
             self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
-        self.output_facts = facts.of_outputs(self.ledger, args, whole.members, self.outputs, self.input_info)
+        self.output_facts = facts.of_outputs(
+            self.ledger, args, whole.members, self.outputs, self.output_names, self.input_info
+        )
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()
         if not self.with_gradients:
