@@ -90,6 +90,52 @@ CASES = {
 }
 
 
+# A view, or an alias, that is made to require grad and returned: it is a leaf, and lies where it did.
+NEW_LEAVES = {
+    "an alias of a view": ["return p[:2].detach().requires_grad_()"],
+    "an alias": ["y = p.detach().requires_grad_()", "return y, p * 2, y"],
+    "an alias by .data": ["return p.data.requires_grad_()"],
+    "a view": ["y = p.view(2, -1)", "y.requires_grad_()", "return y"],
+    "a view, with others": ["y = p.view(2, -1)", "z = p.view(-1)", "y.requires_grad_()", "return y, z, p"],
+    "two views": ["return p.view(2, -1).requires_grad_(), p[1:].requires_grad_()"],
+    "an alias of a view, and views of it": [
+        "y = p[:2].detach().requires_grad_()",
+        "return y, y.view(1, 2), y.detach()",
+    ],
+    "views of an alias only": ["return p.detach().requires_grad_().view(2, -1)[0]"],
+    "an alias under no_grad": ["with torch.no_grad(): y = p[2:].requires_grad_()", "return y"],
+    "an alias that is written afterwards": [
+        "y = p[:2].detach().requires_grad_()",
+        "with torch.no_grad(): y.mul_(2)",
+        "return y",
+    ],
+    "an alias that was written before": ["y = p[:2].detach()", "y.mul_(2)", "return y.requires_grad_(), p * 2"],
+    "an alias of what is written afterwards": [
+        "y = p[:2].detach().requires_grad_()",
+        "with torch.no_grad(): p.add_(1)",
+        "return y, p * 2",
+    ],
+    "an alias of a view of an intermediate": ["return (p * 2)[:2].detach().requires_grad_()"],
+    "an alias of an intermediate that is returned": ["t = p * 2", "return t.detach()[1:].requires_grad_(), t"],
+    "a view of an intermediate that is returned": ["t = p.detach() * 2", "return t.view(2, -1).requires_grad_(), t"],
+    "an alias with a hook": [
+        "y = p[:2].detach().requires_grad_()",
+        "y.register_hook(lambda g: g * 2)",
+        "return y, p * 2",
+    ],
+    "an alias turned off again": ["y = p[:2].detach().requires_grad_()", "y.requires_grad_(False)", "return y, p * 2"],
+    "an alias, and what was computed from it, detached": [
+        "y = p[:2].detach().requires_grad_()",
+        "return y, (y * 2).detach()",
+    ],
+}
+CASES |= {
+    f"{name} made to require grad, of {kind}": (setup, "a", *body)
+    for name, body in NEW_LEAVES.items()
+    for kind, setup in (("a plain input", PLAIN), ("a leaf", LEAF), ("an input with a history", GROWN))
+}
+
+
 def program(name: str):
     setup, passed, *body = CASES[name]
     lines = "".join(f"    {line}\n" for line in body)
@@ -153,6 +199,23 @@ def test_a_leaf_that_the_function_makes_and_returns_is_a_leaf(fn, requires_grad,
                 for o in outs], None if x.grad is None else x.grad.tolist()  # fmt: skip
 
     assert run(aotviz.compile(fn, backend="eager", debug=True)) == run(fn)
+
+
+def uses_the_leaf(x):
+    y = x[:2].detach().requires_grad_()
+    return y, y * 2
+
+
+def returns_views_of_a_new_leaf(x):
+    y = torch.zeros(3).requires_grad_()
+    return y, y[1:] * x[1:]
+
+
+@pytest.mark.parametrize("fn", [uses_the_leaf, returns_views_of_a_new_leaf])
+def test_a_new_leaf_that_is_returned_with_what_was_computed_from_it_is_refused_by_name(fn):
+    with pytest.raises(aotviz.Refused) as caught:
+        aotviz.aot_function(fn, run_graph)(torch.ones(3))
+    assert caught.value.reason == "a new leaf is returned"
 
 
 class Converting(torch.nn.Module):

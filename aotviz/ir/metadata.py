@@ -94,7 +94,7 @@ class ReplayStep:
 
     view:   `targets = operator(source, *args, **kwargs)`
     move:   `operator(source, *args, **kwargs)`, in place
-    mark:   `source.requires_grad_(False)`, or `source.detach_()`
+    mark:   `source.requires_grad_(False)`, or `source.detach_()`; with `args`, `source.requires_grad_()`
     write:  the new data of an input is written to it, or that of a detached alias with a history of its own; where the
             input gets its last shape later, `args[0]` is the one that it has here
     leave:  `source` is about to get another storage, and this was written to the one that it has
@@ -180,7 +180,9 @@ class OutputAliasInfo:
     layout: Layout | None  # None for what is not a strided tensor
     same_object_as: int | None  # an earlier output that is this very object
     made: Ref | None = None  # what holds it after the replay; None if the graph returns it, or it needs the fallback
-    new_leaf: bool = False  # made inside, and made to require grad there; nothing that leaves depends on it
+    # Made to require grad inside, where it was computed from nothing that does, or a view of such a tensor. Nothing
+    # that leaves was computed from it.
+    new_leaf: bool = False
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 

@@ -243,7 +243,8 @@ class Epilogue:
             elif step.action == "mark":
                 name = self._name(step.source)
                 text = self._applied(self._variable(step.source), step)
-                self.source.line(text, f"{name} no longer requires grad", name)
+                fact = "the function makes {} a leaf that requires grad" if step.args else "{} no longer requires grad"
+                self.source.line(text, fact.format(name), name)
             elif step.action == "hook":
                 self._hook(step)
             elif step.action == "look":
@@ -346,7 +347,7 @@ class Epilogue:
         if step.operator == "data":
             return f"{base}.data"
         if step.operator == "requires_grad_":
-            return f"{base}.requires_grad_(False)"
+            return f"{base}.requires_grad_({'' if step.args else 'False'})"
         if step.operator == "detach_":
             return f"{base}.detach_()"
         name = step.operator.overloadpacket.__name__

@@ -294,6 +294,7 @@ class _Outputs:
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[Any] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
+        self.leaf_views: list[Any] = []  # among the views: made to require grad inside, and their base does not
         self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a history -> the base that has it
         self.histories: dict[int, Ref] = {}  # id of a view with a history of its own -> the base that has it
 
@@ -320,7 +321,7 @@ class _Outputs:
             views=self.views,
             histories=self.histories,
             moved=[key for key, i in tensors if self._lies_elsewhere(self.input_info[i])] + self.members,
-            turned_off=[key for key, i in tensors if self.input_info[i].turned_off],
+            marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
         steps, refs = replay.build(self.ledger, wanted)
@@ -333,7 +334,8 @@ class _Outputs:
             replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
             for info, output in zip(infos, self.outputs, strict=True)
         ]
-        tracked = {id(root) for root, output in self.roots if output.requires_grad} | separate
+        leaves = set(map(id, self.leaf_views))
+        tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
         base_facts = tuple(
             IntermediateBase(index, base.requires_grad and id(base) in tracked)
             for base, index in zip(self.bases, self.first_view, strict=True)
@@ -341,12 +343,16 @@ class _Outputs:
         return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
-        """Raise for a leaf made inside that something else which leaves is a view of, or was computed from."""
+        """Raise for a leaf made inside that something else which leaves was computed from, or is a view of, unless the
+        wrapper takes that view again."""
         leaves = [output for output, info in zip(self.outputs, infos, strict=True) if info.new_leaf]
         if not leaves:
             return
         roots = [root for root, _ in self.roots]
-        leaving = [t for t in (*self.args, *self.outputs) if isinstance(t, torch.Tensor)]
+        again = set(map(id, self.views))
+        outputs = (output for output in self.outputs if id(output) not in again)
+        bases = (root for root, output in self.roots if output.requires_grad)
+        leaving = [t for t in (*self.args, *outputs, *bases) if isinstance(t, torch.Tensor)]
         known = runtime.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
@@ -469,6 +475,8 @@ class _Outputs:
 
     def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
         """A view whose statement needs a size that is not known before the call."""
+        if _is_new_leaf(output):
+            raise Refused("a new leaf is returned", "an output")
         if id(root) in self.named:
             return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
         return replace(
@@ -478,11 +486,20 @@ class _Outputs:
     def _view(
         self, info: OutputAliasInfo, output: Any, kind: OutputType, base: int | None, path: list[tuple[Viewed, int]]
     ) -> OutputAliasInfo:
-        tracked = output._base is not None and output._base.requires_grad
-        if output.requires_grad and not tracked and functional.grad_fn(output) is None:
-            raise Refused("a new leaf is returned", "an output")
         self.views.append(output)
-        return replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
+        info = replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
+        return replace(info, new_leaf=self._turned_on(output, path))
+
+    def _turned_on(self, output: Any, path: list[tuple[Viewed, int]]) -> bool:
+        """Whether a view is a leaf, made to require grad inside, or one of such a leaf. The wrapper turns these on."""
+        for view in (*(event.results[k] for event, k in path), output):
+            if _is_new_leaf(view):
+                if len(self.ledger.marks_of(view)) > 1:
+                    raise Refused("a new leaf is returned", "an output")
+                if not any(view is other for other in self.leaf_views):
+                    self.leaf_views.append(view)
+                return True
+        return False
 
     def _view_of_intermediate(
         self, info: OutputAliasInfo, output: Any, root: Any, path: list[tuple[Viewed, int]]
@@ -518,6 +535,12 @@ class _Outputs:
         self.bases.append(tensor)
         self.first_view.append(self.first_output[id(output)])
         return Ref("base", len(self.bases) - 1)
+
+
+def _is_new_leaf(view: Any) -> bool:
+    """Whether a view or a detached alias was made to require grad itself."""
+    tracked = view._base is not None and view._base.requires_grad
+    return view.requires_grad and not tracked and functional.grad_fn(view) is None
 
 
 def _view_step(event: Viewed, item: int) -> ViewStep:

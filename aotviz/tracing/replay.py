@@ -36,7 +36,7 @@ class Wanted:
     views: Sequence[Any]  # tensors to be made again
     histories: Mapping[int, Ref]  # id of a view with a history of its own -> the result of the graph that has it
     moved: Iterable[int]  # ids of named tensors that lie elsewhere after the call
-    turned_off: Iterable[int]  # ids of inputs that no longer require grad
+    marked: Iterable[int]  # ids of inputs that no longer require grad, and of views that do from then on
     written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
 
 
@@ -83,8 +83,9 @@ class _Builder:
                 self._view(position, event)
             elif isinstance(event, Moved) and id(event.tensor) in replayed:
                 self._move(event)
-            elif isinstance(event, Marked) and id(event.tensor) in self.wanted.turned_off:
-                self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method))
+            elif isinstance(event, Marked) and id(event.tensor) in self.wanted.marked:
+                on = (True,) if event.on else ()
+                self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method, args=on))
             elif isinstance(event, Hooked):
                 self._hook(event)
             self._write_at(writes, position)
