@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
+import aotviz
 import aotviz.backend  # the backends have names from here on
+from aotviz.lowerings import run_graph
 
 
 class Exp(torch.autograd.Function):
@@ -186,3 +188,143 @@ def test_a_module_with_a_full_backward_hook_is_called_with_several_sizes():
             gradients.append(x.grad)
         assert torch.equal(gradients[1], gradients[0])
         assert torch.equal(gradients[2], gradients[0])
+
+
+class KeepsByName(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.x, ctx.more = x, [y]
+        return y.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.x.cos() * ctx.more[0]
+
+
+class KeepsAnAlias(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.x.cos()
+
+
+class KeepsItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = x.sin()
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.y
+
+
+class KeepsAProduct(torch.autograd.Function):
+    """Its backward computes what a partitioner would rather save, and what the forward computes too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x @ x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ (ctx.x @ ctx.x).exp()
+
+
+KEEPING = {
+    "an input": (lambda x, w: KeepsByName.apply(x) * 2, "x"),
+    "a view of an input": (lambda x, w: KeepsByName.apply(x[1:]) * 2, "x"),
+    "an alias of an input": (lambda x, w: KeepsAnAlias.apply(x) * 2, "x"),
+    "an intermediate that is returned": (lambda x, w: (lambda y: (KeepsByName.apply(y), y))(x * w), 1),
+    "its result": (lambda x, w: (lambda y: (y * 2, y))(KeepsItsResult.apply(x * w)), 1),
+    "what another node saves": (lambda x, w: KeepsAnAlias.apply(x) * x, "x"),
+    "a product": (lambda x, w: KeepsAProduct.apply(x) * w, "x"),
+}
+KEEPING_DOORS = {
+    "aot_function": lambda f: aotviz.aot_function(f, run_graph),
+    "min-cut": lambda f: aotviz.aot_function(f, run_graph, partition_fn="min_cut_rematerialization_partition"),
+    "aotviz_eager": lambda f: torch.compile(f, backend="aotviz_eager", options=RAISES),
+}
+
+
+def written_after_the_call(f, which):
+    found = []
+    for write in (False, True):
+        x = torch.linspace(0.1, 1, 9).view(3, 3).requires_grad_()
+        w = torch.linspace(1, 2, 9).view(3, 3).requires_grad_()
+        results = f(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        if write:
+            with torch.no_grad():
+                (x if which == "x" else results[which]).add_(1)
+        results[0].sum().backward()
+        found += [x.grad, w.grad]
+    return found
+
+
+@pytest.mark.parametrize("door", KEEPING_DOORS)
+@pytest.mark.parametrize("name", KEEPING)
+def test_a_tensor_kept_by_name_is_read_as_it_is_when_the_backward_runs(name, door):
+    """Or the backward is refused: where it would read what was computed before the write."""
+    torch._dynamo.reset()
+    f, which = KEEPING[name]
+    found, refused = [], ""
+    try:
+        found = written_after_the_call(KEEPING_DOORS[door](f), which)
+    except aotviz.Refused as error:
+        refused = error.reason
+    if refused:
+        assert refused == "written before the backward"
+        assert name == "what another node saves" or door != "aot_function"
+    elif name == "what another node saves":
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            written_after_the_call(f, which)
+    else:
+        torch.testing.assert_close(found, written_after_the_call(f, which))
+
+
+@pytest.mark.parametrize("name", ["an input", "a view of an input", "an alias of an input", "its result"])
+def test_a_tensor_kept_by_name_may_be_written_with_the_default_partitioner(name):
+    f, which = KEEPING[name]
+    found = written_after_the_call(KEEPING_DOORS["aot_function"](f), which)
+    torch.testing.assert_close(found, written_after_the_call(f, which))
+
+
+def test_an_input_that_the_call_writes_and_a_function_keeps_is_not_read_as_it_was():
+    def f(x, running):
+        with torch.no_grad():
+            running.mul_(2)
+        return KeepsTwo.apply(x, running)
+
+    compiled = KEEPING_DOORS["aot_function"](f)
+    for late in (False, True):
+        gradients = []
+        for fn in (f, compiled):
+            x, running = torch.ones(2, requires_grad=True), torch.ones(2)
+            result = fn(x, running)
+            if late:
+                running.add_(1)
+            if late and fn is compiled:
+                with pytest.raises(aotviz.Refused, match="running was written after the call of f and before its"):
+                    result.sum().backward()
+                continue
+            result.sum().backward()
+            gradients.append(x.grad)
+        assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
+
+
+class KeepsTwo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, running):
+        ctx.both = (x, running)
+        return x * running
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.both[1], None

@@ -285,6 +285,7 @@ class JointCall(GraphCall):
     heard: tuple[Heard, ...]  # what the caller may hang hooks on, and they would not be told all
     together: tuple[tuple[int, ...], ...]  # tangents that pass one custom autograd.Function of several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are given another shape before they are used
+    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and a custom Function keeps by name
 
     @property
     def role(self) -> str:
@@ -308,6 +309,7 @@ class SavedTensor:
     module: str
     why: str
     is_view: bool
+    checked: bool = True  # the backward refuses it if it was written since; see tracing/kept_by_name.py
     donated: bool = False
     why_donated: str = ""
     hook: str = ""  # what a saved-tensor hook did to make it

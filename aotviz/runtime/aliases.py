@@ -25,6 +25,7 @@ from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.ir.spelling import keywords, literal
+from aotviz.runtime import refusals
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.torch_private import functional, gradient_hooks, operators, runtime
@@ -440,6 +441,17 @@ class Epilogue:
             listed = "".join(f"{listening}({text}), " for text in arguments)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
+
+    def watch(self) -> None:
+        """Let the backward see what is written later to inputs that the call itself writes, and their values keeps."""
+        kept = self.call.kept_and_written if isinstance(self.call, LoweredSplit) else ()
+        if not kept or self.call.wrapping is not None:
+            return
+        watch = self.source.bind("watch", refusals.watch)
+        slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
+        listed = "".join(f"({self.inputs[i]}, {literal(str(self.call.graph_inputs[i]))}), " for i in kept)
+        fact = "a custom autograd.Function keeps these by name, and would read what is written to them from now on"
+        self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
 
     def _waiting(self) -> set[Ref]:
         """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""

@@ -132,13 +132,18 @@ class _Writer:
         source = self.source
         first, last = self.count, self.count + self.tensors
         views = [first + i for i, saved in enumerate(self.call.saved[: self.tensors]) if saved.is_view]
+        unchecked = [i for i, saved in enumerate(self.call.saved[: self.tensors]) if not saved.checked]
         if not self.tensors:
             pass
-        elif views:
+        elif views or unchecked:
             fact = "saving a view would keep its base alive, and with it a reference cycle"
             source.line(f"saved = [*out[{first}:{last}]]", fact)
-            source.line(f"for i in {_positions([i - first for i in views])}:", fact)
-            source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
+            if views:
+                source.line(f"for i in {_positions([i - first for i in views])}:", fact)
+                source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
+            if unchecked:
+                fact = "a custom autograd.Function keeps these by name, and reads them as they are by then"
+                source.line(f"for i in {_positions(unchecked)}: saved[i] = saved[i].data", fact)
             kept = ["*saved", *wholes]
             source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")
         else:
@@ -201,6 +206,10 @@ class _Writer:
             refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
             source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
+        if call.kept_and_written and self.insides is None:
+            refuse = source.bind("refuse_written", refusals.refuse_written)
+            fact = "the backward has a copy of these, and would not read what was written to them since"
+            source.line(f"{refuse}(getattr(ctx, 'watched', ()), {literal(call.name)})", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor, Slot, Split
@@ -55,6 +56,20 @@ def refuse_hooks(
                 raise Refused("hook on a result", name, why)
             if one.is_among(asked):
                 raise Refused("gradient of a result", name)
+
+
+def watch(node: Any, inputs: Sequence[tuple[Any, str]]) -> None:
+    """Note on the node of a call the versions of inputs, with their names, as the call leaves them."""
+    if node is not None:
+        node.watched = [(ref(value), value._version, name) for value, name in inputs]
+
+
+def refuse_written(watched: Sequence[tuple[Any, int, str]], call: str) -> None:
+    """Raise Refused where one of these inputs was written after the call."""
+    for reference, version, name in watched:
+        value = reference()
+        if value is not None and value._version != version:
+            raise Refused("written before the backward", name, call)
 
 
 class WrittenSince:

@@ -19,9 +19,11 @@ from aotviz.ir.descriptors import (
     TangentInput,
 )
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.graphs import placeholders
 from aotviz.ir.metadata import InputAliasInfo, OutputType, Ref
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing import kept_by_name
 from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
@@ -47,6 +49,8 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
+    history = dict.fromkeys(node for nodes in passed for node in nodes)
+    kept = kept_by_name.found(forward.trace, [*map(functional.grad_fn, outputs), *history])
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     _refuse_part_gradients(call, forward, values[count:])
@@ -55,6 +59,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     for (_, slot), tangent in zip(wanted, traced, strict=True):
         for node in tangent.nodes:
             node.meta["desc"] = TangentInput(slot.descriptor)
+    if kept:
+        graph = forward.trace.graph
+        kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
     module = forward.closed([*nodes, *gradients])
     return JointCall(
         **_fields(call, forward),
@@ -64,6 +71,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         tangents=tangents,
         heard=heard,
         together=_together(outputs, passed),
+        kept_and_written=tuple(
+            slot.index for slot, node in zip(slots, nodes, strict=True) if slot.kind == "mutation" and node in kept
+        ),
         reshaped=tuple(i for i in reshaped if values[i] is not None),
         gradients=tuple(
             Gradient(None if value is None else GradientOutput(descriptor), value)

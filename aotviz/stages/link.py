@@ -88,6 +88,7 @@ class _Wrapper:
             rewrite.after(source, *both)
         expressions = epilogue.outputs()
         epilogue.hear()
+        epilogue.watch()
         if compare:
             source.line(compare, "debug: all memory of each storage that is written")
         if call.meta.grad_enabled_after is not None:

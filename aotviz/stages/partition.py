@@ -22,6 +22,7 @@ from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.metadata import Ref
 from aotviz.torch_private import effects, functional, operators, philox, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
+from aotviz.tracing import kept_by_name
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and what it is computed from is overwritten"
@@ -42,6 +43,7 @@ def run(call: JointGraph) -> Split:
             module = call.options.joint_pass(module, joint_inputs)
         untouched = graphs.copy(module) if _overwritten(call) else module
         descriptors = {node.name: node.meta.get("desc") for node in graphs.placeholders(module.graph)}
+        by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
             random_halves.hold_in_backward(joint)
@@ -60,8 +62,9 @@ def run(call: JointGraph) -> Split:
     random_halves.drop_repeated(backward)
     effects.unlift(forward, len(call.slots), len(tokens.forward))
     effects.unlift(backward, len(call.gradients), len(tokens.backward))
-    extra = _save_besides(call, forward, backward, protected)
-    saved = _saved(call, forward, protected, extra)
+    as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
+    extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is)
+    saved = _saved(call, forward, protected, extra, as_it_is)
     _describe(call, forward, backward, descriptors)
     passes = [call.options.joint_custom_pass] if call.options.joint_custom_pass is not None else []
     evidence = [
@@ -105,7 +108,7 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     mutated = [inputs[i] for i in _overwritten(call)]
     reaches: dict[fx.Node, bool] = {}
     for node in reversed(graph.nodes):
-        backward = node.meta.get("partitioner_tag") == "is_backward" and node.op != "placeholder"
+        backward = str(node.meta.get("partitioner_tag")).endswith("backward") and node.op != "placeholder"
         reaches[node] = backward or any(reaches[user] for user in node.users if user.op != "output")
     first = next(node for node in graph.nodes if node.op != "placeholder")
     names: set[str] = set()
@@ -126,14 +129,18 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     return names
 
 
-def _save_besides(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, protected: set[str]) -> set[str]:
-    """Let the forward return, and the backward take, what only a second differentiation would read. Returns names."""
+def _save_besides(
+    call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, protected: set[str], watched: set[str]
+) -> set[str]:
+    """Let the forward return, and the backward take, what only a second differentiation would read, and what is watched
+    for writes. Returns names."""
     results = graphs.outputs(forward.graph)
     kept = results[len(call.slots) :]
     if not all(isinstance(node, fx.Node) for node in kept):
         return set()
     names = {node.name for node in kept} | {node.args[0].name for node in kept if node.name in protected}
-    extra = besides(call, forward, {node.name for node in backward.graph.nodes}, names)
+    extra = list(besides(call, forward, {node.name for node in backward.graph.nodes}, names))
+    extra += [n for n in forward.graph.nodes if n.name in watched and n.name not in names and n not in extra]
     if not extra:
         return set()
     tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
@@ -154,7 +161,9 @@ def _writes_to(user: fx.Node, node: fx.Node) -> bool:
     return graphs.is_input_mutation(user) and user.args[0] is node
 
 
-def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str], extra: set[str]) -> list[SavedTensor]:
+def _saved(
+    call: JointGraph, forward: fx.GraphModule, protected: set[str], extra: set[str], as_it_is: frozenset[str]
+) -> list[SavedTensor]:
     kept = graphs.outputs(forward.graph)[len(call.slots) :]
     partitioner = getattr(call.options.partition_fn, "__name__", "partition_fn")
     saved = []
@@ -173,6 +182,7 @@ def _saved(call: JointGraph, forward: fx.GraphModule, protected: set[str], extra
                 module=next((str(entry[0]) for entry in reversed(stack.values())), ""),
                 why=_BESIDES if node.name in extra else _why(node, protected, partitioner),
                 is_view=node.op == "placeholder" or node.target is operator.getitem or operators.is_view(node.target),
+                checked=node.name not in as_it_is,
             )
         )
     saved.sort(key=lambda one: one.is_symbol)  # stable: the partitioner's order within each kind

@@ -51,6 +51,11 @@ def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
         apply, reason = True, f"packed by the saved-tensor hooks (mode {mode!r})"
         if saved.is_symbol:
             apply, reason = False, "not packed: hooks are for tensors"
+        elif not saved.checked:
+            apply, reason = (
+                False,
+                "not packed: a custom autograd.Function keeps it by name, and eager packs no such tensor",
+            )
         elif mode == "donated" and not dies:
             apply, reason = False, f"not packed: {why}, so packing would free nothing"
         elif mode == "no_static" and saved.name in static:

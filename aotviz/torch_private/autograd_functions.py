@@ -17,7 +17,6 @@ import torch
 import torch.fx as fx
 from torch._functorch.autograd_function import autograd_function_apply
 from torch.autograd.function import once_differentiable
-from torch.fx.experimental.proxy_tensor import _get_proxies
 
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
@@ -57,10 +56,6 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
         def forward(*inputs: Any) -> Any:
             output, values = fx.Interpreter(fwd).run(*inputs)
             saved[:] = values
-            for position, value in enumerate(values):
-                if position not in guarded:
-                    for proxy in _get_proxies(value):
-                        proxy.node.meta["saved_tensor_with_no_vc_check"] = True
             return output
 
         @staticmethod

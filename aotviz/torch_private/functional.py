@@ -412,6 +412,24 @@ def from_custom_function(node: Any) -> bool:
     return isinstance(node, BackwardCFunction)
 
 
+def saved_by(node: Any) -> Sequence[Any]:
+    """What such a Function gave to `save_for_backward`; nothing where that was written since."""
+    try:
+        return tuple(node.saved_tensors)
+    except RuntimeError:
+        return ()
+
+
+def number(node: Any) -> int:
+    """The number by which the nodes of a graph refer to an autograd node."""
+    return int(node._sequence_nr())
+
+
+def has_storage(value: Any) -> bool:
+    """Whether a value is a plain strided tensor."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not subclasses.is_subclass(value)
+
+
 def several_results(node: Any) -> bool:
     """Whether an autograd node belongs to a user's `autograd.Function` that returned more than one tensor."""
     return from_custom_function(node) and len(node._input_metadata) > 1

@@ -81,6 +81,9 @@ class _Tracer(PythonKeyTracer):
             node.meta["under_no_grad"] = True
         if "autograd_backward" in fx_traceback.current_meta or torch._C._current_graph_task_id() >= 0:
             node.meta["autograd_backward"] = True
+            running = torch._C._current_autograd_node()
+            if running is not None:  # `seq_nr` is lost where that interprets a graph
+                node.meta["autograd_number"] = running._sequence_nr()
         if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
             stack = self._user_stack()
             if stack:
