@@ -69,6 +69,60 @@ def test_a_dropout_that_drops_nothing_gives_its_argument(mode, p, training):
     assert x.tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(4, 5, 3), (4, 5, 2, 3)], ids=["1d", "2d"])
+def test_what_follows_the_batch_norm_of_a_transposed_tensor_sees_eagers_layout(mode, training, shape):
+    channels = shape[2]
+    mean, variance, weight = torch.zeros(channels), torch.ones(channels), torch.rand(channels)
+
+    def normalized(x):
+        turned = F.batch_norm(x.transpose(1, 2), mean, variance, weight, training=training)
+        return turned, turned.transpose(1, 2).reshape(4, -1) * 2
+
+    def layouts(results):
+        return [(result.shape, result.stride()) for result in results]
+
+    x = torch.randn(shape, requires_grad=mode == "training")
+    with MODES[mode]():
+        expected, found = both(normalized, x)
+    assert layouts(found) == layouts(expected)
+    assert all(map(torch.equal, found, expected))
+    if mode == "training":
+        gradients = [torch.autograd.grad([y.square().mean() for y in ys], x)[0] for ys in (expected, found)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_gradient_behind_the_batch_norm_of_a_transposed_tensor_is_found():
+    x, weight = torch.randn(4, 5, 3), torch.randn(3, 3, requires_grad=True)
+
+    def encoded(x, weight):  # the gradient of `linear` flattens what batch norm's backward gives
+        return F.batch_norm(F.linear(x, weight).transpose(1, 2), None, None, training=True).sin()
+
+    gradients = [torch.autograd.grad(y.sum(), weight)[0] for y in both(encoded, x, weight)]
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        F.mse_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        lambda x, y: F.binary_cross_entropy(x.sigmoid(), y),
+        lambda x, y: (F.logsigmoid(x) * y).sum(),
+        lambda x, y: (F.log_softmax(x, 1) * y).sum(),
+        lambda x, y: (2**x * y).sum(),
+    ],
+    ids=["mse", "smooth l1", "huber", "binary cross entropy", "log sigmoid", "log softmax", "pow"],
+)
+def test_the_loss_of_a_transposed_tensor_has_a_gradient(loss):
+    x, y, weight = torch.randn(4, 5, 3), torch.rand(4, 3, 5), torch.randn(3, 3, requires_grad=True)
+    losses = both(lambda x, y, weight: loss(F.linear(x, weight).transpose(1, 2), y), x, y, weight)
+    gradients = [torch.autograd.grad(found, weight)[0] for found in losses]
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_torch_itself_is_left_as_it_was():
     before = {op: dict(op.py_kernels) for op in corrections._TRACED_AS}
     both(lambda x: F.dropout(x, 0.5, False), torch.ones(3))

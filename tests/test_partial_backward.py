@@ -237,6 +237,29 @@ def test_a_sum_with_an_absent_gradient_is_the_other_term_and_other_operators_get
     assert "exp" in str(module.graph)
 
 
+def predicts_and_has_a_loss(x, weight, target):
+    predicted = (x @ weight).transpose(1, 2) * 2.0
+    return predicted, (predicted * target).sum()
+
+
+@pytest.mark.parametrize(("door", "sizes"), [("aot_function", [4]), ("aotviz_eager", [4, 3]), ("aotviz", [4, 3])])
+def test_the_only_gradient_that_comes_in_is_laid_out_as_the_sum_that_it_stands_for(door, sizes):
+    torch._dynamo.reset()
+    weight = torch.randn(3, 3, requires_grad=True)
+    fn = predicts_and_has_a_loss
+    compiled = aotviz.aot_function(fn, run_graph) if door == "aot_function" else torch.compile(fn, backend=door)
+    for size in sizes:
+        x, target = torch.randn(size, 5, 3), torch.randn(size, 3, 5)
+        found, expected = (torch.autograd.grad(f(x, weight, target)[1], weight)[0] for f in (compiled, fn))
+        torch.testing.assert_close(found, expected)
+
+
+def test_zeros_for_an_absent_gradient_are_laid_out_as_it_would_be():
+    module = graph_of(lambda s, a, b: (torch.maximum(b.outer(s).t(), a.outer(s)).t().reshape(4),))
+    (largest,) = absent.without(module, {"tangents_2"})(torch.ones(2), torch.tensor([1.0, 2.0]))
+    assert largest.tolist() == [1, 2, 1, 2]
+
+
 def test_gradients_share_what_was_saved_if_one_node_on_the_way_of_both_reads_it():
     one, two = "tangents_1", "tangents_2"
     shared = absent.sharing(graph_of(lambda s, a, b: ((a + b) * s,)))

@@ -3,6 +3,7 @@
 Zeros in place of a gradient that did not come in are not the same as none: zero times infinity is not a number, and
 what a branch would read may be gone. As in eager, what depends on absent gradients only is not computed. Where such a
 value meets another, a sum is the other one; for any other operator it is zeros, as autograd would make them there.
+Either is laid out in memory as what it stands for: the rest of the graph was traced for that, a `view` above all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.torch_private import effects
-from aotviz.torch_private.fakes import statically_equal
+from aotviz.torch_private.fakes import has_hint, hint, statically_equal
 
 _SUM = torch.ops.aten.add.Tensor
 
@@ -73,22 +74,49 @@ def _meet(node: fx.Node, gone: set[fx.Node]) -> None:
     present = [argument for argument in node.all_input_nodes if argument not in gone]
     plain = node.target is _SUM and len(node.args) == 2 and not node.kwargs
     if plain and len(present) == 1 and _alike(node, present[0]):
-        node.replace_all_uses_with(present[0])
+        with node.graph.inserting_before(node):
+            node.replace_all_uses_with(_laid_out(present[0], node))
         return
     with node.graph.inserting_before(node):
         for argument in absent:
             value = argument.meta.get("val")
             if isinstance(value, torch.Tensor):
-                zeros = _zeros(node.graph, argument, value)
-                zeros.meta = {**argument.meta}
-                node.replace_input_with(argument, zeros)
+                node.replace_input_with(argument, _zeros(node.graph, argument, value))
 
 
 def _zeros(graph: fx.Graph, like: fx.Node, value: torch.Tensor) -> fx.Node:
     if not all(isinstance(number, int) for number in (*value.shape, *value.stride())):
-        return graph.call_function(torch.ops.aten.zeros_like.default, (like,))
+        zeros = graph.call_function(torch.ops.aten.zeros_like.default, (like,))
+        zeros.meta = {**like.meta}
+        return zeros
     options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
-    return graph.call_function(torch.ops.aten.full.default, (list(value.shape), 0), options)
+    if value.is_contiguous():
+        return _call(torch.ops.aten.full.default, (list(value.shape), 0), like, options)
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    zeros = _call(torch.ops.aten.full.default, ([extent], 0), like, options)
+    return _call(torch.ops.aten.as_strided.default, (zeros, list(value.shape), list(value.stride())), like)
+
+
+def _laid_out(node: fx.Node, like: fx.Node) -> fx.Node:
+    """`node`, or a copy of it whose dimensions lie in memory in the order of those of `like`, of the same shape."""
+    mine, wanted = node.meta["val"], like.meta["val"]
+    numbers = zip(mine.shape, mine.stride(), wanted.stride(), strict=True)
+    strides = [(one, other) for size, one, other in numbers if not statically_equal([size], [1])]
+    if all(statically_equal([one], [other]) for one, other in strides) or not all(map(has_hint, wanted.stride())):
+        return node
+    order = sorted(range(wanted.dim()), key=lambda i: -hint(wanted.stride()[i]))
+    turned = _call(torch.ops.aten.permute.default, (node, order), like)
+    copied = _call(torch.ops.aten.clone.default, (turned,), like, {"memory_format": torch.contiguous_format})
+    return _call(torch.ops.aten.permute.default, (copied, [order.index(i) for i in range(wanted.dim())]), like)
+
+
+def _call(operator: Any, args: tuple[Any, ...], like: fx.Node, options: dict[str, Any] | None = None) -> fx.Node:
+    """A node that stands for `like`, with the fake of its result."""
+    made = like.graph.call_function(operator, args, options)
+    fakes = [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args]
+    with like.meta["val"].fake_mode:
+        made.meta = {**like.meta, "val": operator(*fakes, **(options or {}))}
+    return made
 
 
 def _alike(one: fx.Node, other: fx.Node) -> bool:

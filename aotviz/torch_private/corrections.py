@@ -9,6 +9,14 @@ it computes the same; for these few a compiled call would silently differ from e
                                      loss of one sample is as above
     upsample_bilinear2d, _bicubic2d  of bytes round as integers, and torch's code as floating-point numbers
     lstm, gru, rnn_tanh, rnn_relu    drop out between their layers, and torch's code does not
+
+Of a few operators, the result of an argument that is not contiguous lies otherwise in eager than their fakes say. What
+is traced behind one would fail: a `reshape` becomes a `view` that fits the fake only. A copy settles the layout:
+
+    native_batch_norm                on the CPU; its variants and its backward
+    mse_loss, smooth_l1_loss         their backward; huber_loss and binary_cross_entropy too
+    log_sigmoid, log_softmax         the forward of one, the backward of the other; the backward of native_dropout
+    pow                              of a number
 """
 
 from __future__ import annotations
@@ -84,6 +92,43 @@ def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
+def _settled(operator: Any, is_certain: Callable[..., bool]) -> Callable[..., Any]:
+    """The operator and a contiguous copy of its first result, whose layout may be another than its fake's."""
+    inside = False
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside or is_certain(*args):
+            return NotImplemented
+        inside = True
+        try:
+            result = operator(*args, **kwargs)
+        finally:
+            inside = False
+        first, *others = result if isinstance(result, tuple) else (result,)
+        if first is not None:  # of a gradient that is not needed
+            first = first.clone(memory_format=torch.contiguous_format)
+        return (first, *others) if isinstance(result, tuple) else first
+
+    return traced
+
+
+def _all_contiguous(*args: Any) -> bool:
+    return all(value.is_contiguous() for value in args if isinstance(value, torch.Tensor))
+
+
+def _normalizes(position: int) -> Callable[..., bool]:
+    """For batch norm: the argument in that position lies as the result will."""
+
+    def is_certain(*args: Any) -> bool:
+        tensor = args[position]
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        other = formats.get(tensor.dim(), torch.contiguous_format)
+        return tensor.device.type != "cpu" or tensor.is_contiguous() or tensor.is_contiguous(memory_format=other)
+
+    return is_certain
+
+
 def _layers(
     tensor: Any,
     hidden: Sequence[Any],
@@ -118,6 +163,21 @@ _LOSSES = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
 }
+_SETTLED = {  # operator -> whether its first result lies as its fake does, given these arguments
+    aten.native_batch_norm.default: _normalizes(0),
+    aten._native_batch_norm_legit_functional.default: _normalizes(0),
+    aten._native_batch_norm_legit.no_stats: _normalizes(0),
+    aten._native_batch_norm_legit_no_training.default: _normalizes(0),
+    aten.native_batch_norm_backward.default: _normalizes(1),
+    aten.mse_loss_backward.default: _all_contiguous,
+    aten.smooth_l1_loss_backward.default: _all_contiguous,
+    aten.huber_loss_backward.default: _all_contiguous,
+    aten.binary_cross_entropy_backward.default: _all_contiguous,
+    aten.log_sigmoid_forward.default: _all_contiguous,
+    aten._log_softmax_backward_data.default: _all_contiguous,
+    aten.native_dropout_backward.default: _all_contiguous,
+    aten.pow.Scalar: _all_contiguous,
+}
 _TRACED_AS = {
     **_LOSSES,
     aten.dropout.default: _dropout,
@@ -135,7 +195,9 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     """
     own = {op for op, found in table.items() if getattr(found, "__module__", "") == decompositions.__name__}
     resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
-    return {**table, **resizing, **{op: found for op, found in _LOSSES.items() if op in own or op not in table}}
+    settled = {op: _settled(op, is_certain) for op, is_certain in _SETTLED.items()}
+    losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
+    return {**settled, **table, **resizing, **losses}
 
 
 @contextlib.contextmanager

@@ -178,6 +178,11 @@ def hint(value: Any) -> int:
     return value if isinstance(value, int) else int(value.node.hint)
 
 
+def has_hint(value: Any) -> bool:
+    """Whether a size is known in the call that is being traced: it does not depend on values."""
+    return isinstance(value, int) or value.node.has_hint()
+
+
 def statically_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Whether sizes are known to be the same. Asks for no guard."""
     return len(one) == len(other) and all(statically_known_true(a == b) for a, b in zip(one, other, strict=True))
