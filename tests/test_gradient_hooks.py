@@ -586,3 +586,36 @@ def test_a_hook_inside_that_neither_the_graph_nor_python_can_call_is_refused_by_
     with pytest.raises(Refused) as caught:
         DOORS["aot_function"](fn)(leaf(3), leaf(3))
     assert caught.value.reason == "hook of one call"
+
+
+def with_a_backward_hook(hook, pre=False):
+    module = torch.nn.Linear(3, 3)
+    (module.register_full_backward_pre_hook if pre else module.register_full_backward_hook)(hook)
+    return module
+
+
+MODULE_HOOKS = {
+    "only computes": (lambda module, given, came: tuple(gradient * 3 for gradient in given), False),
+    "appends to a list": (lambda module, given, came: HEARD.append(1), False),
+    "reads the module": (lambda module, given, came: (given[0] * module.weight.sum(),), False),
+    "reads a global before": (lambda module, came: (came[0] * SCALE["by"],), True),
+}
+
+
+@pytest.mark.parametrize("name", MODULE_HOOKS)
+def test_a_backward_hook_of_a_module_is_traced_or_refused_by_name(name):
+    module = with_a_backward_hook(*MODULE_HOOKS[name])
+    compiled = aotviz.aot_module(module, run_graph)
+    if name != "only computes":
+        with pytest.raises(Refused, match="on a module") as caught:
+            compiled(leaf(2, 3))
+        assert caught.value.reason == "hook of one call"
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(leaf(2, 3)), module(leaf(2, 3)))
+        return
+    gradients = []
+    for call in (module, compiled):
+        x = leaf(2, 3)
+        call(x).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)

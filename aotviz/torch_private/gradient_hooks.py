@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -226,6 +227,24 @@ class Listening:
             return False
         place = (tensor.grad_fn, tensor.output_nr)
         return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
+
+
+@contextlib.contextmanager
+def module_hooks_noted(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with each full backward hook, and each pre-hook, of a module that is called inside."""
+    kind: Any = torch.utils.hooks.BackwardHook
+    start = kind.__init__
+
+    def noted(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
+        for hook in (*hooks, *pre_hooks):
+            note(hook)
+        start(self, module, hooks, pre_hooks)
+
+    kind.__init__ = noted
+    try:
+        yield
+    finally:
+        kind.__init__ = start
 
 
 def asked_for() -> Sequence[Any]:

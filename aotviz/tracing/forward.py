@@ -37,7 +37,7 @@ from aotviz.ir.refusals import Refused, translated
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
-from aotviz.torch_private.gradient_hooks import registered_together
+from aotviz.torch_private.gradient_hooks import module_hooks_noted, registered_together
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks, leaks
@@ -125,6 +125,7 @@ class ForwardTrace:
             )
             noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
             hooks = functional.hook_registrations(self._take_hook)
+            of_modules = module_hooks_noted(self._refuse_module_hook)
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
             questions = functional.questions_noted(self._refuse_question, is_library)
@@ -134,6 +135,7 @@ class ForwardTrace:
                 translated(),
                 noted,
                 hooks,
+                of_modules,
                 gradients,
                 attributes,
                 questions,
@@ -418,7 +420,7 @@ class ForwardTrace:
         ]
         why = ""
         if waits and not self.program.is_graph:
-            why = "it waits for several gradients" if several else gradient_hooks.why_not_traced(method, hook)
+            why = "it waits for several gradients" if several else gradient_hooks.why_not_traced(hook)
         position = next((one for one in positions if one is not None), len(self.program.names))
         name = self._name(position) if position < len(self.program.names) else "a tensor that it makes"
         if fits and (not waits or number in self.program.put_off):
@@ -427,6 +429,13 @@ class ForwardTrace:
             self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
         # The run is of no use where several are hooked, and a handle does nothing in it.
         return gradient_hooks.Handle(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+
+    def _refuse_module_hook(self, hook: Any) -> None:
+        """Raise for a backward hook of a module that is more than a part of the graph: no tensor of it leaves."""
+        if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
+            why = gradient_hooks.why_not_traced([hook], of_a_module=True)
+            if why:
+                raise Refused("hook of one call", "a module (register_full_backward_hook)", why)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Raise for a view of an input, to be made again, that was taken before the input required grad."""

@@ -76,16 +76,15 @@ def put_off(
     return None if method == "retain_grad" else Handle(ledger, event)
 
 
-def why_not_traced(method: str, hook: tuple[Any, ...]) -> str:
-    """Why a hook can't become part of the graph; empty where it can. `retain_grad` has no hook."""
+def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
+    """Why one of these hooks can't become part of the graph; empty where all can."""
     ours: set[Any] = set()
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
         ours.add(frame)
         frame = frame.f_back
-    return next(
-        filter(None, (pure_hooks.why_not(one, functional.is_functional, ours.__contains__) for one in hook)), ""
-    )
+    whys = (pure_hooks.why_not(one, functional.is_functional, ours.__contains__, of_a_module) for one in hooks)
+    return next(filter(None, whys), "")
 
 
 def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:

@@ -37,7 +37,7 @@ _GRAD_MODES = (torch.no_grad, torch.enable_grad)
 Judge = Callable[[Any], bool]
 
 
-def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge) -> str:
+def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge, of_a_module: bool = False) -> str:
     """Why a hook can't become part of a graph, for a person; empty where it can.
 
     Args:
@@ -45,6 +45,7 @@ def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge) -> str:
         of_the_trace: whether a value is a tensor of the trace.
         is_traced: whether a running frame belongs to the function that is traced, so that what it assigns is the same
             at each call.
+        of_a_module: whether the hook's first argument is a module, and not a gradient.
 
     >>> why_not(lambda g: g * 2, lambda value: False, lambda frame: False)
     ''
@@ -52,6 +53,11 @@ def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge) -> str:
     >>> why_not(lambda g: heard.append(g), lambda value: False, lambda frame: False)
     "it reads the global 'heard'"
     """
+    code = getattr(hook, "__code__", None)
+    if of_a_module and code is not None and code.co_argcount:
+        module = code.co_varnames[0]
+        if any(one.argval == module and "LOAD" in one.opname for one in dis.get_instructions(code)):
+            return f"it reads {module!r}, which may change"
     return _Looking(of_the_trace, is_traced).function(hook)
 
 
