@@ -34,7 +34,7 @@ def vision_transformer():
 def convnext():
     import timm
 
-    return timm.create_model("convnext_atto", depths=(1, 1), dims=(8, 16), num_classes=5), images()
+    return timm.create_model("convnext_atto", depths=(1,) * 4, dims=(8, 8, 16, 16), num_classes=5), images()
 
 
 @model("timm")
