@@ -1,0 +1,223 @@
+"""Gradient hooks that a function registers inside: traced, called by Python in each backward, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd.graph import register_multi_grad_hook
+
+import aotviz
+from aotviz.ir.refusals import Refused
+from aotviz.lowerings import run_graph
+
+torch.set_num_threads(1)
+
+
+def compiled(fn):
+    return aotviz.aot_function(fn, run_graph, debug=True)
+
+
+def leaf(*shape):
+    return torch.ones(*shape, requires_grad=True)
+
+
+SCALE = {"by": 2.0}
+HEARD = []
+
+
+def reads_a_dict(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    return y.sin()
+
+
+def reads_a_dict_on_a_view(x, w):
+    y = (x * w).view(3, 1)
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    return y.sin() @ torch.ones(1, 2)
+
+
+def appends_to_a_list(x, w):
+    y = x * w
+    y.register_hook(HEARD.append)
+    y.register_hook(lambda gradient: HEARD.append(SCALE["by"]))
+    return y.sin()
+
+
+def decides_by_a_value(x, w):
+    def hook(gradient):
+        if gradient.abs().max() > 0.5:
+            return gradient / gradient.abs().max()
+        return None
+
+    y = x * w
+    y.register_hook(hook)
+    return y.sin() * SCALE["by"]
+
+
+def several_hooks_on_several_tensors(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * 3)
+    y.register_hook(lambda gradient: gradient + SCALE["by"])
+    z = y.sin()
+    z.register_hook(lambda gradient: HEARD.append(gradient) or gradient * SCALE["by"])
+    return z * w, y.exp()
+
+
+def on_several_at_once(x, w):
+    y, z, unused = x * w, x.sin(), x.cos()
+    register_multi_grad_hook((x, y, z, unused), HEARD.append)
+    return y * z
+
+
+def taken_back_from_several(x, w):
+    y = x * w
+    register_multi_grad_hook((x, y), HEARD.append).remove()
+    return y.sin()
+
+
+def on_arguments_at_once(x, w):
+    register_multi_grad_hook((x, w), HEARD.append)
+    return x.sin()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        reads_a_dict,
+        reads_a_dict_on_a_view,
+        appends_to_a_list,
+        decides_by_a_value,
+        several_hooks_on_several_tensors,
+        on_several_at_once,
+        taken_back_from_several,
+        on_arguments_at_once,
+    ],
+)
+def test_a_hook_inside_that_does_more_than_compute_runs_in_each_backward(fn):
+    def use(call):
+        HEARD.clear()
+        gradients = []
+        for by in (2.0, 3.0, 4.0):
+            x, w = leaf(3), leaf(3)
+            results = call(x, w)
+            SCALE["by"] = by
+            results = results if isinstance(results, tuple) else (results,)
+            sum(result.sum() for result in results).backward()
+            gradients += [x.grad, w.grad]
+        return HEARD.copy(), gradients
+
+    torch.testing.assert_close(use(compiled(fn)), use(fn), rtol=0, atol=0)
+
+
+def test_a_recording_says_why_the_backward_is_cut_at_a_hook_inside():
+    call = compiled(reads_a_dict)
+    call(leaf(3), leaf(3)).sum().backward()
+    said = "\n".join(call.recording[0].evidence["reason"])
+    assert "Python calls it in each backward, which is cut there: it reads the global 'SCALE'" in said
+
+
+def scaled_by(scale):
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * scale)
+        return y.sin()
+
+    return fn
+
+
+def test_a_hook_inside_that_only_computes_is_part_of_the_graph():
+    def make(scale):
+        return lambda gradient: gradient.mul(scale).clamp(max=torch.pi)
+
+    def fn(x):
+        factor = x.detach() * 2
+        y = x * 2
+        for hook in (lambda gradient: gradient * factor, torch.neg, make(5.0)):
+            y.register_hook(hook)
+        return y.sin()
+
+    for each in (fn, scaled_by(3.0)):
+        call = compiled(each)
+        gradients = []
+        for run in (each, call):
+            x = leaf(3)
+            run(x).sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)
+        assert "register_hook" not in call.source
+
+
+def test_a_variable_that_is_assigned_later_is_read_in_each_backward():
+    scale = 2.0
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * scale)
+        return y * 3
+
+    call = compiled(fn)
+    for by in (2.0, 5.0):
+        scale = by
+        x = leaf(3)
+        call(x).sum().backward()
+        assert x.grad.tolist() == [6 * by] * 3
+
+
+def is_written_afterwards(x, w):
+    y = x * w
+    y.register_hook(lambda gradient: gradient * SCALE["by"])
+    y.mul_(3)
+    return y.sin()
+
+
+def is_on_a_leaf_made_inside(x, w):
+    y = torch.zeros(3, requires_grad=True)
+    y.register_post_accumulate_grad_hook(HEARD.append)
+    return (x + y).sin()
+
+
+def uses_a_tensor_and_a_global(x, w):
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * w * SCALE["by"])
+    return y.sin()
+
+
+@pytest.mark.parametrize("fn", [is_written_afterwards, is_on_a_leaf_made_inside, uses_a_tensor_and_a_global])
+def test_a_hook_inside_that_neither_the_graph_nor_python_can_call_is_refused_by_name(fn):
+    with pytest.raises(Refused) as caught:
+        compiled(fn)(leaf(3), leaf(3))
+    assert caught.value.reason == "hook of one call"
+
+
+def with_a_backward_hook(hook, pre=False):
+    module = torch.nn.Linear(3, 3)
+    (module.register_full_backward_pre_hook if pre else module.register_full_backward_hook)(hook)
+    return module
+
+
+MODULE_HOOKS = {
+    "only computes": (lambda module, given, came: tuple(gradient * 3 for gradient in given), False),
+    "appends to a list": (lambda module, given, came: HEARD.append(1), False),
+    "reads the module": (lambda module, given, came: (given[0] * module.weight.sum(),), False),
+    "reads a global before": (lambda module, came: (came[0] * SCALE["by"],), True),
+}
+
+
+@pytest.mark.parametrize("name", MODULE_HOOKS)
+def test_a_backward_hook_of_a_module_is_traced_or_refused_by_name(name):
+    module = with_a_backward_hook(*MODULE_HOOKS[name])
+    call_compiled = aotviz.aot_module(module, run_graph)
+    if name != "only computes":
+        with pytest.raises(Refused, match="on a module") as caught:
+            call_compiled(leaf(2, 3))
+        assert caught.value.reason == "hook of one call"
+        with torch.no_grad():
+            torch.testing.assert_close(call_compiled(leaf(2, 3)), module(leaf(2, 3)))
+        return
+    gradients = []
+    for call in (module, call_compiled):
+        x = leaf(2, 3)
+        call(x).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
