@@ -37,6 +37,13 @@ def step(x, w):
 step(torch.ones(4, 4), torch.ones(4, 4)).item()
 """
 
+IMPORTS_LATE = """
+import pathlib, time
+pathlib.Path("begun").touch()
+while not pathlib.Path("import").exists():
+    time.sleep(0.05)
+"""
+
 FAILING = """
 @aotviz.compile(backend="eager")
 def broken(x):
@@ -195,7 +202,7 @@ def test_a_recording_is_exported_as_a_page_that_opens_offline(
 
 
 def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Page, screenshots: Path) -> None:
-    jupyter.write_notebook(lab.work / "train.ipynb", SLOW, FAILING)
+    write_slow(lab, "train.ipynb", SLOW, FAILING)
     jupyter.open_notebook(page, lab.url, "train.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     panel = page.get_by_role("region", name="Live compilations")
@@ -225,6 +232,37 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
     wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
+
+
+def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Lab, page: Page) -> None:
+    write_slow(lab, "early.ipynb", SLOW)
+    jupyter.open_notebook(page, lab.url, "early.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    row = compilations(page, "early.ipynb").locator(".aotviz-row", has_text="step")
+    expect(row).to_have_attribute("data-state", "running", timeout=60_000)
+    (lab.work / "go on").touch()
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+
+
+def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: Lab, page: Page) -> None:
+    write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
+    ears = Ears(page)
+    jupyter.open_notebook(page, lab.url, "early.ipynb")
+    ears.late = b"create_subshell"
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    wait_until(page, lambda: len(ears.held) > 0, "no subshell was asked for")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    wait_until(page, (lab.work / "begun").exists, "the cell did not begin")
+    before = ears.lists_of_comms
+    ears.hear_the_late()
+    wait_until(page, lambda: ears.lists_of_comms > before, "the kernel was not asked for aotviz")
+    (lab.work / "import").touch()
+    row = compilations(page, "early.ipynb").locator(".aotviz-row", has_text="step")
+    expect(row).to_have_attribute("data-state", "running", timeout=60_000)
+    (lab.work / "go on").touch()
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
 
 
 def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Page, screenshots: Path) -> None:
@@ -331,10 +369,13 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: st
 
 
 class Ears:
-    """What a page hears of its kernels: all that they say, or the answers to its own questions alone."""
+    """What a page hears of its kernels: all they say, or only the answers to its own questions; some of it late."""
 
     def __init__(self, page: Page) -> None:
         self.hear_all = True
+        self.late = b""  # what is said of this is held back
+        self.lists_of_comms = 0  # that were heard
+        self.held: list[tuple[WebSocketRoute, str | bytes]] = []
         page.route_web_socket(re.compile(r"/api/kernels/.*/channels"), self._connect)
 
     def _connect(self, page_side: WebSocketRoute) -> None:
@@ -342,10 +383,27 @@ class Ears:
         (asking,) = parse_qs(urlsplit(page_side.url).query)["session_id"]
 
         def pass_on(message: str | bytes) -> None:
-            if self.hear_all or asking.encode() in (message.encode() if isinstance(message, str) else message):
+            content = message.encode() if isinstance(message, str) else message
+            self.lists_of_comms += b"comm_info_reply" in content
+            if self.late and self.late in content:
+                self.held.append((page_side, message))
+            elif self.hear_all or asking.encode() in content:
                 page_side.send(message)
 
         server_side.on_message(pass_on)
+
+    def hear_the_late(self) -> None:
+        self.late = b""
+        for page_side, message in self.held:
+            page_side.send(message)
+        self.held.clear()
+
+
+def write_slow(lab: Lab, name: str, *cells: str) -> None:
+    """A notebook whose compiler waits, with no file left that tells it to go on."""
+    for signal in ("begun", "import", "go on"):
+        (lab.work / signal).unlink(missing_ok=True)
+    jupyter.write_notebook(lab.work / name, *cells)
 
 
 def compilations(page: Page, notebook: str) -> Locator:

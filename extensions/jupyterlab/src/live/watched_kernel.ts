@@ -39,6 +39,8 @@ export class WatchedKernel {
   private questions = 0;
   private readonly tabs = new Set<(key: string) => void>(); // each hears which compilation moved
   private asking = false;
+  private askAgain = false; // a cell ended, or it was time to look, while an older question was under way
+  private runsCell: boolean | null = null; // null: no cell has begun or ended since this connection hears the kernel
   private lives = 0; // how often the kernel has begun anew
   private life = ""; // the session of the kernel's messages; a kernel that was restarted has another
   private isDisposed = false;
@@ -125,20 +127,28 @@ export class WatchedKernel {
     this.lose();
     if (!this.kernel.isDisposed) {
       if (this.comm) this.send({ ask: "stop", who: this.kernel.clientId });
+      if (this.kernel.subshellId !== null) {
+        this.control("delete_subshell_request", { subshell_id: this.kernel.subshellId }).done.catch(() => undefined);
+        this.kernel.subshellId = null; // the connection would ask, and wait, for the same
+      }
       this.kernel.dispose();
     }
     Signal.clearData(this);
   }
 
   private async find(): Promise<void> {
-    if (this.asking || this.comm || this.isDisposed) return;
+    if (this.comm || this.isDisposed) return;
+    if (this.asking) {
+      this.askAgain = true;
+      return;
+    }
     this.asking = true;
+    this.askAgain = false;
     const life = this.lives;
     try {
-      await this.kernel.info;
-      if (this.kernel.supportsSubshells && this.kernel.subshellId === null) {
-        const reply = await this.kernel.requestCreateSubshell({}).done;
-        this.kernel.subshellId = reply.content.subshell_id;
+      if (this.kernel.subshellId === null && await this.hasSubshells()) {
+        const made = await this.control("create_subshell_request").done as KernelMessage.ICreateSubshellReplyMsg;
+        if (life === this.lives && !this.isDisposed) this.kernel.subshellId = made.content.subshell_id;
       }
       const reply = await this.kernel.requestCommInfo({ target_name: TARGET });
       if (reply.content.status !== "ok" || this.isDisposed || life !== this.lives) return;
@@ -152,12 +162,33 @@ export class WatchedKernel {
     } finally {
       if (life === this.lives) this.asking = false;
     }
+    if (this.askAgain && life === this.lives) await this.find();
   }
 
-  /** A cell that runs may import aotviz now; a subshell can look without waiting for its end. */
+  /**
+   * A cell that runs may import aotviz now; a subshell can look without waiting for its end. The connection's status
+   * tells what was heard last, which is "idle" once the subshell is made, though the cell still runs.
+   */
   private findLater(): void {
     window.clearTimeout(this.later);
-    if (this.kernel.subshellId !== null && this.kernel.status === "busy") this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
+    if (this.runsCell ?? this.kernel.status === "busy") this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
+  }
+
+  /** What `kernel.info` would tell; that is asked for by the shell channel, and comes when the cell that runs has ended. */
+  private async hasSubshells(): Promise<boolean> {
+    await new Promise<void>((resolve) => {
+      if (this.kernel.connectionStatus === "connected") return resolve();
+      this.kernel.connectionStatusChanged.connect((_, status) => status === "connected" && resolve());
+    });
+    const told = this.control("kernel_info_request").done.then((reply) => reply?.content as KernelMessage.IInfoReply | undefined);
+    const info = await Promise.race([this.kernel.info, told]);
+    return info?.supported_features?.includes("kernel subshells") ?? false;
+  }
+
+  /** Asks by the control channel, which is answered while a cell runs. */
+  private control(msgType: string, content: object = {}): Kernel.IControlFuture {
+    const question = { msgType, channel: "control", content, session: this.kernel.clientId, username: this.kernel.username };
+    return this.kernel.sendControlMessage(KernelMessage.createMessage(question as never) as unknown as KernelMessage.IControlMessage, true, true);
   }
 
   private send(content: Question): void {
@@ -168,18 +199,15 @@ export class WatchedKernel {
   }
 
   /**
-   * Has the kernel say something, by which `hear` recognises it. The control channel is answered while a cell runs, and
-   * a question for what the kernel is changes no tab's "busy" or "idle".
+   * Has the kernel say something, by which `hear` recognises it: a question for what the kernel is changes no tab's
+   * "busy" or "idle".
    */
   private look(): void {
     if (!this.comm || this.kernel.connectionStatus !== "connected") return;
     if (this.looking && !this.looking.isDisposed && Date.now() - this.lookedAt < PATIENCE_MS) return; // e.g. a kernel that is stopped
     this.looking?.dispose();
     this.lookedAt = Date.now();
-    const question = KernelMessage.createMessage<KernelMessage.IInfoRequestMsg>({
-      msgType: "kernel_info_request", channel: "shell", content: {}, session: this.kernel.clientId, username: this.kernel.username,
-    });
-    const looking = this.kernel.sendControlMessage({ ...question, channel: "control" } as unknown as KernelMessage.IControlMessage, false, true);
+    const looking = this.control("kernel_info_request");
     looking.done.catch(() => undefined); // one that gets no answer is given up
     this.looking = looking;
   }
@@ -199,6 +227,7 @@ export class WatchedKernel {
     this.lives++;
     this.life = "";
     this.asking = false; // what was asked is not answered
+    this.runsCell = null;
     this.comm = "";
     this.kernel.subshellId = null;
     this.lose();
@@ -210,9 +239,11 @@ export class WatchedKernel {
     if (KernelMessage.isStatusMsg(heard)) {
       const parent = heard.parent_header as { msg_type?: string };
       if (parent.msg_type) this.recognise(heard.header.session); // without a parent it may be the server's
-      if (this.comm || parent.msg_type !== "execute_request") return;
-      if (heard.content.execution_state === "idle") void this.find();
-      else this.findLater();
+      if (parent.msg_type !== "execute_request") return;
+      this.runsCell = heard.content.execution_state !== "idle";
+      if (this.comm) return;
+      if (this.runsCell) this.findLater();
+      else void this.find();
       return;
     }
     if (!KernelMessage.isCommMsgMsg(heard) || heard.content.comm_id !== this.comm || !this.comm) return;
