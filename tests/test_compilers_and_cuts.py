@@ -74,3 +74,41 @@ def test_a_compiler_of_the_users_is_handed_a_plain_graph_module():
 
     aotviz.aot_function(lambda x: x.sin(), compiler)(torch.rand(3, requires_grad=True)).sum().backward()
     assert kinds == [fx.GraphModule] * 2
+
+
+def by_a_backend_of_ones_own(module):
+    return torch.compile(module, backend=lambda graph, inputs: aotviz.aot_module_simplified(graph, inputs, run_graph))
+
+
+def by_options(module):
+    return torch.compile(module, backend="aotviz_eager", options={"partition_fn": "default_partition"})
+
+
+def as_a_graph(module):
+    return aotviz.aot_module(fx.symbolic_trace(module), run_graph)
+
+
+@pytest.mark.parametrize("compile_module", [by_a_backend_of_ones_own, by_options, as_a_graph])
+def test_a_program_that_is_a_graph_draws_once_for_both_halves(compile_module):
+    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 8), nn.Dropout())
+    x, gradients = torch.randn(4, 8), []
+    for call in (module, compile_module(module)):
+        torch.manual_seed(0)
+        module.zero_grad()
+        call(x).square().sum().backward()
+        gradients.append([parameter.grad for parameter in module.parameters()])
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+def test_the_default_partitioner_computes_nothing_again_of_a_program_that_is_a_graph():
+    module, graphs = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid()), []
+
+    def kept(graph, inputs):
+        graphs.append(graph)
+        return run_graph(graph, inputs)
+
+    compiled = torch.compile(module, backend=lambda graph, x: aotviz.aot_module_simplified(graph, x, kept))
+    compiled(torch.randn(4, 8)).sum().backward()
+    computed, again = ({str(node.target) for node in graph.graph.nodes} for graph in graphs)
+    once = {"aten.addmm.default", "aten.tanh.default", "aten.sigmoid.default"}
+    assert (computed & once, again & once) == (once, set())

@@ -123,6 +123,41 @@ def test_the_loss_of_a_transposed_tensor_has_a_gradient(loss):
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+LAYOUTS = {
+    "contiguous": torch.clone,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "every second": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    "expanded": lambda x: x[:, :1].expand_as(x),
+}
+ELEMENTWISE = {
+    "dropout": lambda x, y: F.dropout(x, 0.5),
+    "binary cross entropy": lambda x, y: F.binary_cross_entropy(x, y, reduction="none"),
+    "log sigmoid": lambda x, y: F.logsigmoid(x),
+    "mse": lambda x, y: F.mse_loss(x, y, reduction="none"),
+    "smooth l1": lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    "huber": lambda x, y: F.huber_loss(x, y, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("of_gradient", LAYOUTS)
+@pytest.mark.parametrize("of_input", LAYOUTS)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_a_gradient_lies_as_in_eager_however_what_it_is_made_of_lies(name, of_input, of_gradient):
+    x, y, weight = torch.rand(3, 2, 3, 4, 4).unbind()
+    x, weight = LAYOUTS[of_input](x).requires_grad_(), LAYOUTS[of_gradient](weight)
+
+    def weighted(x, y, weight):
+        return (ELEMENTWISE[name](x, y) * weight).sum()
+
+    found = []
+    for call in (weighted, aotviz.compile(weighted, backend="eager", debug=True)):
+        torch.manual_seed(0)
+        found += torch.autograd.grad(call(x, y, weight), x)
+    assert torch.equal(*found)
+    assert found[0].stride() == found[1].stride()
+
+
 def test_torch_itself_is_left_as_it_was():
     before = {op: dict(op.py_kernels) for op in corrections._TRACED_AS}
     both(lambda x: F.dropout(x, 0.5, False), torch.ones(3))

@@ -14,9 +14,11 @@ Of a few operators, the result of an argument that is not contiguous lies otherw
 is traced behind one would fail: a `reshape` becomes a `view` that fits the fake only. A copy settles the layout:
 
     native_batch_norm                on the CPU; its variants and its backward
-    mse_loss, smooth_l1_loss         their backward; huber_loss and binary_cross_entropy too
-    log_sigmoid, log_softmax         the forward of one, the backward of the other; the backward of native_dropout
+    mse_loss, smooth_l1_loss         their backward; huber_loss too, and binary_cross_entropy, which lies as its input
+    log_sigmoid, log_softmax         the forward of one, the backward of the other
     pow                              of a number
+
+The backward of native_dropout, on the CPU, is traced as what it computes there, whose fakes lie as the results do.
 """
 
 from __future__ import annotations
@@ -92,8 +94,18 @@ def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def _settled(operator: Any, is_certain: Callable[..., bool]) -> Callable[..., Any]:
-    """The operator and a contiguous copy of its first result, whose layout may be another than its fake's."""
+def _contiguous(result: Any, *args: Any) -> Any:
+    return result.clone(memory_format=torch.contiguous_format)
+
+
+def _like_second(result: Any, *args: Any) -> Any:
+    return aten.copy(torch.empty_like(args[1]), result)
+
+
+def _settled(
+    operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
+) -> Callable[..., Any]:
+    """The operator and a copy of its first result, whose layout may be another than its fake's."""
     inside = False
 
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -107,7 +119,7 @@ def _settled(operator: Any, is_certain: Callable[..., bool]) -> Callable[..., An
             inside = False
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # of a gradient that is not needed
-            first = first.clone(memory_format=torch.contiguous_format)
+            first = as_in_eager(first, *args)
         return (first, *others) if isinstance(result, tuple) else first
 
     return traced
@@ -115,6 +127,12 @@ def _settled(operator: Any, is_certain: Callable[..., bool]) -> Callable[..., An
 
 def _all_contiguous(*args: Any) -> bool:
     return all(value.is_contiguous() for value in args if isinstance(value, torch.Tensor))
+
+
+def _dropout_backward(gradient: Any, mask: Any, scale: float) -> Any:
+    if gradient.device.type != "cpu" or _all_contiguous(gradient, mask):
+        return NotImplemented
+    return gradient * mask * scale
 
 
 def _normalizes(position: int) -> Callable[..., bool]:
@@ -157,13 +175,14 @@ def _layers(
 
 
 _rnn_helper = decompositions._rnn_helper
+_BCE_BACKWARD = aten.binary_cross_entropy_backward.default
 _BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
 LEFT_WHOLE = (_BILINEAR.default, _BICUBIC.default)  # for bytes, though a decomposition exists
 _LOSSES = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
 }
-_SETTLED = {  # operator -> whether its first result lies as its fake does, given these arguments
+_SETTLED = {  # operator -> whether its first result lies as its fake does, given these arguments; else it is contiguous
     aten.native_batch_norm.default: _normalizes(0),
     aten._native_batch_norm_legit_functional.default: _normalizes(0),
     aten._native_batch_norm_legit.no_stats: _normalizes(0),
@@ -172,10 +191,8 @@ _SETTLED = {  # operator -> whether its first result lies as its fake does, give
     aten.mse_loss_backward.default: _all_contiguous,
     aten.smooth_l1_loss_backward.default: _all_contiguous,
     aten.huber_loss_backward.default: _all_contiguous,
-    aten.binary_cross_entropy_backward.default: _all_contiguous,
     aten.log_sigmoid_forward.default: _all_contiguous,
     aten._log_softmax_backward_data.default: _all_contiguous,
-    aten.native_dropout_backward.default: _all_contiguous,
     aten.pow.Scalar: _all_contiguous,
 }
 _TRACED_AS = {
@@ -196,6 +213,8 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     own = {op for op, found in table.items() if getattr(found, "__module__", "") == decompositions.__name__}
     resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
     settled = {op: _settled(op, is_certain) for op, is_certain in _SETTLED.items()}
+    settled[_BCE_BACKWARD] = _settled(_BCE_BACKWARD, _all_contiguous, _like_second)
+    settled[aten.native_dropout_backward.default] = _dropout_backward
     losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
     return {**settled, **table, **resizing, **losses}
 

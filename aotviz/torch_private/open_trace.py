@@ -72,11 +72,14 @@ class _Tracer(PythonKeyTracer):
         self.graph = fx.Graph(tracer_cls=PythonKeyTracer)
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
+        self.half = ""  # "is_forward" or "is_backward", as partitioners say it
         self._lines: dict[tuple[Any, int], str] = {}
         self._stacks: dict[str, str] = {}  # one object for all nodes of one place: it is hashed and kept once
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
+        if self.half:  # a program that is a graph is interpreted, with its own nodes' meta and not `_current_half`'s
+            node.meta["partitioner_tag"] = self.half
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
         if "autograd_backward" in fx_traceback.current_meta or torch._C._current_graph_task_id() >= 0:
@@ -188,7 +191,7 @@ class OpenTrace:
                 enter(disable_autocast_cache())
                 enter(_set_make_fx_tracer(self._make_fx))
                 enter(fx_traceback.preserve_node_meta())
-                enter(_current_tag(tag))
+                enter(_current_half(self.tracer, tag))
                 enter(_tracing_flag())
                 enter(_lstm_in_steps())
                 enter(corrections.as_eager())
@@ -340,17 +343,20 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
 
 @contextlib.contextmanager
-def _current_tag(tag: str) -> Iterator[None]:
+def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
+    """Tag the nodes of `tracer`, and by what is current those of torch's tracers, which trace subgraphs."""
     meta = fx_traceback.current_meta
-    before = meta.get("partitioner_tag")
+    before, tracer.half = tracer.half, tag
+    outside = meta.get("partitioner_tag")
     meta["partitioner_tag"] = tag
     try:
         yield
     finally:
-        if before is None:
+        tracer.half = before
+        if outside is None:
             meta.pop("partitioner_tag", None)
         else:
-            meta["partitioner_tag"] = before
+            meta["partitioner_tag"] = outside
 
 
 @contextlib.contextmanager
