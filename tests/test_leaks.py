@@ -8,6 +8,7 @@ import functools
 import gc
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -406,3 +407,37 @@ def test_inference_mode_keeps_no_tensor(function, around, requires_grad):
         for mine, eager in zip(found(compiled), found(function), strict=True):
             torch.testing.assert_close(mine[0], eager[0])
             assert mine[1:] == eager[1:]
+
+
+def plain(x):
+    return x.sin() * 2
+
+
+def writes(x):
+    x.mul_(2)
+    return x.sin()
+
+
+def keeps_by_name(x):
+    return Keeping.apply(x)
+
+
+@pytest.mark.parametrize("fn", [plain, writes, keeps_by_name])
+@pytest.mark.parametrize("door", ["aot_function", "compile", "torch.compile"])
+def test_a_program_does_not_keep_the_arguments_that_it_was_compiled_for(fn, door, monkeypatch):
+    monkeypatch.setitem(globals(), "in_deep", lambda n: None)
+    torch._dynamo.reset()
+    doors = {
+        "aot_function": lambda fn: aotviz.aot_function(fn, run_graph),
+        "compile": lambda fn: aotviz.compile(fn, backend="eager"),
+        "torch.compile": lambda fn: torch.compile(fn, backend="aotviz_eager"),
+    }
+    compiled = doors[door](fn)
+    given = []
+    for _ in range(2):
+        x = torch.ones(4, requires_grad=True) * 1
+        compiled(x).sum().backward()
+        given.append(weakref.ref(x))
+        del x
+    gc.collect()
+    assert [reference() for reference in given] == [None, None]

@@ -63,16 +63,19 @@ def run(request: Request) -> FlatCall:
 
 def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
     fn, root = request.fn, request.root
-    names = [name for _, name, _ in request.named]
+    names, reached = [name for _, name, _ in request.named], request.reached
 
     if request.is_graph:
         return graphs.interpreter(fn)
+
+    empty = replace(request, args=(), kwargs={}, named=())  # the program lives longer than the tensors of this call
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
         if any(map(_is_real, flat)):  # debug mode runs the function on copies
             return fn(*args, **kwargs)
-        with arguments.unchanged(replace(request, args=args, kwargs=kwargs)), randomness.followed(request):
+        call = replace(empty, args=args, kwargs=kwargs)
+        with arguments.unchanged(call), randomness.followed(call):
             return fn(*args, **kwargs)
 
     if not lifted:
@@ -83,7 +86,7 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
         with contextlib.ExitStack() as stack:
             if names:
                 stack.enter_context(graphs.swapped(root, dict(zip(names, flat[:own], strict=True))))
-            stack.enter_context(places.swapped(request.reached, flat[own:lifted]))
+            stack.enter_context(places.swapped(reached, flat[own:lifted]))
             return plain(*flat[lifted:])
 
     return functional_call
