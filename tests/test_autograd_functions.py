@@ -328,3 +328,67 @@ class KeepsTwo(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient * ctx.both[1], None
+
+
+def detached(ctx, x):
+    return x.exp().detach()
+
+
+def beside_what_it_shares_memory_with(ctx, x):
+    out = x.exp()
+    return out.detach(), out
+
+
+def detached_twice(ctx, x):
+    out = x.exp()
+    return out.detach(), out.detach()
+
+
+def detached_view(ctx, x):
+    out = x.exp()
+    return out.view(-1).detach(), out
+
+
+def data(ctx, x):
+    out = x.exp()
+    return out, out.data
+
+
+def the_argument(ctx, x):
+    return x.detach(), x * 2
+
+
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+@pytest.mark.parametrize(
+    "forward", [detached, beside_what_it_shares_memory_with, detached_twice, detached_view, data, the_argument]
+)
+@pytest.mark.parametrize("of", [lambda x: x, torch.sin], ids=["an argument", "a result"])
+def test_a_detached_alias_that_a_function_returns_has_the_function_s_gradient(forward, of, door):
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def backward(ctx, *gradients):
+            return sum(gradient * (k + 2) for k, gradient in enumerate(gradients))
+
+    Given.forward = staticmethod(forward)
+
+    def fn(x):
+        out = Given.apply(of(x))
+        return out if isinstance(out, tuple) else (out,)
+
+    torch._dynamo.reset()
+    given = torch.randn(3)
+
+    def observed(fn):
+        x = given.clone().requires_grad_()
+        out = fn(x)
+        sum((one * (k + 5)).sum() for k, one in enumerate(out)).backward()
+        storages = [one.untyped_storage().data_ptr() for one in (x, *out)]
+        facts = [(one._version, one._is_view(), one.is_leaf) for one in out]
+        return x.grad, [one.detach().clone() for one in out], [storages.index(one) for one in storages], facts
+
+    compiled = (
+        aotviz.aot_function(fn, run_graph)
+        if door == "aot_function"
+        else torch.compile(fn, backend="aotviz_eager", fullgraph=True)
+    )
+    torch.testing.assert_close(observed(compiled), observed(fn), rtol=0, atol=0)

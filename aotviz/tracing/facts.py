@@ -470,8 +470,8 @@ class _Outputs:
     def _keep_history(self, alias: Any, output: Any) -> None:
         if id(alias) in self.histories or id(alias) in self.rewritten:
             return
-        detached = alias._base is None
-        (self.rewritten if detached else self.histories)[id(alias)] = self._base(alias, output)
+        written = alias._base is None and any(isinstance(e, Wrote) and e.tensor is alias for e in self.ledger.events)
+        (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
         """A view whose statement needs a size that is not known before the call."""
