@@ -221,3 +221,30 @@ def test_a_backward_hook_of_a_module_is_traced_or_refused_by_name(name):
         call(x).sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("where", ["in a list", "in an attribute"])
+def test_a_handle_that_outlives_the_call_does_not_seem_to_remove_a_traced_hook(where):
+    class Kept:
+        handle = None
+
+    kept, handles = Kept(), []
+
+    def fn(x):
+        y = x.sin()
+        handle = y.register_hook(torch.neg)
+        if where == "in a list":
+            handles.append(handle)
+        else:
+            kept.handle = handle
+        return y * 2
+
+    out = compiled(fn)(leaf(3))
+    with pytest.raises(Refused, match="its handle is used after the call"):
+        (handles[-1] if handles else kept.handle).remove()
+    out.sum().backward()
+
+
+def test_a_handle_of_a_traced_hook_is_not_returned():
+    with pytest.raises(Refused, match="its handle is returned"):
+        compiled(lambda x: (x * 2, x.sin().register_hook(torch.neg)))(leaf(3))

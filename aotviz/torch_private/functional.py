@@ -357,15 +357,16 @@ def point_to(tensor: Any, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def hook_registrations(take: Callable[..., Any]) -> Iterator[None]:
+def hook_registrations(take: Callable[..., Any], wrap: Callable[[Any], Any]) -> Iterator[None]:
     """Call `take(tensor, method, *hook)` where a functional tensor is given a gradient hook inside, or told to retain
-    its gradient. What it returns is the handle; where that is NotImplemented, the hook is registered on the tensor."""
+    its gradient. What it returns is the handle; where that is NotImplemented, the hook is registered on the tensor, and
+    `wrap` makes the handle of torch's."""
     names = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
 
     def taking(name: str, register: Any) -> Any:
         def call(tensor: Any, *hook: Any) -> Any:
             handle = take(tensor, name, *hook)
-            return register(tensor, *hook) if handle is NotImplemented else handle
+            return wrap(register(tensor, *hook)) if handle is NotImplemented else handle
 
         return call
 

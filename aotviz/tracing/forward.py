@@ -124,7 +124,7 @@ class ForwardTrace:
                 for value in program.args
             )
             noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
-            hooks = functional.hook_registrations(self._take_hook)
+            hooks = functional.hook_registrations(self._take_hook, self._handle)
             of_modules = module_hooks_noted(self._refuse_module_hook)
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
@@ -428,7 +428,12 @@ class ForwardTrace:
         if fits:
             self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
         # The run is of no use where several are hooked, and a handle does nothing in it.
-        return gradient_hooks.Handle(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+        return gradient_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+
+    def _handle(self, handle: Any) -> Any:
+        """What registering a hook that was traced returns: removed later, the hook would still be in the graph."""
+        traced = self.ledger.open and handle is not None and not self.program.is_graph
+        return gradient_hooks.Handle(self.ledger, handle.remove) if traced else handle
 
     def _refuse_module_hook(self, hook: Any) -> None:
         """Raise for a backward hook of a module that is more than a part of the graph: no tensor of it leaves."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -33,21 +33,30 @@ _DEPTH = 4  # of containers and functions that a hook refers to
 class Handle:
     """What registering a hook returns inside the function. It can be removed there, and nowhere else."""
 
-    def __init__(self, ledger: Ledger, event: Hooked) -> None:
-        self._ledger, self._event = ledger, event
+    def __init__(self, ledger: Ledger, undo: Callable[[], Any]) -> None:
+        self._ledger, self._undo = ledger, undo
 
     def remove(self) -> None:
         """Take the hook back. Raises Refused when the function has returned."""
         if not self._ledger.open:
             raise Refused("hook of one call", "a tensor", "its handle is used after the call")
-        if self._event in self._ledger.events:
-            self._ledger.events.remove(self._event)
+        self._undo()
 
     def __enter__(self) -> Handle:
         return self
 
     def __exit__(self, *_error: Any) -> None:
         self.remove()
+
+
+def handle_of(ledger: Ledger, event: Hooked) -> Handle:
+    """The handle of a hook that the wrapper is to register."""
+
+    def undo() -> None:
+        if event in ledger.events:
+            ledger.events.remove(event)
+
+    return Handle(ledger, undo)
 
 
 class PutOff(Exception):
@@ -73,7 +82,7 @@ def put_off(
             raise Refused("hook of one call", name, "the hook uses a container that the function makes")
     event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
-    return None if method == "retain_grad" else Handle(ledger, event)
+    return None if method == "retain_grad" else handle_of(ledger, event)
 
 
 def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
