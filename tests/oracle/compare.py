@@ -95,15 +95,16 @@ def torch_aot(partition: str = "min_cut", keep_mutations: bool = False) -> Candi
     return Candidate(f"torch/{partition}{'/keep' if keep_mutations else ''}", compile, loose_tuple=True)
 
 
-def torch_compile(backend: str = "aot_eager") -> Candidate:
-    """torch.compile with a backend of torch's, or of ours."""
+def torch_compile(backend: str = "aot_eager", **options: Any) -> Candidate:
+    """torch.compile with a backend of torch's, or of ours, which takes options."""
 
     def compile(fn: Function, dynamic: bool) -> Function:
         if backend.startswith("aotviz"):
             import aotviz.backend  # noqa: F401 -- in a checkout that is not installed, this makes the name known
-        return torch.compile(fn, backend=backend, dynamic=True if dynamic else None)
+        return torch.compile(fn, backend=backend, dynamic=True if dynamic else None, options=options or None)
 
-    return Candidate(f"torch.compile/{backend}", compile, reset=torch._dynamo.reset)
+    name = "/".join(["torch.compile", backend, *map(str, options.values())])
+    return Candidate(name, compile, reset=torch._dynamo.reset)
 
 
 def ours_aot(partition: str = "min_cut", keep_mutations: bool = False) -> Candidate:
@@ -165,6 +166,7 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
     "ours-compile": ours_compile,
     "ours-inductor": lambda: ours_compile("inductor"),
     "ours-backend": lambda: torch_compile("aotviz_eager"),
+    "ours-backend-default": lambda: torch_compile("aotviz_eager", partition_fn="default_partition"),
     "torch": torch_aot,
     "torch-default": lambda: torch_aot("default"),
     "torch-keep": lambda: torch_aot(keep_mutations=True),

@@ -36,6 +36,7 @@ of a tensor's largest number. Every recording of ours is saved, loaded, explaine
 eager."""
 
 ON_INDUCTOR = " on Inductor"
+ORDER = ("raised", "wrong", "close", "equal")  # from the worst
 LIMIT_S = 1800  # a case that takes longer is ended; with the processor shared by ten, some take over ten minutes
 
 
@@ -95,8 +96,7 @@ def is_behind(row: Row) -> bool:
         return True
     if "ours" not in row:
         return False
-    order = ("raised", "wrong", "close", "equal")
-    worse = order.index(row["ours"]["status"]) < order.index(row["torch"]["status"])
+    worse = ORDER.index(row["ours"]["status"]) < ORDER.index(row["torch"]["status"])
     if row["key"].endswith(ON_INDUCTOR):  # sums in another order: a bit more or less says nothing
         worse = worse and row["ours"]["status"] != "close"
     return worse or "error" in row["recording"]
@@ -113,7 +113,7 @@ def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
     chosen = [rows[key] for key in cases() if key in rows and key.endswith(ON_INDUCTOR) == by_inductor]
     columns = ["model", "version", "graphs", "breaks", "refused", "aotviz", "torch", "recording, kB"]
     counts = {who: [row.get(who, {}).get("status") for row in chosen] for who in ("ours", "torch")}
-    equal = [f"{who.count('equal')} equal, {who.count('close')} close" for who in counts.values()]
+    equal = [", ".join(f"{who.count(how)} {how}" for how in reversed(ORDER) if how in who) for who in counts.values()]
     packages = len({MODELS[row["key"].removesuffix(ON_INDUCTOR)].package for row in chosen})
     total = [f"**{len(chosen)} models of {packages} packages**", "", "", "", "", *(f"**{text}**" for text in equal), ""]
     lines = [_line(row) for row in chosen]
