@@ -320,6 +320,43 @@ def test_a_hook_is_not_called_where_no_gradient_comes(grown):
     assert (run(lambda _: fn, compiled, use), len(heard)) == expected
 
 
+@pytest.mark.parametrize("door", [compiled, lambda fn: torch.compile(fn, backend="aotviz_eager")])
+def test_a_hook_on_an_input_that_nobody_holds_is_not_called_where_no_gradient_comes(door):
+    heard = []
+
+    def fn(x, w):
+        return x * 2, w * 3
+
+    def use(call, x, w):
+        def step():
+            inner = w * 1.5
+            inner.register_hook(lambda gradient: heard.append(gradient) or gradient * 5)
+            return call(x, inner)
+
+        torch._dynamo.reset()
+        for which in (0, 1):
+            step()[which].sum().backward()
+
+    expected = run(lambda _: fn, lambda f: f, use), len(heard)
+    heard.clear()
+    assert (run(lambda _: fn, door, use), len(heard)) == expected
+
+
+def test_a_hook_inside_is_not_called_under_torch_compile_where_no_gradient_comes():
+    heard = []
+
+    def fn(x, w):
+        inner = w * 1.5
+        inner.register_hook(lambda gradient: heard.append(gradient.sum()))
+        return x * 2, inner * 3
+
+    torch._dynamo.reset()
+    call = torch.compile(fn, backend="aotviz_eager")
+    for which in (0, 1):
+        call(leaf(3), leaf(3))[which].sum().backward()
+    assert len(heard) == 1
+
+
 def test_a_hook_on_an_input_that_is_only_written_is_not_called():
     def fn(x, w):
         with torch.no_grad():

@@ -169,11 +169,9 @@ class _Writer:
             fact = "where no gradient comes to these, hooks on them are not called"
             ref = source.bind("ref", weakref.ref)
             source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
-        written = [i for i in partly if self.outer.meta.input_info[i].mutated]
-        if written:
-            fact = "hooks from before the call go with the history that these had before it"
-            hooks = source.bind("hooks_of", gradient_hooks.hooks_of)
-            source.line(f"ctx.hooks = ({''.join(f'{hooks}(inputs[{i}]), ' for i in written)})", fact)
+            fact = "hooks from before the call go with the history that these had before it, and outlive the tensors"
+            hooks = source.bind("hooks_on", gradient_hooks.hooks_on)
+            source.line(f"ctx.hooks = {hooks}({', '.join(f'inputs[{i}]' for i in partly)})", fact)
         if call.kept:
             fact = "a second differentiation would read these"
             keep = source.bind("kept", double_backward.kept)

@@ -17,7 +17,8 @@ Note [Hooks without a gradient]
 An input that no gradient reaches gets None from our node, and the engine goes on with that: it calls the hooks on that
 input, and on all that the input was computed from, with None. In eager it never comes there. So these hooks are held
 back until the backward has ended. Found are those on the inputs themselves, on what they are views of, and on leaves.
-Hooks on an input that the call writes remain with the history that it had before, so they are noted before that.
+Hooks on an input that the call writes remain with the history that it had before, and hooks outlive a tensor that is
+no longer held. So those that there are when the call is made are noted then.
 """
 
 from __future__ import annotations

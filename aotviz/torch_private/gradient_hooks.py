@@ -23,9 +23,9 @@ def listens(tensor: torch.Tensor) -> bool:
     return bool(hooks.users() if isinstance(hooks, HooksOfAResult) else hooks) or tensor.retains_grad
 
 
-def hooks_of(tensor: torch.Tensor) -> Any:
-    """The gradient hooks on a tensor by now, by number; None if it never had one."""
-    return tensor._backward_hooks
+def hooks_on(*tensors: torch.Tensor) -> list[Any]:
+    """The gradient hooks on these tensors by now: of each that ever had one, a dict by number."""
+    return [hooks for tensor in tensors if (hooks := tensor._backward_hooks) is not None]
 
 
 class OnlyGradients:
@@ -281,10 +281,10 @@ def retain(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
 
 def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
     """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
-    `more` are what `hooks_of` gave."""
+    `more` is what `hooks_on` gave."""
     changed = []
-    for hooks in (*map(hooks_of, tensors), *more):
-        for key, hook in list(hooks.items()) if hooks else ():
+    for hooks in (*hooks_on(*tensors), *more):
+        for key, hook in list(hooks.items()):
             if isinstance(key, int) and not isinstance(hook, OnlyGradients):
                 hooks[key] = OnlyGradients(hook)
                 changed.append((hooks, key))
