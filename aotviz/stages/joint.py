@@ -185,9 +185,11 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
             differentiable = call.needs_gradients and fact.has_tangent
             version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
             slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
+    with_views = {step.source for step in meta.replay}  # from the others, only their values are copied
     for i, base in enumerate(meta.intermediate_bases):
         differentiable = call.needs_gradients and base.requires_grad
-        version = _version(forward.value("base", i), meta.replayed_writes[Ref("base", i)])
+        ref = Ref("base", i)
+        version = _version(forward.value("base", i), meta.replayed_writes[ref]) if ref in with_views else None
         descriptor = IntermediateBaseOutput(call.outputs[base.output])
         slots.append(Slot("base", i, descriptor, differentiable, False, version))
     return tuple(slots)

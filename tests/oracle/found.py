@@ -489,6 +489,16 @@ def f(x):
         x.as_strided((2,), (2,), 1).mul_(2)
     return x.detach() * 3
 """,
+    "a_detached_alias_is_written_beside_the_result_that_it_lies_in": """
+def inputs():
+    return (torch.linspace(-1, 1, 6).requires_grad_(),)
+
+def f(x):
+    doubled = x * 2
+    alias = doubled.detach()
+    alias.mul_(x)
+    return alias, doubled
+""",
 }
 
 # name -> (why it is refused, the program)
