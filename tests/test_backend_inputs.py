@@ -112,3 +112,26 @@ def test_lifted_parameters_are_told_to_compilers() -> None:
     with tracing(TracingContext(FakeTensorMode())):
         aotviz.aot_module_simplified(layer, [torch.ones(1, 3)], compiler)
     assert [id(p) for p in seen[0]] == [id(layer.weight), id(layer.bias)]
+
+
+def multiplied_then_assigned(x):
+    x.mul_(3)
+    x.data = torch.ones(4)
+    return x * 2
+
+
+def zeroed_then_assigned(x):
+    x.zero_()
+    x.data = x * 2.0
+
+
+@pytest.mark.parametrize("fn", [multiplied_then_assigned, zeroed_then_assigned])
+def test_an_input_keeps_the_history_of_its_writes_when_data_is_assigned(fn):
+    gradients = []
+    for call in (fn, torch.compile(fn, backend="aotviz_eager")):
+        leaf = torch.arange(4.0, requires_grad=True)
+        x = leaf * 1.5
+        call(x)
+        x.sin().sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)

@@ -19,15 +19,15 @@ REFUSALS = {
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
     "view with another history": (
-        "{names} overlaps another input, is a view, and has a history that what it is a view of does not have; a write "
-        "would join the two, or end its own. Pass a clone of it."
+        "{names} is a view, and has a history that what it is a view of does not have; a write to it, or to an input "
+        "that it overlaps, would join the two, or end its own. Pass a clone of it."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."
     ),
     "set_ before a write": (
-        "{names} that requires grad is given another storage by set_, and is written while gradients are recorded. "
-        "Write to a clone of it."
+        "{names} that requires grad is given another storage by set_ or .data, and is written while gradients are "
+        "recorded. Write to a clone of it."
     ),
     "alias gets a symbolic shape": (
         "{names} overlaps another input and gets a shape that is known only at the call. Compile with "

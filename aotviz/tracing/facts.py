@@ -56,6 +56,14 @@ def edge(argument: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(argument)
 
 
+def _loses_its_history(fake: Any) -> bool:
+    """Whether a write that autograd does not see ends the history of a view: it has that of what it is a view of from
+    then on, which has none. Such is a view of a leaf that is itself a view, like `torch.arange(6.).reshape(2, 3)`.
+    """
+    base = fake._base
+    return base is not None and fake.requires_grad and not fake.is_leaf and not base.requires_grad
+
+
 def has_another_history(argument: Any, was: Any) -> bool:
     """Whether an argument has a history, and its edge is not the one that it had."""
     now = edge(argument)
@@ -99,7 +107,7 @@ def of_input(
         raise Refused("alias is given another storage", f"{name} and what it is set to")
     if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
-    if replaced and changed and argument.requires_grad and not functional.under_no_grad(argument):
+    if replaced and has_another_history(argument, was.edge):
         raise Refused("set_ before a write", name)
     left = ledger.left.get(id(argument)) if replaced else None
     if left is not None and (fake._base is not None or is_subclass(argument) or left.layout != views.layout(fake)):
@@ -109,6 +117,8 @@ def of_input(
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
         hidden = edge(argument) is None or tuple(edge(argument))[:2] == tuple(was.edge)[:2]
         quiet = quiet and hidden
+    if changed and hidden and torch.is_grad_enabled() and _loses_its_history(fake):
+        raise Refused("view with another history", name)
     marks = ledger.marks_of(argument)
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # Of operators that take lists, a trace counts no write.

@@ -15,6 +15,18 @@ def f(x, turned):
     return turned.t() * 0.5
 """,
     ),
+    "a_view_of_a_leaf_that_is_a_view_is_written_unseen": (
+        "view with another history",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 12).reshape(3, 4).requires_grad_()
+    return (a.narrow(1, 3, 1),)
+
+def f(x):
+    x.unsqueeze(2).detach()[0] = 0.25
+    return x.t() * 0.5
+""",
+    ),
     "an_input_is_moved_and_detached_in_place": (
         "requires_grad changes",
         """
