@@ -248,3 +248,40 @@ def test_a_handle_that_outlives_the_call_does_not_seem_to_remove_a_traced_hook(w
 def test_a_handle_of_a_traced_hook_is_not_returned():
     with pytest.raises(Refused, match="its handle is returned"):
         compiled(lambda x: (x * 2, x.sin().register_hook(torch.neg)))(leaf(3))
+
+
+def halves_a_result_that_its_derivative_reads(x):
+    y = x.exp()
+    y.register_hook(lambda gradient: gradient * 0.5)
+    return y
+
+
+def halves_what_is_not_returned(x):
+    return halves_a_result_that_its_derivative_reads(x) * 1
+
+
+@pytest.mark.parametrize("fn", [halves_a_result_that_its_derivative_reads, halves_what_is_not_returned])
+def test_a_second_derivative_hears_the_hook_or_is_refused(fn):
+    gradients, refused = [], fn is halves_a_result_that_its_derivative_reads
+    for call in (fn, compiled(fn)):
+        x = torch.tensor([0.3, 0.7], requires_grad=True)
+        (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        if call is not fn and refused:
+            with pytest.raises(Refused, match="goes through a result with a gradient hook"):
+                gradient.square().sum().backward()
+            return
+        gradient.square().sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_gradient_of_a_leaf_that_is_moved_after_it_was_only_detached_has_no_other_shape():
+    def fn(x):
+        detached = x.detach() * 3
+        with torch.no_grad():
+            x.unsqueeze_(0)
+        return torch.where(x > 0, x, detached)
+
+    x = torch.rand(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="gives another shape in place before it uses it"):
+        torch.autograd.grad(compiled(fn)(x).sum(), x)

@@ -325,11 +325,14 @@ class ForwardTrace:
                 first = next((event for event in self.ledger.events if self._uses(event, moved)), None)
                 if isinstance(first, Moved):
                     found.append(i)
+                    if given.numel() == 1:  # the engine sums its gradient to the shape that the leaf had
+                        raise self._refusal(first)
         return tuple(found)
 
     def _uses(self, event: Event, tensor: Any) -> bool:
         if isinstance(event, Viewed):
-            return event.mode.grad and self.ledger.root(event.source) is tensor
+            looks = event.mode.grad and event.operator is not torch.ops.aten.detach.default
+            return looks and self.ledger.root(event.source) is tensor
         return isinstance(event, Moved) and event.tensor is tensor
 
     def _assign_data(self, tensor: Any, value: Any) -> None:

@@ -34,6 +34,7 @@ from aotviz.ir.subclasses import PlainTensorMeta, Plan
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
+from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.strides import strides_in
 from aotviz.tracing.subclasses import flat_results, laid_out, plan
 
@@ -129,6 +130,20 @@ class GradientTrace:
         gradients = [next(found, None) if edge is not None else None for edge in wanted]
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
+        if again:
+            self._refuse_hooks_on_results()
+
+    def _refuse_hooks_on_results(self) -> None:
+        """Raise where a second derivative would go through a result on which the function hangs a hook."""
+        forward = self.call.forward
+        hooks = [step for step in self.outer.meta.replay if step.action == "hook"]
+        hooked = [ref for step in hooks for ref in (step.source, *step.targets) if ref.kind != "input"]
+        passed = set().union(*map(nodes_below, self.outputs)) if hooked else ()
+        if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
+            raise NotDifferentiableAgain(
+                "a second derivative goes through a result with a gradient hook, which would not be called. Register "
+                "the hook on the gradient that comes out, or run this part in eager"
+            )
 
     def _whole(self, ref: Ref) -> Any:
         """What stands for the gradient of a result, contiguous."""

@@ -27,6 +27,19 @@ def f(x):
     return x.t() * 0.5
 """,
     ),
+    "a_leaf_of_one_element_is_moved_and_written": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.tensor(0.3).requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        x.unsqueeze_(0)
+        x.sub_(x, alpha=0.5)
+    return x.relu()
+""",
+    ),
     "an_input_is_moved_and_detached_in_place": (
         "requires_grad changes",
         """
