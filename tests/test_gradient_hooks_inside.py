@@ -273,15 +273,3 @@ def test_a_second_derivative_hears_the_hook_or_is_refused(fn):
         gradient.square().sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
-
-
-def test_the_gradient_of_a_leaf_that_is_moved_after_it_was_only_detached_has_no_other_shape():
-    def fn(x):
-        detached = x.detach() * 3
-        with torch.no_grad():
-            x.unsqueeze_(0)
-        return torch.where(x > 0, x, detached)
-
-    x = torch.rand(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="gives another shape in place before it uses it"):
-        torch.autograd.grad(compiled(fn)(x).sum(), x)

@@ -329,3 +329,17 @@ def test_a_custom_function_is_told_which_of_its_results_got_no_gradient(material
             call(x, y)[result].sum().backward()
             found.append([None if t.grad is None else t.grad.tolist() for t in (x, y)])
     assert found == [found[0]] * 4
+
+
+def test_the_gradient_of_a_leaf_that_is_moved_after_it_was_only_detached_has_no_other_shape():
+    def fn(x):
+        with torch.no_grad():
+            x.mul_(2)
+        detached = x.detach() * 3
+        with torch.no_grad():
+            x.unsqueeze_(0)
+        return torch.where(x > 0, x, detached)
+
+    x = torch.rand(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="gives another shape in place before it uses it"):
+        torch.autograd.grad(aotviz.aot_function(fn, run_graph)(x).sum(), x)
