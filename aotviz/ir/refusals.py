@@ -40,7 +40,8 @@ REFUSALS = {
     ),
     "as_strided in a chain of views": (
         "a tensor is written through a view that as_strided gave its place in memory, and that memory, or the "
-        "view, was moved in place before. Write before moving, or write to a clone."
+        "view, was moved in place before, or it has a gradient and does not begin where its storage does. Write "
+        "before moving, or write to a clone."
     ),
     "stale view": (
         "autograd refuses what this function does with a view in the order in which it is traced: {names}. Run "

@@ -293,6 +293,8 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
+                    if mode.grad and tensor.requires_grad and self._misplaces_gradients(tensor):
+                        raise Refused("as_strided in a chain of views", "a tensor")
                     self.events.append(Wrote(tensor, mode, operator, node, tuple(self.root(tensor).shape)))
                     self._writes[id(tensor)] += 1
                     self._uncounted[id(tensor)] += not operators.counts_writes(operator)
@@ -371,6 +373,16 @@ class Ledger:
             return None
         several = isinstance(results, list)
         return root, results if isinstance(results, list) else [results], several
+
+    def _misplaces_gradients(self, tensor: Any) -> bool:
+        """Whether a write is through a place in the storage of what begins later: the backward of a write has the
+        gradient of the whole in memory of its own, and looks for the place there."""
+        if id(tensor) not in self._placed or layout(self.root(tensor)).offset == 0:
+            return False
+        event = self._origin[id(tensor)]
+        place = (*event.args, event.kwargs.get("storage_offset"))[2:]
+        strided = event.operator is torch.ops.aten.as_strided.default
+        return not strided or event.source is not self.root(tensor) or any(offset is not None for offset in place)
 
     @property
     def places_views(self) -> bool:

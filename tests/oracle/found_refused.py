@@ -27,6 +27,18 @@ def f(x):
     return x.t() * 0.5
 """,
     ),
+    "a_part_of_a_storage_is_written_through_as_strided": (
+        "as_strided in a chain of views",
+        """
+def inputs():
+    whole = torch.linspace(-0.84, 1.16, 12).reshape(3, 4).clone().requires_grad_() * 1.5
+    return (whole.narrow(0, 1, 2),)
+
+def f(x):
+    x.as_strided((2,), (2,), 5).mul_(0.5)
+    return x.sin()
+""",
+    ),
     "a_leaf_of_one_element_is_moved_and_written": (
         "view moved under autograd",
         """
