@@ -19,8 +19,8 @@ REFUSALS = {
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
     "view with another history": (
-        "{names} is a view, and has a history that what it is a view of does not have; a write to it, or to an input "
-        "that it overlaps, would join the two, or end its own. Pass a clone of it."
+        "{names} is a view that requires grad, and the tensor that it is a view of does not share its history. A write "
+        "to it, or to an input that it overlaps, would join the two histories or end its own. Pass a clone of it."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."
@@ -40,8 +40,8 @@ REFUSALS = {
     ),
     "as_strided in a chain of views": (
         "a tensor is written through a view that as_strided gave its place in memory, and that memory, or the "
-        "view, was moved in place before, or it has a gradient and does not begin where its storage does. Write "
-        "before moving, or write to a clone."
+        "view, was moved in place before; or the tensor requires grad and does not start at the beginning of its "
+        "storage. Write before moving, or write to a clone."
     ),
     "stale view": (
         "autograd refuses what this function does with a view in the order in which it is traced: {names}. Run "

@@ -476,7 +476,7 @@ def _tensor_group(
     covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
-    if _loses_its_history(base):
+    if facts.is_view_with_history(base):  # a write gives it the history of what it is a view of
         return None
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
     rooted = tuple(_root(t) is not base for t in tensors)
@@ -499,7 +499,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         found.setdefault(id(root), (root, []))[1].append(position)
     made = []
     for root, views in found.values():
-        if _loses_its_history(root):
+        if facts.is_view_with_history(root):
             raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
@@ -507,11 +507,6 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))
     return tuple(made)
-
-
-def _loses_its_history(root: torch.Tensor) -> bool:
-    """Whether a tensor with a history of its own is a view: a write gives it the history of what it is a view of."""
-    return root._base is not None and root.requires_grad and not root.is_leaf
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:

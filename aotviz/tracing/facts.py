@@ -56,12 +56,12 @@ def edge(argument: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(argument)
 
 
-def _loses_its_history(fake: Any) -> bool:
-    """Whether a write that autograd does not see ends the history of a view: it has that of what it is a view of from
-    then on, which has none. Such is a view of a leaf that is itself a view, like `torch.arange(6.).reshape(2, 3)`.
+def is_view_with_history(tensor: Any) -> bool:
+    """Whether a tensor is a view, requires grad, and is no leaf. Where its base does not require grad, a write that
+    autograd does not see ends its history: that of the base replaces it. So it is with a view of the leaf
+    `torch.arange(6.).reshape(2, 3).requires_grad_()`, which is a view itself.
     """
-    base = fake._base
-    return base is not None and fake.requires_grad and not fake.is_leaf and not base.requires_grad
+    return tensor._base is not None and tensor.requires_grad and not tensor.is_leaf
 
 
 def has_another_history(argument: Any, was: Any) -> bool:
@@ -115,9 +115,10 @@ def of_input(
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
-        hidden = edge(argument) is None or tuple(edge(argument))[:2] == tuple(was.edge)[:2]
+        hidden = not has_another_history(argument, was.edge)
         quiet = quiet and hidden
-    if changed and hidden and torch.is_grad_enabled() and _loses_its_history(fake):
+    ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
+    if ends and not fake._base.requires_grad:
         raise Refused("view with another history", name)
     marks = ledger.marks_of(argument)
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
