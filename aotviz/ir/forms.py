@@ -221,6 +221,11 @@ class GraphCall(TracedCall):
         """This call as autograd sees it: in whole tensors, where the graph has their parts."""
         return self if self.wrapping is None else self.wrapping.caller(self)
 
+    def called(self, ref: Ref) -> str:
+        """What the user calls a result or an input."""
+        known: Mapping[str, Sequence[Any]] = {"output": self.outputs, "input": self.graph_inputs}
+        return str(known[ref.kind][ref.index]) if ref.kind in known else "an input that shares memory with another"
+
     @property
     def role(self) -> str:
         return "inference"
@@ -407,13 +412,15 @@ class GradientRequest(Form):
 
     `tangents` says of each tangent of `call` whether it came in with a history (True), without (False), or not at
     all (None). `given` are results whose whole gradients come in besides, to which nothing is added. `wanted` is the
-    result whose gradient is wanted, and None where the gradients of the inputs are.
+    result whose gradient is wanted, and None where the gradients of the inputs are. `held` are results that are at hand
+    with the history that the call gave them, so that a second derivative can go on from there in autograd's own graph.
     """
 
     call: Split
     tangents: tuple[bool | None, ...]
     given: tuple[Ref, ...] = ()
     wanted: Ref | None = None
+    held: tuple[Ref, ...] = ()
 
     @property
     def name(self) -> str:
@@ -421,7 +428,7 @@ class GradientRequest(Form):
 
     def result(self, ref: Ref) -> str:
         """What the user calls a result."""
-        return str(self.call.outer.outputs[ref.index])
+        return self.call.outer.called(ref)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -82,19 +81,10 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     return isinstance(node, fx.Node) and operators.is_view(node.target)
 
 
-def heard_names(call: LoweredSplit) -> list[str]:
-    """What the user calls each tensor of `call.heard`."""
-    known: dict[str, Sequence[Any]] = {"output": call.outputs, "input": call.graph_inputs}
-    return [
-        str(known[one.ref.kind][one.ref.index]) if one.ref.kind in known else "an input that shares memory with another"
-        for one in call.heard
-    ]
-
-
 def heard_whole(call: LoweredSplit) -> list[int]:
     """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
     cut = {place.position for place in call.cut.places} if call.cut is not None else set()
-    return [position for position in range(len(call.heard)) if position not in cut]
+    return [position for position, one in enumerate(call.heard) if one.slots and position not in cut]
 
 
 class Epilogue:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-from aotviz.ir import graphs
+from aotviz.ir import graphs, results
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.metadata import TensorAlias
@@ -124,8 +124,8 @@ class _Writer:
             source.line("ctx._materialize_non_diff_grads = False", _NO_ZEROS, comment=False)
         source.line("ctx.set_materialize_grads(False)", "an output that nobody uses sends None, not zeros")
         alias = source.bind("TensorAlias", TensorAlias) if any(slot.hidden for slot, _ in slots) else ""
-        results = [f"{alias}({v})" if slot.hidden else v for v, (slot, _) in zip(values, slots, strict=True)]
-        text = f"return ({', '.join(results)},)" if results else "return ()"
+        listed = [f"{alias}({v})" if slot.hidden else v for v, (slot, _) in zip(values, slots, strict=True)]
+        text = f"return ({', '.join(listed)},)" if listed else "return ()"
         source.line(text, "the graph's own outputs; what is saved stays behind", comment=False)
 
     def _save(self, wholes: list[str]) -> None:
@@ -133,6 +133,7 @@ class _Writer:
         first, last = self.count, self.count + self.tensors
         views = [first + i for i, saved in enumerate(self.call.saved[: self.tensors]) if saved.is_view]
         unchecked = [i for i, saved in enumerate(self.call.saved[: self.tensors]) if not saved.checked]
+        returned = {i: slot for i, slot in results.saved(self.call).items() if first + i in views}
         if not self.tensors:
             pass
         elif views or unchecked:
@@ -141,6 +142,9 @@ class _Writer:
             if views:
                 source.line(f"for i in {_positions([i - first for i in views])}:", fact)
                 source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
+            for i, slot in returned.items():
+                fact = "this is a result, and a second derivative goes on where that has its history"
+                source.line(f"saved[{i}] = out[{slot}]", fact)
             if unchecked:
                 fact = "a custom autograd.Function keeps these by name, and reads them as they are by then"
                 source.line(f"for i in {_positions(unchecked)}: saved[i] = saved[i].data", fact)
@@ -199,8 +203,8 @@ class _Writer:
         source, call = self.source, self.call
         heard = aliases.heard_whole(call)
         if heard:
-            names = aliases.heard_names(call)
-            passed = tuple((i, names[i], call.heard[i].slots, cuts.why_whole(call, call.heard[i])) for i in heard)
+            found = [(i, call.heard[i]) for i in heard]
+            passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
             refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
             source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)

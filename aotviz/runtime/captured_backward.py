@@ -18,7 +18,6 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit
 from aotviz.ir.refusals import Refused
-from aotviz.runtime import aliases
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import effects, gradient_hooks, runtime
 from aotviz.torch_private.compiled_autograd import Run, Taken, as_compiled
@@ -46,12 +45,12 @@ class CapturedBackward:
         call = self._call
         asked = gradient_hooks.asked_for()
         listening = getattr(node, "heard", ())
-        for name, one, there in zip(aliases.heard_names(call), call.heard, listening, strict=True):
+        for one, there in zip(call.heard, listening, strict=True):
             if any(came[slot] for slot in one.slots):
                 if there.hears():
-                    raise Refused("hook on a result", name, _ONE_NODE)
+                    raise Refused("hook on a result", call.called(one.ref), _ONE_NODE)
                 if there.is_among(asked):
-                    raise Refused("gradient of a result", name)
+                    raise Refused("gradient of a result", call.called(one.ref))
 
     def taken(self, node: Any, came: Sequence[bool]) -> Taken:
         """How the backward of one call is captured."""

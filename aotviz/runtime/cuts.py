@@ -57,7 +57,7 @@ def places(call: Split) -> list[Place]:
     """Where the backward of a call can be cut, each place behind those that it leads to."""
     found = []
     for position, one in enumerate(call.heard):
-        if not why_whole(call, one):
+        if one.slots and not why_whole(call, one):
             slot, is_view = _slots(call)[one.ref]
             found.append(Place(position, one.ref, slot, is_view, one.slots, str(call.outputs[one.ref.index])))
     return sorted(found, key=lambda place: len(place.through))

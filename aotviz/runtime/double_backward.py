@@ -7,6 +7,11 @@ Note [Edges without tensors]
 A second derivative flows on to the program's inputs, past the program, so their places in autograd's graph must be
 known to the first backward. Of a leaf, the engine knows where it is. Of another input the forward keeps the place and
 not the tensor, whose memory may be freed: a stand-in that has the same place and shape, over one element.
+
+Note [Results with a history]
+It also flows on to results of the call. One that the backward itself reads is saved, and autograd gives it back with
+the history that it had. Of another one, the caller may hold the tensor: what can have hooks is in `node.heard`. Where
+neither is at hand, the second derivative goes on inside, to the inputs, and a hook that was left there is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import results
 from aotviz.ir.forms import Split
 from aotviz.ir.metadata import Ref
 from aotviz.ir.refusals import Refused
@@ -36,6 +42,7 @@ class Gradients:
         self.compile: Callable[[Any], Any] = _not_settled
         self._request = request
         self._known: dict[Any, Any] = {}
+        self._passed: dict[Any, Sequence[Ref]] = {}  # by what came in, the results that a second derivative passes
         self._lock = threading.Lock()
         outer = call.outer
         infos = outer.meta.input_info
@@ -49,15 +56,17 @@ class Gradients:
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
         self.owners = _owners(call)  # the subclasses among the inputs that tensors of these are parts of
         self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
+        self._heard = [(one.ref, call.called(one.ref)) for one in call.heard] if call.wrapping is None else []
+        self._results = {number: Ref("output", call.slots[number].index) for number in results.saved(call).values()}
         # Of each input that is differentiated: where the engine has its edge if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
     def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
-        program = self._program(_without_history(tangents))
+        program, saved, ends = self._going_on(ctx, _without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("one result of a function", self.name, str(program))
-        return self._gradients(ctx, program, symbols, tangents)
+        return self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
@@ -66,10 +75,11 @@ class Gradients:
                 f"{self.name}: a backward with create_graph=True inside vmap (is_grads_batched=True) is not supported. "
                 "Loop over the gradients, or apply torch.func's transforms to the function."
             )
-        program = self._program(tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents))
+        came = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
+        program, saved, ends = self._going_on(ctx, came)
         if isinstance(program, Exception):
             return self._refused(ctx, tangents, program)
-        return self._gradients(ctx, program, symbols, tangents)
+        return self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
 
     def cut(
         self,
@@ -97,18 +107,25 @@ class Gradients:
         program = self._program(_without_history(tangents), tuple(wholes), wanted)
         if isinstance(program, Exception):
             raise Refused("hook on a result", name, str(program))
-        return self._gradients(ctx, program, symbols, tangents, tuple(wholes.values()))
+        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents, (), tuple(wholes.values()))
 
     def _gradients(
-        self, ctx: Any, program: Any, symbols: Sequence[Any], tangents: Sequence[Any], wholes: Sequence[Any] = ()
+        self,
+        ctx: Any,
+        program: Any,
+        saved: Sequence[Any],
+        tangents: Sequence[Any],
+        ends: Sequence[torch.Tensor],
+        wholes: Sequence[Any] = (),
     ) -> tuple[Any, ...]:
-        values = [*self._saved(ctx), *symbols, *self._kept(ctx)]
+        values = [*saved, *self._kept(ctx)]
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
                 values.append(in_layout(tangent, expected))
         values += [whole.contiguous() for whole in wholes]
         values += self._edges(ctx)
+        values += ends
         with autocast_off():
             found = program.function(values)
         if program.lowered.forward.request.wanted is not None:
@@ -117,6 +134,32 @@ class Gradients:
         for position, gradient in zip(program.lowered.forward.positions, found, strict=True):
             result[position] = gradient
         return tuple(result)
+
+    def _going_on(
+        self, ctx: Any, came: tuple[bool | None, ...]
+    ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        """The program, or the error, for these tangents; what is saved; the results at which its derivative goes on."""
+        saved = self._saved(ctx)
+        held = self._held(ctx, saved)
+        passed = self._passed.get(came, held)
+        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
+        if isinstance(program, Exception):
+            return program, (), ()
+        trace = program.lowered.forward
+        self._passed[came] = trace.passed
+        return program, saved, [held[ref] for ref in trace.ends]
+
+    def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> dict[Ref, torch.Tensor]:
+        """See Note [Results with a history]."""
+        returned = {one.output_nr: one for one in saved if one.grad_fn is ctx}
+        found = {ref: returned[slot] for slot, ref in self._results.items() if slot in returned}
+        for (ref, name), listening in zip(self._heard, getattr(ctx, "heard", ()), strict=False):
+            tensor = listening.as_it_was()
+            if tensor is not None and tensor.requires_grad:
+                found.setdefault(ref, tensor)
+            elif ref not in found and listening.hears():
+                raise Refused("hook on a result", name, "a second derivative would pass it, and the result is gone")
+        return found
 
     def _program(self, *asked: Any) -> Any:
         """The program for a pattern of tangents, and what else a GradientRequest says; or the error that says why there

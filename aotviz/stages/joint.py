@@ -89,7 +89,7 @@ def _heard(
 
     An input that keeps its history is not among them: all its gradients leave the graph. One that is made a view of a
     synthetic base inside is, and so is a result that was given another number of dimensions since autograd made its
-    history: in eager, gradients come to it as it was then.
+    history: in eager, gradients come to it as it was then. An input that is written is, for a second derivative's sake.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
     for i in call.meta.mutated_input_indices:
@@ -101,15 +101,17 @@ def _heard(
         if info.requires_grad and info.same_object_as is None and info.output_type is not OutputType.is_input
     ]
     moved = {id(v): i for (i, slot), v in zip(wanted, outputs, strict=True) if slot.kind == "output" and _moved(v)}
-    if not found or (len(outputs) == 1 and not moved and all(value is outputs[0] for _, value in found)):
+    if not outputs:
         return ()
+    if len(outputs) == 1 and not moved:
+        found = [(ref, value) for ref, value in found if value is not outputs[0] or ref.kind == "input"]
     with forward.trace.active("is_forward"):
         heard = []
         for ref, value in found:
             node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
             through = tuple(position for (position, _), nodes in zip(wanted, passed, strict=True) if node in nodes)
             through += (moved[id(value)],) if id(value) in moved else ()
-            if node is not None and through:
+            if node is not None and (through or ref.kind == "input"):
                 heard.append(Heard(ref, through))
     return tuple(heard)
 

@@ -11,14 +11,15 @@ waste.
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs
+from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
-from aotviz.ir.forms import JointGraph, Reason, SavedTensor, Split
+from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.metadata import Ref
 from aotviz.torch_private import effects, functional, operators, philox, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
@@ -75,7 +76,7 @@ def run(call: JointGraph) -> Split:
     kept = kept_inputs(call, {value.name for value in saved})
     evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]
     fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
-    return Split(
+    split = Split(
         **fields,
         evidence=tuple(evidence),
         forward_module=forward,
@@ -84,6 +85,7 @@ def run(call: JointGraph) -> Split:
         kept=kept,
         unpacked={},
     )
+    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in results.passed_unsaved(split))))
 
 
 def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
@@ -134,8 +136,8 @@ def _save_besides(
 ) -> set[str]:
     """Let the forward return, and the backward take, what only a second differentiation would read, and what is watched
     for writes. Returns names."""
-    results = graphs.outputs(forward.graph)
-    kept = results[len(call.slots) :]
+    returned = graphs.outputs(forward.graph)
+    kept = returned[len(call.slots) :]
     if not all(isinstance(node, fx.Node) for node in kept):
         return set()
     names = {node.name for node in kept} | {node.args[0].name for node in kept if node.name in protected}
@@ -145,7 +147,7 @@ def _save_besides(
         return set()
     tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
     output = graphs.output_node(forward.graph)
-    output.args = ((*results[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]),)
+    output.args = ((*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]),)
     places = graphs.placeholders(backward.graph)
     first = next(iter(backward.graph.nodes))
     before = next((node for node in places if node.name not in {n.name for n in tensors}), first)

@@ -14,19 +14,25 @@ Note [Wholes and parts]
 The history is that of whole tensors, subclasses among them, as autograd sees them; what was saved are parts, as the
 graph has them. So here a call is told in wholes (`outer`), and only what was saved or kept by the graph's own inputs.
 The new call goes through the stage "subclasses" as any other.
+
+Note [Where a second derivative leaves the gradients]
+A gradient reads what the forward computed, so its own derivative goes on there: in eager, through the history of each
+result on the way, where hooks are called, gradients are retained and `torch.autograd.grad` may ask for them. So the
+new call takes such results as arguments, with the history that the first call gave them, and its derivative ends there.
+The engine takes it from the results to the first call's node, and through that call's own backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs
+from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import GradientRequest, JointGraph, Split
 from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType, Ref
@@ -71,6 +77,8 @@ class GradientTrace:
         self.outer = call.outer  # see Note [Wholes and parts]
         self.trace = call.forward.trace
         self.bases: list[Any] = []
+        self.passed: tuple[Ref, ...] = ()  # results that a second derivative passes, and of them those where it ends:
+        self.ends: tuple[Ref, ...] = ()  # see Note [Where a second derivative leaves the gradients]
         self._taken = False
         self.trace.reopen()
         with fakes.rng_preserved(), self.trace.active("is_forward"):
@@ -92,7 +100,22 @@ class GradientTrace:
 
     def differentiating(self) -> AbstractContextManager[None]:
         """Nothing to refuse: the forward was looked at when it was differentiated first."""
-        return self.placing_views()
+        return self._ending_at_results()
+
+    @contextmanager
+    def _ending_at_results(self) -> Iterator[None]:
+        """Gradients go no further than to the results that are arguments here, or of the call that is differentiated,
+        and so on."""
+        with ExitStack() as stack:
+            forward = self
+            while isinstance(forward, GradientTrace):
+                for ref in forward.ends:
+                    node, number, *_ = forward._place(ref)
+                    stop = node.register_prehook(lambda gradients, own=number: _without(gradients, own))
+                    stack.callback(stop.remove)
+                forward = forward.call.forward
+            stack.enter_context(self.placing_views())
+            yield
 
     def _differentiate(self) -> None:
         call, forward = self.outer, self.call.forward
@@ -120,7 +143,7 @@ class GradientTrace:
         if request.wanted is not None:
             wanted = [forward.value(request.wanted.kind, request.wanted.index)]
         edges = [edge for edge in wanted if edge is not None]
-        with forward.placing_views():
+        with self._ending_at_results():
             again = not request.given and request.wanted is None  # a cut is not differentiated a second time
             how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
             found = iter(torch.autograd.grad(outputs, edges, incoming, **how) if outputs else ())
@@ -131,14 +154,26 @@ class GradientTrace:
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
-            self._refuse_hooks_on_results()
+            passed = set().union(*map(nodes_below, self.outputs))
+            self.passed = tuple(ref for ref in results.passed(self.call) if self._place(ref).node in passed)
+            self.ends = tuple(ref for ref in self.passed if ref in request.held)
+            self._refuse_hooks_on_results(passed)
 
-    def _refuse_hooks_on_results(self) -> None:
+    def _value(self, ref: Ref) -> Any:
+        forward = self.call.forward
+        return {"input": forward.args, "output": forward.outputs, "member": forward.members}[ref.kind][ref.index]
+
+    def _place(self, ref: Ref) -> torch.autograd.graph.GradientEdge:
+        """The place of a result in the history of the forward."""
+        value = self._value(ref)
+        return torch.autograd.graph.GradientEdge(functional.grad_fn(value), value.output_nr)
+
+    def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
         """Raise where a second derivative would go through a result on which the function hangs a hook."""
         forward = self.call.forward
         hooks = [step for step in self.outer.meta.replay if step.action == "hook"]
-        hooked = [ref for step in hooks for ref in (step.source, *step.targets) if ref.kind != "input"]
-        passed = set().union(*map(nodes_below, self.outputs)) if hooked else ()
+        hooked = {ref for step in hooks for ref in (step.source, *step.targets) if ref.kind != "input"}
+        hooked.difference_update(self.ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
                 "a second derivative goes through a result with a gradient hook, which would not be called. Register "
@@ -183,6 +218,8 @@ class GradientTrace:
             if not is_leaf:
                 value, how = fakes.shell(self.trace.fake_mode, value), one
             add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
+        for ref in self.ends:
+            add(self.request.result(ref), (None,), functional.inner(self._value(ref)), self._place(ref), False)
         return made
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
@@ -355,6 +392,10 @@ class Extraction:
             new.meta = {"val": node.meta["val"], "partitioner_tag": node.meta.get("partitioner_tag", "is_forward")}
         self._copied[node] = new
         self.origins[new.name] = node
+
+
+def _without(gradients: Sequence[Any], number: int) -> tuple[Any, ...]:
+    return tuple(None if i == number else gradient for i, gradient in enumerate(gradients))
 
 
 def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:

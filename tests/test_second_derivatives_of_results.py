@@ -1,0 +1,156 @@
+"""A second derivative passes results that the first one reads: hooks on them, and who else asks for gradients there."""
+
+import pytest
+import torch
+
+import aotviz
+from aotviz import Refused
+from aotviz.lowerings import run_graph
+
+DOORS = {
+    "aot_function": lambda fn: aotviz.aot_function(fn, run_graph, debug=True),
+    "torch.compile": lambda fn: torch.compile(fn, backend="aotviz_eager"),  # whose partitioner may not save the result
+}
+
+
+def exp(x):
+    return x.exp()
+
+
+def exp_seen_flat(x):
+    return x.exp().view(-1)
+
+
+def written_in_place(x):
+    x.exp_()
+    return x
+
+
+def hooked_inside(x):
+    y = x.exp()
+    y.register_hook(lambda gradient: gradient * 0.5)
+    return y
+
+
+def a_result_and_what_came_of_it(x):
+    y = x.sin()
+    return y, y.exp().sum()
+
+
+def views_of_an_input_and_of_a_result(x):
+    y = x.view(-1).sinh()
+    return y.view(1, -1), y.exp()
+
+
+FUNCTIONS = [exp, exp_seen_flat, written_in_place, hooked_inside]
+SEVERAL = [a_result_and_what_came_of_it, views_of_an_input_and_of_a_result]
+
+
+def first(results):
+    return results[0] if isinstance(results, tuple) else results
+
+
+def total(results):
+    return sum(one.sum() for one in results) if isinstance(results, tuple) else results.sum()
+
+
+def gradient_of(results, x):
+    return torch.autograd.grad(total(results), x, create_graph=True)[0]
+
+
+def hooked_before_both(results, x):
+    heard = []
+    first(results).register_hook(lambda gradient: (heard.append(gradient.detach().clone()), gradient * 0.5)[1])
+    gradient_of(results, x).square().sum().backward()
+    return [x.grad, *heard]
+
+
+def hooked_between_the_two(results, x):
+    gradient, heard = gradient_of(results, x), []
+    first(results).register_hook(lambda gradient: (heard.append(gradient.detach().clone()), gradient * 0.5)[1])
+    first(results).retain_grad()
+    gradient.square().sum().backward()
+    return [x.grad, first(results).grad, *heard]
+
+
+def asked_for(results, x):
+    return list(torch.autograd.grad(gradient_of(results, x).square().sum(), [x, first(results)], allow_unused=True))
+
+
+def both_losses_at_once(results, x):
+    first(results).register_hook(lambda gradient: gradient * 0.5)
+    gradient = gradient_of(results, x)
+    (gradient.square().sum() + total(results)).backward()
+    return [x.grad]
+
+
+def a_third(results, x):
+    (second,) = torch.autograd.grad(gradient_of(results, x).square().sum(), x, create_graph=True)
+    second.square().sum().backward()
+    return [x.grad]
+
+
+USES = [hooked_before_both, hooked_between_the_two, asked_for, both_losses_at_once, a_third]
+
+
+def outcome(call, use):
+    torch._dynamo.reset()
+    x = torch.tensor([[0.3, 0.7, 1.1]], requires_grad=True)
+    return use(call(x * 1.5), x)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("use", USES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda one: one.__name__)
+def test_it_goes_on_through_the_results_history(fn, use, door):
+    torch.testing.assert_close(outcome(DOORS[door](fn), use), outcome(fn, use))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("use", USES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("fn", SEVERAL, ids=lambda one: one.__name__)
+def test_where_other_results_came_from_it_the_gradients_are_eagers_or_refused_by_name(fn, use, door):
+    refused, found = "", None
+    try:
+        found = outcome(DOORS[door](fn), use)
+    except Refused as error:
+        refused = str(error)
+    if use is a_third or found is not None:
+        torch.testing.assert_close(found, outcome(fn, use))
+    else:
+        assert "output[0]" in refused
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_hook_on_a_result_that_is_gone_is_called_or_refused(door):
+    """What the backward saved has the history still; where it was not saved, and the caller dropped it, it has not."""
+
+    def use(results, x):
+        results.register_hook(lambda gradient: gradient * 0.5)
+        loss = results.sum()
+        del results
+        (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+        gradient.square().sum().backward()
+        return x.grad
+
+    x, y = (torch.tensor([0.3, 0.7], requires_grad=True) for _ in range(2))
+    compiled = DOORS[door](exp)
+    if door == "torch.compile":
+        with pytest.raises(Refused, match=r"output.* has a gradient hook.* the result is gone"):
+            use(compiled(x), x)
+    else:
+        torch.testing.assert_close(use(compiled(x), x), use(exp(y), y))
+
+
+def test_it_is_compiled_once_whatever_other_results_the_caller_holds():
+    compiled = aotviz.aot_function(lambda x: (x.sin(), x.exp(), x.cos()), run_graph)
+    with aotviz.watch() as session:
+        x = torch.tensor([0.3, 0.7], requires_grad=True)
+        for held in ([0, 1, 2], [1], [0, 1], [2, 1]):
+            results = compiled(x)
+            loss, kept = total(results), [results[i] for i in held]
+            del results
+            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+            gradient.square().sum().backward()
+            assert len(kept) == len(held)
+    assert sum("gradient of" in one.name for one in session.compilations) == 1
