@@ -454,3 +454,24 @@ def test_a_hook_on_a_result_is_not_called_when_only_another_gets_a_gradient(door
         first.sum().backward()
         assert second.grad is None
         assert x.grad.tolist() == [1, 1]
+
+
+MOVES = {"t_": lambda y: y.t_(), "unsqueeze_": lambda y: y.unsqueeze_(0), "mul_": lambda y: y.mul_(3)}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_hook_on_a_result_that_was_moved_in_place_after_the_call_belongs_to_the_moved_one(move):
+    def fn(x):
+        return x.sin(), x.cos()
+
+    def heard(call):
+        gradients, x = [], torch.tensor([[0.3, 0.7]], requires_grad=True)
+        y, z = call(x)
+        MOVES[move](y)
+        y.register_hook(lambda gradient: gradient * 100).remove()
+        y.register_hook(lambda gradient: (gradients.append(gradient), gradient * 2)[1])
+        y.retain_grad()
+        (y.sum() + z.sum()).backward()
+        return [*gradients, y.grad, x.grad]
+
+    torch.testing.assert_close(heard(torch.compile(fn, backend="aotviz_eager")), heard(fn))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -139,25 +140,51 @@ class HooksOfAResult(dict[Any, Any]):
 
     The engine calls those on each result of a node, also where no gradient comes to that one; users' hooks are spared
     that. Hooks of ours may stand before and behind them (`runtime/cuts.py`).
+
+    Where the caller moves the result in place (`y.t_()`) before the first hook, that belongs to the new node: torch
+    registers with it if no hooks were started before, so others are started.
     """
 
-    __slots__ = ("__weakref__", "waiting")
+    __slots__ = ("__weakref__", "_moved", "_node", "_tensor", "waiting")
 
-    def __init__(self, waiting: Waiting | None = None) -> None:
+    def __init__(self, tensor: torch.Tensor, waiting: Waiting | None = None) -> None:
         super().__init__()
         self.waiting = waiting  # of a view of a result
+        self._tensor, self._node = ref(tensor), _number(tensor)
+        self._moved: dict[Any, Any] | None = None
 
     @classmethod
     def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
         """Start the hooks of a tensor on which none was registered yet; those that were started so."""
-        if isinstance(tensor._backward_hooks, cls):
-            return tensor._backward_hooks
-        hooks = tensor._backward_hooks = cls(Waiting(tensor) if waits else None)
-        node: Any = tensor.grad_fn
-        node._register_hook_dict(tensor)
+        known = tensor._backward_hooks
+        if isinstance(known, cls):
+            return known
+        hooks = cls(tensor, Waiting(tensor) if waits else None)
+        _start(tensor, hooks)
         return hooks
 
+    def _anew(self) -> dict[Any, Any] | None:
+        """The hooks of the tensor if it has another node by now, and none were registered with the first."""
+        tensor = self._tensor()
+        if self._moved is None and tensor is not None and _number(tensor) != self._node and not self.users():
+            self._moved = OrderedDict()  # a handle has a weak reference to it
+            _start(tensor, self._moved)
+        return self._moved
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(key) or (self._moved is not None and key in self._moved)
+
+    def __delitem__(self, key: Any) -> None:
+        if self._moved is not None and key in self._moved:
+            del self._moved[key]
+        else:
+            super().__delitem__(key)
+
     def __setitem__(self, key: Any, hook: Any) -> None:
+        moved = self._anew()
+        if moved is not None:
+            moved[key] = hook
+            return
         if self.waiting is not None and not self:
             super().__setitem__(_BEFORE, self.waiting)
         hook = hook.hook if isinstance(hook, OnlyGradients) else hook
@@ -187,6 +214,18 @@ class HooksOfAResult(dict[Any, Any]):
     def users(self) -> dict[Any, Any]:
         """The hooks that users registered."""
         return {key: hook for key, hook in self.items() if isinstance(key, int)}
+
+
+def _number(tensor: torch.Tensor) -> int | None:
+    node: Any = tensor.grad_fn
+    return None if node is None else node._sequence_nr()
+
+
+def _start(tensor: torch.Tensor, hooks: dict[Any, Any]) -> None:
+    """Let hooks of a tensor be registered in that dict."""
+    tensor._backward_hooks = hooks
+    node: Any = tensor.grad_fn
+    node._register_hook_dict(tensor)
 
 
 def hear_only_gradients(*results: torch.Tensor) -> None:
