@@ -182,7 +182,7 @@ _LOSSES = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
 }
-_SETTLED = {  # operator -> whether its first result lies as its fake does, given these arguments; else it is contiguous
+_IS_CERTAIN = {  # operator -> whether its first result lies as its fake does, given these arguments, or is contiguous
     aten.native_batch_norm.default: _normalizes(0),
     aten._native_batch_norm_legit_functional.default: _normalizes(0),
     aten._native_batch_norm_legit.no_stats: _normalizes(0),
@@ -194,6 +194,11 @@ _SETTLED = {  # operator -> whether its first result lies as its fake does, give
     aten.log_sigmoid_forward.default: _all_contiguous,
     aten._log_softmax_backward_data.default: _all_contiguous,
     aten.pow.Scalar: _all_contiguous,
+}
+_SETTLED = {
+    **{op: _settled(op, is_certain) for op, is_certain in _IS_CERTAIN.items()},
+    _BCE_BACKWARD: _settled(_BCE_BACKWARD, _all_contiguous, _like_second),
+    aten.native_dropout_backward.default: _dropout_backward,
 }
 _TRACED_AS = {
     **_LOSSES,
@@ -212,11 +217,8 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     """
     own = {op for op, found in table.items() if getattr(found, "__module__", "") == decompositions.__name__}
     resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
-    settled = {op: _settled(op, is_certain) for op, is_certain in _SETTLED.items()}
-    settled[_BCE_BACKWARD] = _settled(_BCE_BACKWARD, _all_contiguous, _like_second)
-    settled[aten.native_dropout_backward.default] = _dropout_backward
     losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
-    return {**settled, **table, **resizing, **losses}
+    return {**_SETTLED, **table, **resizing, **losses}
 
 
 @contextlib.contextmanager
