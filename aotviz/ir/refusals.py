@@ -90,7 +90,8 @@ REFUSALS = {
     ),
     "leaf that is a view": (
         "{names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to "
-        "its memory, and autograd then forgets that it came from there. Pass a clone, or take the view after the write."
+        "its memory, or to another view of that tensor, and autograd has then forgotten that it came from there. Pass "
+        "a clone, or take the view after the write."
     ),
     "view is resized": (
         "the function resizes a view, or an input that shares memory with another, to more elements than it has. "

@@ -14,8 +14,10 @@ import torch
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.subclasses import is_subclass
+from aotviz.tracing import stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.tracing.ledger import Hooked
@@ -47,11 +49,9 @@ def run(call: FlatCall) -> TracedCall:
     moved = frozenset(i for i, info in infos if info.requires_grad and _moves(info) and (graded or not info.turned_off))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
-    rootless = frozenset(
-        i
-        for i, info in enumerate(forward.input_info)
-        if _loses_views(info, call.args[i]) and forward.ledger.is_viewed(forward.args[i])
-    )
+    rootless = _lose_views(call, forward)
+    if graded:
+        _refuse_lost_views(call, forward)
     if rootless and graded:
         forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)
@@ -108,8 +108,32 @@ def _moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
-def _loses_views(info: InputAliasInfo, argument: Any) -> bool:
-    return info.requires_grad and info.is_leaf and info.version_bumps > 0 and argument._base is not None
+def _lose_views(call: FlatCall, forward: ForwardTrace) -> frozenset[int]:
+    """The inputs that are leaves and views, are written, and are viewed. A duplicate counts as its original."""
+    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
+    viewed = {original[i] for i, argument in enumerate(forward.args) if forward.ledger.is_viewed(argument)}
+    written = {original[i] for i, info in enumerate(forward.input_info) if info.version_bumps > 0}
+    return frozenset(i for i in viewed & written if _is_leaf_view(call, forward, i))
+
+
+def _is_leaf_view(call: FlatCall, forward: ForwardTrace, position: int) -> bool:
+    info = forward.input_info[position]
+    return info.requires_grad and info.is_leaf and call.args[position]._base is not None
+
+
+def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
+    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards; see
+    tracing/stale_uses.py."""
+    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
+    for leaf in {i for i in original if _is_leaf_view(call, forward, i)}:
+        others = [
+            argument
+            for j, (argument, info) in enumerate(zip(forward.args, forward.input_info, strict=True))
+            if call.counter_of[j] == call.counter_of[leaf] and original[j] != leaf and info.version_bumps > 0
+        ]
+        same = [argument for argument, i in zip(forward.args, original, strict=True) if i == leaf]
+        if others and any(stale_uses.found(forward.ledger, forward.trace.graph, one, others) for one in same):
+            raise Refused("leaf that is a view", repr(call.descriptors[leaf].name))
 
 
 def _evidence(

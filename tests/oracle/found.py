@@ -29,6 +29,30 @@ def f(x):
     other.sin_()
     return alias, other, y[0]
 """,
+    "a_leaf_that_is_a_view_is_viewed_and_its_duplicate_is_written": """
+def inputs():
+    a = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+    return a, a
+
+def f(x, same):
+    view = x.view(-1)
+    with torch.no_grad():
+        same.mul_(same)
+    return view * 2, view, x * 3
+""",
+    "something_else_is_written_and_a_view_of_a_leaf_that_is_a_view_is_returned": """
+def inputs():
+    a = torch.linspace(-1, 1, 6)
+    return a[:4].view(2, 2).requires_grad_(), a, a[4:].requires_grad_()
+
+def f(x, whole, rest):
+    before = x.view(-1) * 2
+    view = x.view(-1)
+    with torch.no_grad():
+        whole.mul_(2)
+        rest.mul_(2)
+    return view, before, x.view(-1) * 3
+""",
     "a_view_of_an_input_is_written_and_the_caller_writes_it_again": """
 def inputs():
     return torch.linspace(-1, 1, 6).reshape(3, 2), torch.ones((), requires_grad=True)

@@ -204,6 +204,47 @@ def f(x, y):
     return y
 """,
     ),
+    "what_a_leaf_is_a_view_of_is_written": (
+        "leaf that is a view",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6)
+    return a, a.view(2, 3).requires_grad_()
+
+def f(whole, x):
+    view = x.view(-1)
+    whole.mul_(2)
+    return view * 3
+""",
+    ),
+    "a_detached_alias_of_a_leaf_that_is_a_view_is_written_between_two_views": (
+        "leaf that is a view",
+        """
+def inputs():
+    x = torch.linspace(-1.1, 1.3, 6).view(2, 3).requires_grad_()
+    return x, x.detach()
+
+def f(x, alias):
+    first, second = x.unbind()
+    alias.view(-1)[1:3].mul_(2)
+    return second[1:] * 3
+""",
+    ),
+    "another_half_of_what_two_leaves_are_views_of_is_written": (
+        "leaf that is a view",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6)
+    x, y = a[:3].requires_grad_(), a[3:].requires_grad_()
+    return x, y, y
+
+def f(x, y, same):
+    view = x[1:]
+    with torch.no_grad():
+        same.mul_(2)
+    return view * 3
+""",
+    ),
     "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
         "leaf that is a view",
         """

@@ -1,0 +1,52 @@
+"""Whether a function uses a view of one input after it has written another, from before that write.
+
+Autograd compares version counters, and those of two inputs may be one: they are views of one tensor, or one is what
+`.detach()` made of the other. Then a write to one makes autograd regenerate the history of each view of the other, and
+where that other is a leaf that is itself a view, nothing is left of it: see Note [Leaves that are views] in forward.py.
+A trace, in which each input is a tensor of its own, does not see that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
+
+
+def found(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
+    """Whether a view of `leaf` is taken, one of the `others` written, and that view used, in this order.
+
+    To take it again in the wrapper, after the call, is no use of it: autograd looks at the user's tensors there.
+    """
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    writes = [
+        (k, event)
+        for k, event in enumerate(ledger.events)
+        if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is other for other in others)
+    ]
+    views = {event.node for event in ledger.events if isinstance(event, Viewed)}
+    for event, born in _views(ledger, leaf):
+        written = next((write for k, write in writes if k > born), None)
+        if written is None:
+            continue
+        if event.node is None or written.node is None:
+            return True
+        uses = (use for use in _uses(event) if use not in views and not use.meta.get("under_no_grad"))
+        if any(place[use] > place[written.node] for use in uses):
+            return True
+    return False
+
+
+def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:
+    """Each view of `leaf` that requires grad, and where among the events the chain of views to it begins."""
+    for event in ledger.events:
+        if isinstance(event, Viewed) and any(result.requires_grad for result in event.results):
+            root, path = ledger.path(event.results[0])
+            if root is leaf:
+                yield event, ledger.events.index(path[0][0])
+
+
+def _uses(event: Viewed) -> Iterator[Any]:
+    for user in event.node.users:
+        yield from user.users if event.several else (user,)
