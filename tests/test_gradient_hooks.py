@@ -475,3 +475,67 @@ def test_a_hook_on_a_result_that_was_moved_in_place_after_the_call_belongs_to_th
         return [*gradients, y.grad, x.grad]
 
     torch.testing.assert_close(heard(torch.compile(fn, backend="aotviz_eager")), heard(fn))
+
+
+def multiplied_unseen_then_moved(x):
+    with torch.no_grad():
+        x.mul_(2)
+    return x.unsqueeze_(0)
+
+
+def moved_then_used_then_written_unseen(x):
+    y = x.unsqueeze_(0) * 3
+    x.detach().mul_(2)
+    return y
+
+
+def moved_then_used(x):
+    return x.unsqueeze_(0) * 3
+
+
+MOVED = [multiplied_unseen_then_moved, moved_then_used_then_written_unseen, moved_then_used]
+
+
+@pytest.mark.parametrize("fn", MOVED)
+@pytest.mark.parametrize("retains", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_hooks_from_before_stay_where_they_were_when_autograd_sees_only_moves(fn, retains, late):
+    """A hook that is registered later beside them is called with them, and a gradient retained later is another's."""
+    heard = []
+    for call in (fn, compiled(fn)):
+        start = torch.linspace(-1, 1, 4).requires_grad_()
+        x = start * 1.5
+        x.register_hook(lambda gradient: gradient * 2)
+        if retains:
+            x.retain_grad()
+        y = call(x)
+        if late:
+            x.register_hook(lambda gradient: gradient * 1.25)
+        y.sin().sum().backward()
+        heard.append((x.grad if retains else None, start.grad, x.detach(), y.detach(), x._version))
+    torch.testing.assert_close(*heard)
+
+
+@pytest.mark.parametrize("fn", MOVED[1:])
+@pytest.mark.parametrize(("method", "arguments"), [("retain_grad", ()), ("register_hook", (lambda gradient: None,))])
+def test_a_hook_on_a_moved_input_that_would_miss_what_was_computed_from_it_is_refused(fn, method, arguments):
+    x = torch.linspace(-1, 1, 4).requires_grad_() * 1.5
+    y = compiled(fn)(x)
+    getattr(x, method)(*arguments)
+    with pytest.raises(Refused) as caught:
+        y.sum().backward()
+    assert caught.value.reason == "hook on a result"
+
+
+def test_an_input_that_retains_its_gradient_is_not_written_after_it_was_moved():
+    def f(x):
+        x.mul_(2)
+        return x.unsqueeze_(0) * 3
+
+    x = torch.linspace(-1, 1, 4).requires_grad_() * 1.5
+    x.retain_grad()
+    with pytest.raises(Refused) as caught:
+        compiled(f)(x)
+    assert caught.value.reason == "hook on an alias"
+    assert x.shape == (4,)
+    assert x._version == 0

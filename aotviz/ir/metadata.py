@@ -144,6 +144,14 @@ class InputAliasInfo:
         return self.mutates_data or self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
 
     @property
+    def keeps_hooks(self) -> bool:
+        """Whether hooks from before the call stay on the grad_fn that it had, though it may have another one then:
+        autograd sees at most that it is moved in place."""
+        unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
+        moves = self.mutates_metadata and not self.mutates_storage_metadata
+        return moves and self.requires_grad and not self.is_leaf and (unseen or not self.mutates_data)
+
+    @property
     def written_by_parts(self) -> bool:
         """Whether the wrapper writes its parts, one by one: what counts and what has a history is then none of them."""
         unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode

@@ -97,6 +97,7 @@ class Epilogue:
         self._serves = self._served()
         self._made: dict[int, str] = {}
         self._counts: dict[int, str] = {}  # graph input -> variable that holds its version before its moves
+        self._hooks: dict[int, str] = {}  # graph input -> variable that holds what listened to it before its moves
 
     def _served(self) -> dict[Ref, str]:
         """For each tensor that others are taken from, the first output that is made from it."""
@@ -124,6 +125,24 @@ class Epilogue:
             if info.turned_on:
                 name = str(self.call.graph_inputs[i])
                 self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
+
+    def listen(self) -> None:
+        """What hears the gradients of inputs that are moved, before they are. One that is written as well, and retains
+        its gradient, can't be: `copy_` looks for that on the grad_fn of the move."""
+        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, LoweredSplit) else ()):
+            if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
+                name = str(self.call.graph_inputs[i])
+                refuse = self.source.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
+                text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
+                self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
+        for one in self.call.heard if isinstance(self.call, LoweredSplit) else ():
+            info = self.call.meta.input_info[one.ref.index] if one.ref.kind == "input" else None
+            if info is not None and info.keeps_hooks:
+                i, name = one.ref.index, str(self.call.graph_inputs[one.ref.index])
+                self._hooks[i] = self.source.fresh("listened")
+                listening = self.source.bind("listening_before", gradient_hooks.listening_before)
+                fact = f"{name} is moved in place: hooks from before stay on the grad_fn that it has here"
+                self.source.line(f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact, name)
 
     def announce(self) -> None:
         """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
@@ -427,10 +446,14 @@ class Epilogue:
         if isinstance(self.call, LoweredSplit) and self.call.heard:
             listening = self.source.bind("Listening", gradient_hooks.Listening)
             wait = self._waiting()
-            arguments = [f"{self._variable(one.ref)}{', True' * (one.ref in wait)}" for one in self.call.heard]
+            arguments = [f"{self._variable(one.ref)}{self._before(one.ref, wait)}" for one in self.call.heard]
             listed = "".join(f"{listening}({text}), " for text in arguments)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
+
+    def _before(self, ref: Ref, wait: set[Ref]) -> str:
+        known = self._hooks.get(ref.index) if ref.kind == "input" else None
+        return f", before={known}" if known is not None else ", True" * (ref in wait)
 
     def watch(self) -> None:
         """Let the backward see what is written later to inputs that the call itself writes, and their values keeps."""

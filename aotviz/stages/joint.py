@@ -87,13 +87,16 @@ def _heard(
 ) -> tuple[Heard, ...]:
     """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
 
-    An input that keeps its history is not among them: all its gradients leave the graph. One that is made a view of a
-    synthetic base inside is, and so is a result that was given another number of dimensions since autograd made its
-    history: in eager, gradients come to it as it was then. An input that is written is, for a second derivative's sake.
+    An input that keeps its history is not among them: all its gradients leave the graph. One that autograd saw move is,
+    and one that is made a view of a synthetic base inside. So is a result that was given another number of dimensions
+    since autograd made its history: in eager, gradients come to it as it was then. An input that is written is, for a
+    second derivative's sake.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
+    moves = {step.source for step in call.meta.replay if step.action == "move" and step.grad_mode}
     for i in call.meta.mutated_input_indices:
-        if _visible(call.meta.input_info[i]) or forward.input_value(i)._base is not None:
+        seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
+        if seen or forward.input_value(i)._base is not None:
             found.append((Ref("input", i), forward.args[i]))
     found += [
         (Ref("output", i), value)

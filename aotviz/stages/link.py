@@ -79,6 +79,7 @@ class _Wrapper:
             arguments = f"[{', '.join(passed)}]"
         epilogue.inputs = inputs
         epilogue.turn_on()
+        epilogue.listen()
         epilogue.announce()
         epilogue.results = self._run(arguments, epilogue)
         epilogue.node()

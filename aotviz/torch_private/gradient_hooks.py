@@ -235,24 +235,43 @@ def hear_only_gradients(*results: torch.Tensor) -> None:
             HooksOfAResult.on(result)
 
 
+@dataclass(frozen=True, slots=True)
+class ListeningBefore:
+    """What listened to a tensor before a call that moves it in place, and stays on the `grad_fn` that it had."""
+
+    hooks: Any  # those that are registered later are added to them, and stay there too; None if there were none
+    retains: bool
+
+
+def listening_before(tensor: torch.Tensor) -> ListeningBefore:
+    return ListeningBefore(tensor._backward_hooks, tensor.retains_grad)
+
+
+_NOTHING = ListeningBefore(None, False)
+
+
 class Listening:
     """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
 
-    __slots__ = ("hooks", "tensor")
+    __slots__ = ("before", "hooks", "tensor")
 
-    def __init__(self, tensor: torch.Tensor, waits: bool = False) -> None:
+    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: ListeningBefore = _NOTHING) -> None:
         self.tensor = ref(tensor)
+        self.before = before
         self.hooks = tensor._backward_hooks
         if self.hooks is None and tensor.grad_fn is not None:  # as the first hook on it would
             self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
-        """Whether a hook is there, or its gradient is retained."""
+        """Whether a hook is there, or its gradient is retained, since the call."""
         hooks = self.hooks
-        if hooks and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
+        stay = self.before.hooks is not None and hooks is self.before.hooks
+        if hooks and not stay and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
             return True
         tensor = self.as_it_was()
-        return tensor is not None and listens(tensor)
+        if tensor is None or self.hooks is None:
+            return tensor is not None and listens(tensor)
+        return tensor.retains_grad and not self.before.retains
 
     def as_it_was(self) -> torch.Tensor | None:
         """The tensor, if it still has the history that it had. With another one, it has other hooks."""

@@ -116,6 +116,7 @@ def of_input(
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
         hidden = not has_another_history(argument, was.edge)
+        hidden = hidden or (changed and moved and not replaced and _only_moves_seen(argument, fake, ledger))
         quiet = quiet and hidden
     ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
     if ends and not fake._base.requires_grad:
@@ -168,6 +169,15 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
         version_bumps=int(written),
         layout_after=views.layout(argument) if moved else None,
     )
+
+
+def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
+    """Whether an input has another `grad_fn` by in-place moves alone: autograd saw none of the writes to its memory.
+    The wrapper repeats the moves, and gradients and hooks find their way through these as in eager."""
+    events = (event for event in ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    seen = [e for e in events if ledger.root(e.tensor) is argument and e.tensor.requires_grad]
+    alone = all(isinstance(e, Moved) and e.tensor is argument and replay.written_down(e) for e in seen)
+    return fake._base is None and not fake.is_leaf and not is_subclass(argument) and alone
 
 
 class TurnsOn(Exception):

@@ -42,7 +42,7 @@ class Wanted:
 
 def replayable(ledger: Ledger, path: Sequence[tuple[Viewed, int]]) -> bool:
     """Whether all statements of a path can be written down before the call: no symbolic size among the arguments."""
-    return all(_written_down(event) or event.layouts[k].concrete for event, k in path)
+    return all(written_down(event) or event.layouts[k].concrete for event, k in path)
 
 
 def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
@@ -64,7 +64,7 @@ class _Builder:
         for position, event in enumerate(ledger.events):
             if isinstance(event, Moved):
                 self.last_move[id(event.tensor)] = position
-                if not _written_down(event):
+                if not written_down(event):
                     self.rigid.add(id(event.tensor))
                     if wanted.named.get(id(event.tensor), Ref("", 0)).kind == "member":
                         raise Refused("alias gets a symbolic shape", "an input")
@@ -203,7 +203,7 @@ class _Builder:
         source = self.refs[id(event.source)]
         too_late = source.kind in ("output", "base") or id(event.source) in self.rigid
         moved = self.last_move.get(id(event.source), -1) > position and too_late
-        if _written_down(event) and not moved:
+        if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
             kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
             value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
@@ -279,5 +279,5 @@ class _Builder:
         )
 
 
-def _written_down(event: Viewed | Moved) -> bool:
+def written_down(event: Viewed | Moved) -> bool:
     return all(map(plain, event.args)) and all(map(plain, event.kwargs.values()))
