@@ -130,3 +130,17 @@ def test_shrinking_keeps_the_failure_and_drops_the_rest():
     small = strategy.shrink(large, lambda d: judge(d.program, drops_writes, d.expected).status == "wrong")
     assert judge(small.program, drops_writes).status == "wrong"
     assert len(small.draft.source()) < len(large.draft.source())
+
+
+def test_shrinking_passes_by_a_program_whose_inputs_eager_cannot_make():
+    hooked = strategy.Draft(
+        name="hooked",
+        setup=("a = torch.ones(4)", "a.requires_grad_()", "a.register_hook(lambda gradient: gradient * 2.0)"),
+        passed=("a",),
+        body=("v0 = p0 * 2.0", "v1 = v0.sin()"),
+        returned=("v0",),
+        deep=True,
+    )
+    small = strategy.shrink(strategy.realize(hooked), lambda drawn: "register_hook" in drawn.draft.source())
+    assert small.draft.setup == hooked.setup
+    assert small.draft.body == hooked.body[:1]

@@ -435,7 +435,7 @@ def shrink(drawn: Drawn, still_fails: Callable[[Drawn], bool]) -> Drawn:
         for smaller in _smaller(best.draft):
             try:
                 candidate = realize(smaller)
-            except (NameError, SyntaxError, IndexError, TypeError):
+            except Exception:  # without what was left out, the text is no program, or its inputs() raises
                 continue
             if candidate is not None and still_fails(candidate):
                 best, progress = candidate, True
