@@ -332,10 +332,13 @@ class _Outputs:
         tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
         written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
         for base in self.bases:  # what is written to an alias of all of an input need not be written to that as well
-            root = self.ledger.root(base)
+            root, path = self.ledger.path(base)
             whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
-            if whole and self.input_info[written[id(root)].index].mutations_hidden_from_autograd:
-                del written[id(root)]
+            if whole:
+                info = self.input_info[written[id(root)].index]
+                uncounted = info.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
+                if info.mutations_hidden_from_autograd and not uncounted:
+                    del written[id(root)]
         wanted = replay.Wanted(
             named=self.named,
             slots=slots,

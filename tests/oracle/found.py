@@ -15,6 +15,16 @@ def f(view, data):
     data.select(0, 0).sigmoid_()
     return view * 2, data[1].view(torch.int32).view(torch.float32)
 """,
+    "a_detached_alias_is_written_and_what_data_returned_gets_a_history": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone().requires_grad_(),)
+
+def f(x):
+    data = x.data
+    x.detach().add_(x)
+    data.add_(x)
+    return data[::2]
+""",
     "what_data_returns_counts_its_own_writes": """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone(),)
