@@ -135,10 +135,10 @@ class Epilogue:
                 refuse = self.source.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
                 text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
                 self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
-        for one in self.call.heard if isinstance(self.call, LoweredSplit) else ():
-            info = self.call.meta.input_info[one.ref.index] if one.ref.kind == "input" else None
-            if info is not None and info.keeps_hooks:
-                i, name = one.ref.index, str(self.call.graph_inputs[one.ref.index])
+        refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
+        for i in (ref.index for ref in refs if ref.kind == "input"):
+            if self.call.meta.input_info[i].keeps_hooks:
+                name = str(self.call.graph_inputs[i])
                 self._hooks[i] = self.source.fresh("listened")
                 listening = self.source.bind("listening_before", gradient_hooks.listening_before)
                 fact = f"{name} is moved in place: hooks from before stay on the grad_fn that it has here"

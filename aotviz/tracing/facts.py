@@ -335,9 +335,9 @@ class _Outputs:
             root, path = self.ledger.path(base)
             whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
             if whole:
-                info = self.input_info[written[id(root)].index]
-                uncounted = info.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
-                if info.mutations_hidden_from_autograd and not uncounted:
+                given = self.input_info[written[id(root)].index]
+                uncounted = given.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
+                if given.mutations_hidden_from_autograd and not uncounted:
                     del written[id(root)]
         wanted = replay.Wanted(
             named=self.named,

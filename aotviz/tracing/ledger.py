@@ -51,6 +51,7 @@ class Viewed:
     results: tuple[Any, ...]
     layouts: tuple[Layout, ...]  # one per result, when it was made
     source: Any
+    source_layout: Layout  # then
     operator: Any
     args: tuple[Any, ...]  # after the source
     kwargs: Mapping[str, Any]
@@ -277,7 +278,8 @@ class Ledger:
             if good_for != _NEVER and operator is not torch.ops.aten.detach.default:
                 good_for = _WRONG if self._is_stale(first) else good_for
                 self._after_move.update((id(r), good_for) for r in results)  # autograd has yet to make them views
-            event = Viewed(results, layouts, first, operator, rest, dict(kwargs), several, Mode.now(), node)
+            mode, place = Mode.now(), layout(first)
+            event = Viewed(results, layouts, first, place, operator, rest, dict(kwargs), several, mode, node)
             self.events.append(event)
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":

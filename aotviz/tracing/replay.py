@@ -203,6 +203,14 @@ class _Builder:
         source = self.refs[id(event.source)]
         too_late = source.kind in ("output", "base") or id(event.source) in self.rigid
         moved = self.last_move.get(id(event.source), -1) > position and too_late
+        if moved and _reads_otherwise(event):
+            if not written_down(event) or any(result.requires_grad for result in event.results):
+                raise self._moved_below(event)
+            before = self._variable()
+            where = event.source_layout
+            arguments = (where.size, where.stride, where.offset)
+            self._step(event, source, (before,), torch.ops.aten.as_strided.default, arguments, (), False)
+            source, moved = before, False
         if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
             kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
@@ -217,6 +225,14 @@ class _Builder:
         for result, where in zip(event.results, event.layouts, strict=True):
             if id(result) in self.needed:
                 self._strided(event, source, result, where)
+
+    def _moved_below(self, event: Viewed) -> Refused:
+        """Of a view that has yet to be taken of what it lay in before that was moved: with the elements of another
+        type, its gradients would go where the moved tensor has them."""
+        moved = self.ledger.events[self.last_move[id(event.source)]]
+        assert isinstance(moved, Moved)
+        name = str(moved.operator.overloadpacket.__name__)
+        return Refused("view moved under autograd", "a tensor", name, f"{name.removesuffix('_')}()")
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()`; `.data` has a version counter of its own."""
@@ -277,6 +293,15 @@ class _Builder:
         self.steps.append(
             ReplayStep("view", source, targets, operator, args, kwargs, several, mode.grad, mode.inference, value)
         )
+
+
+def _reads_otherwise(event: Viewed) -> bool:
+    """Whether a view's elements are of another type than those in the same place, or conjugated or negated there."""
+
+    def kind(tensor: Any) -> tuple[Any, ...]:
+        return tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+    return any(kind(result) != kind(event.source) for result in event.results)
 
 
 def written_down(event: Viewed | Moved) -> bool:

@@ -25,6 +25,28 @@ def f(x):
     data.add_(x)
     return data[::2]
 """,
+    "bits_of_an_intermediate_are_viewed_before_it_is_moved": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).requires_grad_(),)
+
+def f(x):
+    y = x * 2
+    bits = y.view(torch.int32)[0]
+    with torch.no_grad():
+        y.transpose_(0, 1)
+    return bits, y
+""",
+    "a_conjugate_and_a_complex_view_are_taken_before_what_they_view_is_moved": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2),)
+
+def f(x):
+    y, z = x * 2, torch.complex(x, x + 1)
+    number, conjugate = torch.view_as_complex(y), z.conj()
+    y.transpose_(0, 1)
+    z.transpose_(0, 1)
+    return number, y, conjugate, z
+""",
     "what_data_returns_counts_its_own_writes": """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone(),)

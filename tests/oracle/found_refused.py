@@ -245,6 +245,20 @@ def f(x, y, same):
     return view * 3
 """,
     ),
+    "a_complex_view_is_taken_before_what_it_views_is_moved": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).requires_grad_(),)
+
+def f(x):
+    y = x * 2
+    number = torch.view_as_complex(y)
+    with torch.no_grad():
+        y.transpose_(0, 1)
+    return number, y
+""",
+    ),
     "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
         "leaf that is a view",
         """
