@@ -41,7 +41,8 @@ REFUSALS = {
     "as_strided in a chain of views": (
         "a tensor is written through a view that as_strided gave its place in memory, and that memory, or the "
         "view, was moved in place before; or the tensor requires grad and does not start at the beginning of its "
-        "storage. Write before moving, or write to a clone."
+        "storage; or that place lies outside of an argument that is itself a view. Write before moving, or write to a "
+        "clone."
     ),
     "stale view": (
         "autograd refuses what this function does with a view in the order in which it is traced: {names}. Run "
@@ -239,6 +240,7 @@ class RanInEager(UserWarning):
 
 _SAID = {
     "encountered a mutation on a view chain of length": "as_strided in a chain of views",
+    "as_strided_scatter: sizes": "as_strided in a chain of views",
     "A view was created in no_grad mode": "stale view",
     "A view was created in inference mode": "stale view",
     "is a view and its base or another view of its base has been modified inplace": "stale view",

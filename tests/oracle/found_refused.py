@@ -259,6 +259,17 @@ def f(x):
     return number, y
 """,
     ),
+    "a_write_through_as_strided_is_outside_of_the_argument": (
+        "as_strided in a chain of views",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 12).reshape(3, 4).select(0, 2),)
+
+def f(x):
+    x.as_strided((2,), (2,), 9).mul_(2)
+    return x * 2
+""",
+    ),
     "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
         "leaf that is a view",
         """
