@@ -516,6 +516,26 @@ def test_hooks_from_before_stay_where_they_were_when_autograd_sees_only_moves(fn
     torch.testing.assert_close(*heard)
 
 
+def clamped_unseen_then_squeezed_where_nothing_is_to_squeeze(x):
+    x.detach().clamp_(min=-0.5)
+    return x.squeeze_()
+
+
+@pytest.mark.parametrize("fn", [MOVED[0], clamped_unseen_then_squeezed_where_nothing_is_to_squeeze])
+def test_a_gradient_retained_after_a_move_has_not_passed_hooks_beside_those_from_before(fn):
+    found = []
+    for call in (fn, compiled(fn)):
+        start = torch.linspace(-1, 1, 4).requires_grad_()
+        x = start * 1.5
+        x.register_hook(lambda gradient: gradient * 2)
+        y = call(x)
+        y.register_hook(lambda gradient: gradient * 1.25)
+        y.retain_grad()
+        y.sin().sum().backward()
+        found.append((y.grad, start.grad))
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("fn", MOVED[1:])
 @pytest.mark.parametrize(("method", "arguments"), [("retain_grad", ()), ("register_hook", (lambda gradient: None,))])
 def test_a_hook_on_a_moved_input_that_would_miss_what_was_computed_from_it_is_refused(fn, method, arguments):

@@ -30,7 +30,7 @@ from aotviz.ir.spelling import attribute
 from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import gradient_hooks, overlap, replay, views
+from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, views
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
@@ -105,6 +105,8 @@ def of_input(
     changed = functional.data_mutated(argument)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
+    if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
+        raise Refused("overlapping write", f"an alias of {name}")
     if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
     if replaced and has_another_history(argument, was.edge):
@@ -116,7 +118,8 @@ def of_input(
     quiet = changed and functional.under_no_grad(argument)
     if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
         hidden = not has_another_history(argument, was.edge)
-        hidden = hidden or (changed and moved and not replaced and _only_moves_seen(argument, fake, ledger))
+        if changed and not (hidden or replaced) and _only_moves_seen(argument, fake, ledger):
+            hidden = moved = True
         quiet = quiet and hidden
     ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
     if ends and not fake._base.requires_grad:
@@ -177,7 +180,7 @@ def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
     events = (event for event in ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
     seen = [e for e in events if ledger.root(e.tensor) is argument and e.tensor.requires_grad]
     alone = all(isinstance(e, Moved) and e.tensor is argument and replay.written_down(e) for e in seen)
-    return fake._base is None and not fake.is_leaf and not is_subclass(argument) and alone
+    return bool(seen) and alone and fake._base is None and not fake.is_leaf and not is_subclass(argument)
 
 
 class TurnsOn(Exception):

@@ -85,33 +85,6 @@ def f(x, whole, rest):
         rest.mul_(2)
     return view, before, x.view(-1) * 3
 """,
-    "an_input_with_a_hook_is_moved_and_written_unseen": """
-def inputs():
-    a = torch.linspace(-1, 1, 6).requires_grad_() * 1.5
-    a.register_hook(lambda gradient: gradient * 2.0)
-    return (a,)
-
-def f(x):
-    with torch.no_grad():
-        x[0] = 0.25
-    x.unsqueeze_(0)
-    with torch.no_grad():
-        x.copy_(x)
-    return x
-""",
-    "an_input_with_a_hook_is_moved_then_used_then_written_unseen": """
-def inputs():
-    a = torch.linspace(-1, 1, 4).reshape(2, 2).requires_grad_() * 1.5
-    a.register_hook(lambda gradient: gradient * 2.0)
-    return (a,)
-
-def f(x):
-    x.t_()
-    y = x.t() * 0.5
-    with torch.no_grad():
-        x.sin_()
-    return y, x
-""",
     "a_view_of_an_input_is_written_and_the_caller_writes_it_again": """
 def inputs():
     return torch.linspace(-1, 1, 6).reshape(3, 2), torch.ones((), requires_grad=True)

@@ -270,6 +270,17 @@ def f(x):
     return x * 2
 """,
     ),
+    "a_part_of_an_expanded_input_is_written": (
+        "overlapping write",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).expand(2, -1),)
+
+def f(x):
+    x.unbind(0)[0][0] = 0.25
+    return x * 2
+""",
+    ),
     "a_leaf_that_is_a_view_has_a_detached_alias_that_moves": (
         "leaf that is a view",
         """
