@@ -20,7 +20,8 @@ REFUSALS = {
     ),
     "view with another history": (
         "{names} is a view that requires grad, and the tensor that it is a view of does not share its history. A write "
-        "to it, or to an input that it overlaps, would join the two histories or end its own. Pass a clone of it."
+        "to it or to an input that it overlaps, or an unsqueeze_ or the like of one, would join the two histories or "
+        "end its own. Pass a clone of it."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."

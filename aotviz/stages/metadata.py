@@ -17,7 +17,7 @@ from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAnd
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import stale_uses
+from aotviz.tracing import facts, stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.tracing.ledger import Hooked
@@ -122,18 +122,26 @@ def _is_leaf_view(call: FlatCall, forward: ForwardTrace, position: int) -> bool:
 
 
 def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
-    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards; see
-    tracing/stale_uses.py."""
+    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards; also for
+    an input that is such a view; see tracing/stale_uses.py."""
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    for leaf in {i for i in original if _is_leaf_view(call, forward, i)}:
+    ledger, graph, infos = forward.ledger, forward.trace.graph, forward.input_info
+    for position in set(original):
         others = [
-            argument
-            for j, (argument, info) in enumerate(zip(forward.args, forward.input_info, strict=True))
-            if call.counter_of[j] == call.counter_of[leaf] and original[j] != leaf and info.version_bumps > 0
+            j
+            for j, info in enumerate(infos)
+            if call.counter_of[j] == call.counter_of[position] and original[j] != position and info.version_bumps > 0
         ]
-        same = [argument for argument, i in zip(forward.args, original, strict=True) if i == leaf]
-        if others and any(stale_uses.found(forward.ledger, forward.trace.graph, one, others) for one in same):
-            raise Refused("leaf that is a view", repr(call.descriptors[leaf].name))
+        same = [i for i, first in enumerate(original) if first == position]
+        name, argument = repr(call.descriptors[position].name), call.args[position]
+        if others and _is_leaf_view(call, forward, position):
+            written = [forward.args[j] for j in others]
+            if any(stale_uses.found(ledger, graph, forward.args[i], written) for i in same):
+                raise Refused("leaf that is a view", name)
+        elif others and facts.is_view_with_history(argument) and not argument._base.requires_grad:
+            moved = [forward.args[j] for j in others if not infos[j].mutates_data]  # "synthetic bases" looks at writes
+            if any(stale_uses.used_itself(ledger, graph, forward.graph_input(i)[0], moved) for i in same):
+                raise Refused("view with another history", name)
 
 
 def _evidence(

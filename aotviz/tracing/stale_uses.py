@@ -20,11 +20,7 @@ def found(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
     To take it again in the wrapper, after the call, is no use of it: autograd looks at the user's tensors there.
     """
     place = {node: k for k, node in enumerate(graph.nodes)}
-    writes = [
-        (k, event)
-        for k, event in enumerate(ledger.events)
-        if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is other for other in others)
-    ]
+    writes = list(_writes(ledger, others))
     views = {event.node for event in ledger.events if isinstance(event, Viewed)}
     for event, born in _views(ledger, leaf):
         written = next((write for k, write in writes if k > born), None)
@@ -36,6 +32,20 @@ def found(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
         if any(place[use] > place[written.node] for use in uses):
             return True
     return False
+
+
+def used_itself(ledger: Ledger, graph: Any, placeholder: Any, others: Sequence[Any]) -> bool:
+    """Whether one of the `others` is written or moved, and an input then used that is a view of such a leaf itself."""
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    uses = [place[use] for use in placeholder.users if not use.meta.get("under_no_grad")]
+    return any(write.node is None or max(uses, default=-1) > place[write.node] for _, write in _writes(ledger, others))
+
+
+def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
+    """The events in which one of these inputs is written or moved, with their numbers."""
+    for number, event in enumerate(ledger.events):
+        if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
+            yield number, event
 
 
 def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:

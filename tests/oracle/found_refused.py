@@ -15,6 +15,19 @@ def f(x, turned):
     return turned.t() * 0.5
 """,
     ),
+    "a_view_of_a_leaf_that_is_a_view_is_read_after_another_was_moved": (
+        "view with another history",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 12).reshape(3, 4).requires_grad_()
+    return a[0], a[1]
+
+def f(x, y):
+    with torch.no_grad():
+        y.unsqueeze_(0)
+    return x * 0.5
+""",
+    ),
     "a_view_of_a_leaf_that_is_a_view_is_written_unseen": (
         "view with another history",
         """
