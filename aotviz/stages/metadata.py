@@ -122,8 +122,8 @@ def _is_leaf_view(call: FlatCall, forward: ForwardTrace, position: int) -> bool:
 
 
 def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
-    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards; also for
-    an input that is such a view; see tracing/stale_uses.py."""
+    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards, or for
+    an input that is one of those views; see tracing/stale_uses.py."""
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     ledger, graph, infos = forward.ledger, forward.trace.graph, forward.input_info
     for position in set(original):
