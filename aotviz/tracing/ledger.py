@@ -295,7 +295,8 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
-                    if mode.grad and tensor.requires_grad and self._misplaces_gradients(tensor):
+                    differentiable = mode.grad and _require_grad(tensor, *rest, *kwargs.values())
+                    if differentiable and self._misplaces_gradients(tensor):
                         raise Refused("as_strided in a chain of views", "a tensor")
                     self.events.append(Wrote(tensor, mode, operator, node, tuple(self.root(tensor).shape)))
                     self._writes[id(tensor)] += 1
@@ -468,3 +469,8 @@ def _kind(operator: Any) -> str:
     if kind != "plain" and operators.is_composite(operator):
         return "plain"  # inference mode shows composite operators, and then those that they are made of
     return kind
+
+
+def _require_grad(*values: Any) -> bool:
+    """Whether one of these is a tensor that requires grad."""
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)

@@ -52,6 +52,18 @@ def f(x):
     return x.sin()
 """,
     ),
+    "an_argument_without_a_gradient_is_given_one_through_as_strided": (
+        "as_strided in a chain of views",
+        """
+def inputs():
+    whole = torch.linspace(-1.1, 1.3, 8).requires_grad_() * 1.5
+    return whole.narrow(0, 4, 1), whole.narrow(0, 2, 6).detach()
+
+def f(x, alias):
+    alias.as_strided((2, 2), (2, 1), 2).sub_(x.clone())
+    return x * 1
+""",
+    ),
     "a_leaf_of_one_element_is_moved_and_written": (
         "view moved under autograd",
         """
