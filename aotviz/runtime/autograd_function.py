@@ -39,6 +39,11 @@ _GRADIENTS = "the compiled backward graph"
 _RETURNED = "one gradient per input of the forward, or None"
 _APPLY = "how the wrapper calls it"
 
+# Why a saved tensor is not saved as the graph returns it.
+_NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
+_AS_RETURNED = "this is a result, and a second derivative goes on where that has its history"
+_AS_IT_IS = "a custom autograd.Function keeps these by name, and reads them as they are by then"
+
 
 def _positions(numbers: Sequence[int]) -> str:
     """Ascending numbers as an expression to loop over, short where many follow one another.
@@ -131,28 +136,27 @@ class _Writer:
     def _save(self, wholes: list[str]) -> None:
         source = self.source
         first, last = self.count, self.count + self.tensors
-        views = [first + i for i, saved in enumerate(self.call.saved[: self.tensors]) if saved.is_view]
-        unchecked = [i for i, saved in enumerate(self.call.saved[: self.tensors]) if not saved.checked]
-        returned = {i: slot for i, slot in results.saved(self.call).items() if first + i in views}
-        if not self.tensors:
-            pass
-        elif views or unchecked:
-            fact = "saving a view would keep its base alive, and with it a reference cycle"
-            source.line(f"saved = [*out[{first}:{last}]]", fact)
-            if views:
-                source.line(f"for i in {_positions([i - first for i in views])}:", fact)
-                source.line("    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()", fact)
-            for i, slot in returned.items():
-                fact = "this is a result, and a second derivative goes on where that has its history"
-                source.line(f"saved[{i}] = out[{slot}]", fact)
-            if unchecked:
-                fact = "a custom autograd.Function keeps these by name, and reads them as they are by then"
-                source.line(f"for i in {_positions(unchecked)}: saved[i] = saved[i].data", fact)
-            kept = ["*saved", *wholes]
-            source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")
-        else:
-            kept = [f"*out[{first}:{last}]", *wholes]
-            source.line(f"ctx.save_for_backward({', '.join(kept)})", "the backward needs these")
+        tensors, as_returned = self.call.saved[: self.tensors], results.saved(self.call)
+        returned = {i: slot for i, slot in as_returned.items() if tensors[i].is_view}
+        views = [i for i, saved in enumerate(tensors) if saved.is_view and i not in returned]
+        unchecked = [i for i, saved in enumerate(tensors) if not saved.checked]
+        changes = []
+        if views:
+            each = "    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()"
+            changes.append((_NO_VIEWS, [f"for i in {_positions(views)}:", each]))
+        if returned:
+            changes.append((_AS_RETURNED, [f"saved[{i}] = out[{slot}]" for i, slot in returned.items()]))
+        if unchecked:
+            changes.append((_AS_IT_IS, [f"for i in {_positions(unchecked)}: saved[i] = saved[i].data"]))
+        kept = f"*out[{first}:{last}]"
+        if changes:
+            source.line(f"saved = [{kept}]", changes[0][0])
+            kept = "*saved"
+        for fact, lines in changes:
+            for line in lines:
+                source.line(line, fact)
+        if self.tensors:
+            source.line(f"ctx.save_for_backward({', '.join([kept, *wholes])})", "the backward needs these")
         if self.symbols:
             source.line(f"ctx.symbols = out[{last}:]", "the backward needs these sizes")
         if self._dynamic():
