@@ -559,3 +559,28 @@ def test_an_input_that_retains_its_gradient_is_not_written_after_it_was_moved():
     assert caught.value.reason == "hook on an alias"
     assert x.shape == (4,)
     assert x._version == 0
+
+
+def test_a_hook_that_was_registered_and_removed_before_a_move_keeps_the_next_one_where_it_was():
+    def fn(x):
+        return x * 2, x * 3
+
+    def gradient(call):
+        x = torch.ones(3, 3, requires_grad=True)
+        y, _ = call(x)
+        y.register_hook(lambda gradient: gradient).remove()
+        y.t_()
+        y.register_hook(lambda gradient: gradient.triu())
+        (y * torch.arange(9.0).view(3, 3)).sum().backward()
+        return x.grad
+
+    torch.testing.assert_close(gradient(torch.compile(fn, backend="aotviz_eager")), gradient(fn))
+
+
+def test_a_result_that_is_detached_in_place_may_have_hooks_as_any_leaf():
+    hidden, _ = torch.compile(lambda x: (x.sin(), x.cos()), backend="aotviz_eager")(leaf(3))
+    hidden.detach_().requires_grad_()
+    heard = []
+    hidden.register_hook(heard.append)
+    hidden.sum().backward()
+    torch.testing.assert_close(heard, [torch.ones(3)])

@@ -255,3 +255,17 @@ def test_a_third_derivative_through_packed_tensors_is_refused_by_name():
         (second,) = torch.autograd.grad(first.sum(), inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match=r"can't be differentiated a second time: .*keep what they pack"):
         torch.autograd.grad(second.sum(), inputs[0])
+
+
+@pytest.mark.parametrize("around", ["save_on_cpu", "checkpoint"])
+def test_a_layer_behind_another_is_compiled_inside_of_hooks_from_outside(around):
+    def gradient(layer):
+        x = torch.tensor([0.3, 0.7], requires_grad=True)
+        if around == "checkpoint":
+            torch.utils.checkpoint.checkpoint(layer, x * 1.5, use_reentrant=False).sum().backward()
+        else:
+            with torch.autograd.graph.save_on_cpu():
+                layer(x * 1.5).sum().backward()
+        return x.grad
+
+    torch.testing.assert_close(gradient(torch.compile(torch.sigmoid, backend="aotviz_eager")), gradient(torch.sigmoid))

@@ -444,10 +444,14 @@ class Epilogue:
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
         if isinstance(self.call, LoweredSplit) and self.call.heard:
-            listening = self.source.bind("Listening", gradient_hooks.Listening)
-            wait = self._waiting()
-            arguments = [f"{self._variable(one.ref)}{self._before(one.ref, wait)}" for one in self.call.heard]
-            listed = "".join(f"{listening}({text}), " for text in arguments)
+            bind, wait, parts = self.source.bind, self._waiting(), []
+            for one in self.call.heard:
+                if one.slots or one.ref.kind == "output":
+                    listening = bind("Listening", gradient_hooks.Listening)
+                    parts.append(f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)})")
+                else:  # the caller has it
+                    parts.append(f"{bind('Held', gradient_hooks.Held)}({self._variable(one.ref)})")
+            listed = "".join(f"{part}, " for part in parts)
             fact = "its backward looks for hooks on what the caller holds"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 

@@ -63,10 +63,10 @@ class Gradients:
 
     def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
-        program, saved, ends = self._going_on(ctx, _without_history(tangents))
+        program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("one result of a function", self.name, str(program))
-        return self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
+        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
@@ -107,7 +107,7 @@ class Gradients:
         program = self._program(_without_history(tangents), tuple(wholes), wanted)
         if isinstance(program, Exception):
             raise Refused("hook on a result", name, str(program))
-        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents, (), tuple(wholes.values()))
+        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents, wholes=tuple(wholes.values()))
 
     def _gradients(
         self,
@@ -115,7 +115,7 @@ class Gradients:
         program: Any,
         saved: Sequence[Any],
         tangents: Sequence[Any],
-        ends: Sequence[torch.Tensor],
+        ends: Sequence[torch.Tensor] = (),
         wholes: Sequence[Any] = (),
     ) -> tuple[Any, ...]:
         values = [*saved, *self._kept(ctx)]
@@ -140,26 +140,31 @@ class Gradients:
     ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """The program, or the error, for these tangents; what is saved; the results at which its derivative goes on."""
         saved = self._saved(ctx)
-        held = self._held(ctx, saved)
+        held, hooked = self._held(ctx, saved)
         passed = self._passed.get(came, held)
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
         trace = program.lowered.forward
+        for ref, name in hooked.items():
+            if ref in trace.passed:
+                raise Refused("hook on a result", name, "a second derivative would pass it, and the caller dropped it")
         self._passed[came] = trace.passed
+        self._known[came, (), None, trace.ends] = program  # what else is held makes no other one
         return program, saved, [held[ref] for ref in trace.ends]
 
-    def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> dict[Ref, torch.Tensor]:
-        """See Note [Results with a history]."""
+    def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
+        """See Note [Results with a history]; and those that are not at hand and have hooks, with their names."""
         returned = {one.output_nr: one for one in saved if one.grad_fn is ctx}
         found = {ref: returned[slot] for slot, ref in self._results.items() if slot in returned}
+        hooked = {}
         for (ref, name), listening in zip(self._heard, getattr(ctx, "heard", ()), strict=False):
-            tensor = listening.as_it_was()
+            tensor = listening.held()
             if tensor is not None and tensor.requires_grad:
                 found.setdefault(ref, tensor)
             elif ref not in found and listening.hears():
-                raise Refused("hook on a result", name, "a second derivative would pass it, and the result is gone")
-        return found
+                hooked[ref] = name
+        return found, hooked
 
     def _program(self, *asked: Any) -> Any:
         """The program for a pattern of tangents, and what else a GradientRequest says; or the error that says why there

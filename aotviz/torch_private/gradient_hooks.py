@@ -145,13 +145,14 @@ class HooksOfAResult(dict[Any, Any]):
     registers with it if no hooks were started before, so others are started.
     """
 
-    __slots__ = ("__weakref__", "_moved", "_node", "_tensor", "waiting")
+    __slots__ = ("__weakref__", "_moved", "_node", "_registered", "_tensor", "waiting")
 
     def __init__(self, tensor: torch.Tensor, waiting: Waiting | None = None) -> None:
         super().__init__()
         self.waiting = waiting  # of a view of a result
         self._tensor, self._node = ref(tensor), _number(tensor)
         self._moved: dict[Any, Any] | None = None
+        self._registered = False  # a user's hook, ever
 
     @classmethod
     def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
@@ -163,10 +164,14 @@ class HooksOfAResult(dict[Any, Any]):
         _start(tensor, hooks)
         return hooks
 
-    def _anew(self) -> dict[Any, Any] | None:
-        """The hooks of the tensor if it has another node by now, and none were registered with the first."""
+    def are_of(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor still has the `grad_fn` that it had when these were started."""
+        return _number(tensor) == self._node
+
+    def _of_its_new_node(self) -> dict[Any, Any] | None:
+        """The hooks of the tensor if it has another `grad_fn` by now, and none were ever registered with the first."""
         tensor = self._tensor()
-        if self._moved is None and tensor is not None and _number(tensor) != self._node and not self.users():
+        if self._moved is None and not self._registered and tensor is not None and not self.are_of(tensor):
             self._moved = OrderedDict()  # a handle has a weak reference to it
             _start(tensor, self._moved)
         return self._moved
@@ -181,10 +186,11 @@ class HooksOfAResult(dict[Any, Any]):
             super().__delitem__(key)
 
     def __setitem__(self, key: Any, hook: Any) -> None:
-        moved = self._anew()
+        moved = self._of_its_new_node()
         if moved is not None:
             moved[key] = hook
             return
+        self._registered = True
         if self.waiting is not None and not self:
             super().__setitem__(_BEFORE, self.waiting)
         hook = hook.hook if isinstance(hook, OnlyGradients) else hook
@@ -225,7 +231,8 @@ def _start(tensor: torch.Tensor, hooks: dict[Any, Any]) -> None:
     """Let hooks of a tensor be registered in that dict."""
     tensor._backward_hooks = hooks
     node: Any = tensor.grad_fn
-    node._register_hook_dict(tensor)
+    if node is not None:  # a leaf by now, as after `detach_()`
+        node._register_hook_dict(tensor)
 
 
 def hear_only_gradients(*results: torch.Tensor) -> None:
@@ -285,6 +292,30 @@ class Listening:
             return False
         place = (tensor.grad_fn, tensor.output_nr)
         return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
+
+    def held(self) -> torch.Tensor | None:
+        """The tensor, if it still has the `grad_fn` that it had."""
+        tensor = self.as_it_was()
+        moved = tensor is not None and isinstance(self.hooks, HooksOfAResult) and not self.hooks.are_of(tensor)
+        return None if moved else tensor
+
+
+class Held:
+    """A tensor, as long as somebody holds it and it has the `grad_fn` that it had. Costs less than `Listening`."""
+
+    __slots__ = ("_node", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._node = ref(tensor), _number(tensor)
+
+    def held(self) -> torch.Tensor | None:
+        """The tensor, if it is there."""
+        tensor = self._tensor()
+        return tensor if tensor is not None and _number(tensor) == self._node else None
+
+    def hears(self) -> bool:
+        """False: nobody looks at the hooks of a tensor that is gone."""
+        return False
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from aotviz.torch_private import versions
+from aotviz.torch_private import saved_hooks, versions
 from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass
 
 set_grad_enabled = torch._C._set_grad_enabled
@@ -78,7 +78,7 @@ def edge_of(tensor: torch.Tensor) -> Any:
 
     It has the tensor's shape, or none where that is a subclass: the engine looks at what it stands in for.
     """
-    if make_saved_tensor is None:
+    if make_saved_tensor is None or saved_hooks.are_on():
         return _Edge(tensor)
     dtype, device = tensor.dtype, tensor.device
     shape = () if is_subclass(tensor) else tensor.shape
@@ -115,7 +115,7 @@ class _StandIn(torch.autograd.Function):
 
 
 class _Edge:
-    """`edge_of` for a torch that has no door to saved tensors: there is one node more on the way."""
+    """`edge_of` where that can't be had, or saved-tensor hooks would be applied: one node more is on the way."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         with torch.enable_grad():

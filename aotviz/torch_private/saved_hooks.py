@@ -15,6 +15,11 @@ _push = torch._C._autograd._push_saved_tensors_default_hooks
 _pop = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
+def are_on() -> bool:
+    """Whether there are any."""
+    return _top(True) is not None
+
+
 def inlineable() -> tuple[fx.GraphModule, fx.GraphModule] | None:
     """The innermost pair (pack, unpack) if both are graphs, which can become a part of other graphs."""
     pair = _top(True)
