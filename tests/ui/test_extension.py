@@ -356,7 +356,7 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: st
 
     ears.hear_all = "unheard" not in how
     page.evaluate(RESTART[how])
-    expect(section).to_have_count(0, timeout=30_000)
+    expect(section).to_have_count(0, timeout=60_000)
     ears.hear_all = True
     bench.locator('.stage[data-stage="partition"]').click()
     expect(bench).to_contain_text("was restarted, or has ended", timeout=30_000)
