@@ -14,16 +14,14 @@ from aotviz.torch_private import operators
 def saved(call: Split) -> dict[int, int]:
     """Of the saved tensors, by position, those that are a result as the caller gets it, with its slot. Autograd's own
     formulas save a `detach` of it."""
-    slots: dict[str, int] = {}
-    for number, node in _returned(call).items():
-        slots.setdefault(node.name, number)
-    nodes = {node.name: node for node in call.forward_module.graph.nodes}
+    slots = {node.name: number for number, node in reversed(_returned(call).items())}  # the first slot of each
+    kept = {node.name: node for node in graphs.outputs(call.forward_module.graph)[len(call.slots) :]}
     found = {}
     for position, one in enumerate(call.saved[: call.saved_tensor_count]):
-        node = nodes.get(one.name)
-        if node is not None and node.target is torch.ops.aten.detach.default:
+        node = kept[one.name]
+        if node.target is torch.ops.aten.detach.default:
             node = node.args[0]
-        if isinstance(node, fx.Node) and node.name in slots and one.checked and not one.hook:
+        if node.name in slots and one.checked and not one.hook:
             found[position] = slots[node.name]
     return found
 
@@ -38,20 +36,13 @@ def passed(call: Split) -> list[Ref]:
 
 def passed_unsaved(call: Split) -> list[Ref]:
     """The results from which values were computed that the backward reads, where the backward is not given them."""
-    joint = call.graph_module.graph
-    backward = {node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"}
-    leading = {node.name for node in backward}  # to the backward
-    for node in reversed(joint.nodes):
-        if any(user.name in leading for user in node.users):
+    leading: set[str] = set()  # to the backward
+    for node in reversed(call.graph_module.graph.nodes):
+        if node.meta.get("partitioner_tag") == "is_backward" or any(user.name in leading for user in node.users):
             leading.add(node.name)
-    known = {*saved(call).values()}
-    heard = {one.ref for one in call.heard}
-    refs = {number: Ref("output", call.slots[number].index) for number in _returned(call)}
-    return [
-        refs[number]
-        for number, node in _returned(call).items()
-        if number not in known and refs[number] not in heard and node.name in leading
-    ]
+    kept, heard = set(saved(call).values()), {one.ref for one in call.heard}
+    unsaved = [n for n, node in _returned(call).items() if n not in kept and node.name in leading]
+    return [ref for ref in (Ref("output", call.slots[n].index) for n in unsaved) if ref not in heard]
 
 
 def _returned(call: Split) -> dict[int, fx.Node]:

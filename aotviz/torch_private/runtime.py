@@ -115,7 +115,7 @@ class _StandIn(torch.autograd.Function):
 
 
 class _Edge:
-    """`edge_of` where that can't be had, or saved-tensor hooks would be applied: one node more is on the way."""
+    """`edge_of` where torch has no saved tensors for it, or would apply saved-tensor hooks: with one node more."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         with torch.enable_grad():

@@ -98,14 +98,10 @@ class GradientTrace:
         placing: AbstractContextManager[None] = self.call.forward.placing_views()
         return placing
 
-    def differentiating(self) -> AbstractContextManager[None]:
-        """Nothing to refuse: the forward was looked at when it was differentiated first."""
-        return self._ending_at_results()
-
     @contextmanager
-    def _ending_at_results(self) -> Iterator[None]:
-        """Gradients go no further than to the results that are arguments here, or of the call that is differentiated,
-        and so on."""
+    def differentiating(self) -> Iterator[None]:
+        """Nothing to refuse: the forward was looked at when it was differentiated first. Gradients go no further than
+        to the results that are arguments here, or of the call that is differentiated, and so on."""
         with ExitStack() as stack:
             forward = self
             while isinstance(forward, GradientTrace):
@@ -143,7 +139,7 @@ class GradientTrace:
         if request.wanted is not None:
             wanted = [forward.value(request.wanted.kind, request.wanted.index)]
         edges = [edge for edge in wanted if edge is not None]
-        with self._ending_at_results():
+        with self.differentiating():
             again = not request.given and request.wanted is None  # a cut is not differentiated a second time
             how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
             found = iter(torch.autograd.grad(outputs, edges, incoming, **how) if outputs else ())
