@@ -135,6 +135,25 @@ CASES = {
         "return p * 1.5, q * 1.5, r[1:]",
     ),
     **APART,
+    "one history, and no element shared": (
+        f"{GROWN}; w = torch.ones(2).requires_grad_()",
+        "w, a[4:], a[:2]",
+        "r.mul_(p)",
+        "return q.exp()",
+    ),
+    "one history, and a view from before the write": (
+        f"{GROWN}; w = torch.ones(2).requires_grad_() * 2",
+        "w, a[4:], a[:2]",
+        "v = q[1:]",
+        "r.mul_(p)",
+        "return v.exp(), q",
+    ),
+    "one history, and what was written knows of no other": (
+        f"{GROWN}; w = torch.ones(2).requires_grad_()",
+        "w, a[4:], a[:2]",
+        "r.mul_(p.detach())",
+        "return q.exp()",
+    ),
     "moved beside a group": (
         f"{PLAIN}; a = a.view(2, 4)",
         "a[0], a[0, 1:], a[1].view(2, 2)",

@@ -138,6 +138,7 @@ class InputAliasInfo:
     turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
     leaves_data: bool = False  # it was written, and then given another storage: the old one is left with what it held
     assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
+    asks_for_root: bool = False  # what it is a view of decides on histories; see Note [Leaves that are views]
 
     @property
     def mutated(self) -> bool:

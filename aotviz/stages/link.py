@@ -12,11 +12,13 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
+from aotviz.ir.spelling import literal
 from aotviz.runtime import aliases, autograd_function, expectations, memory_check, refusals
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
 from aotviz.torch_private import runtime, saved_hooks
+from aotviz.torch_private.storages import has_no_root
 
 
 def run(call: LoweredSplit | LoweredGraph) -> Program:
@@ -56,8 +58,9 @@ class _Wrapper:
         refused = f"{source.bind('refuse_transforms', refuse)}({self.label!r})"
         source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
         compare = ""
+        named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
+        self._check_roots(named)
         if call.options.debug:
-            named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
             expectations.write(source, call, named)
             compare = memory_check.write(source, call, named)
         epilogue = Epilogue(source, call, [], {})
@@ -98,6 +101,22 @@ class _Wrapper:
         fact = "what the user's function returns, in the same structure"
         source.line(f"return {self.entry.result(expressions)}", fact, comment=False)
         source.dedent()
+
+    def _check_roots(self, named: list[str]) -> None:
+        """See Note [Leaves that are views] in tracing/forward.py."""
+        for i, info in enumerate(self.call.user_input_info.input_info):
+            if not info.asks_for_root:
+                continue
+            first, name = self.call.duplicate_of[i], str(self.call.descriptors[i])
+            example = self.call.args[i if first is None else first]
+            was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
+            message = (
+                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}. "
+                "Compile again for this call."
+            )
+            has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", refusals.refuse)
+            fact = f"which of its views require grad depends on what {name} is a view of"
+            self.source.line(f"if {wrong}{has}({named[i]}): {refuse}({literal(message)})", fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""

@@ -16,6 +16,7 @@ from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private.context import autocast_enabled
+from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import facts, stale_uses
 from aotviz.tracing.facts import DetachedHistory
@@ -109,11 +110,11 @@ def _moves(info: InputAliasInfo) -> bool:
 
 
 def _lose_views(call: FlatCall, forward: ForwardTrace) -> frozenset[int]:
-    """The inputs that are leaves and views, are written, and are viewed. A duplicate counts as its original."""
+    """The inputs whose views are no views of a tensor that requires grad, where the function is different for that. A
+    duplicate counts as its original."""
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    viewed = {original[i] for i, argument in enumerate(forward.args) if forward.ledger.is_viewed(argument)}
-    written = {original[i] for i, info in enumerate(forward.input_info) if info.version_bumps > 0}
-    return frozenset(i for i in viewed & written if _is_leaf_view(call, forward, i))
+    asked = {original[i] for i, info in enumerate(forward.input_info) if info.asks_for_root}
+    return frozenset(i for i in asked if has_no_root(call.args[i]))
 
 
 def _is_leaf_view(call: FlatCall, forward: ForwardTrace, position: int) -> bool:
@@ -138,7 +139,7 @@ def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
             written = [forward.args[j] for j in others]
             if any(stale_uses.found(ledger, graph, forward.args[i], written) for i in same):
                 raise Refused("leaf that is a view", name)
-        elif others and facts.is_view_with_history(argument) and not argument._base.requires_grad:
+        elif others and facts.is_view_with_history(argument) and has_no_root(argument):
             moved = [forward.args[j] for j in others if not infos[j].mutates_data]  # "synthetic bases" looks at writes
             if any(stale_uses.used_itself(ledger, graph, forward.graph_input(i)[0], moved) for i in same):
                 raise Refused("view with another history", name)

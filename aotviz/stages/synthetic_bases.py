@@ -19,7 +19,6 @@ though it overlaps no other member. The base may grow by that, to another one or
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +34,7 @@ from aotviz.torch_private import functional, gradient_hooks
 from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_tensor
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
-from aotviz.tracing import facts, overlap
+from aotviz.tracing import facts, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.views import lying_like, specialised
 
@@ -393,6 +392,8 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 
 def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
+    if len(group.apart) == len(group.members):
+        return f"it shares no element with the others, but has one history with them: all become views of {kind}"
     if member in group.apart:
         return f"it is written, and overlaps no other input; but {kind} is written as a whole, for the others"
     others = ", ".join(names[p] for p in group.members if p not in group.apart)
@@ -402,12 +403,14 @@ def _why(group: Group, member: int, names: Sequence[str]) -> str:
 def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
     args, infos = call.forward.program.args, call.meta.input_info
     found = []
-    for positions in _sharing_a_storage(call):
-        sets = [[positions[k] for k in places] for places in overlap.groups([args[p] for p in positions])]
+    for positions in shared_memory.in_one_storage(call.forward):
+        sets = shared_memory.connected(call.forward, positions)
         found += _without_lost_writes(
-            [places for places in sets if any(_written(infos[p]) for p in places)],
+            [places for places in sets if any(shared_memory.written(infos[p]) for p in places)],
             lambda places: _group_of(call, places, by_storage),
-            lambda group, places: any(_written(infos[p]) and overlap.overlap(group.base, args[p]) for p in places),
+            lambda group, places: any(
+                shared_memory.written(infos[p]) and overlap.overlap(group.base, args[p]) for p in places
+            ),
         )
     return sorted(found, key=lambda group: group.members)
 
@@ -468,19 +471,19 @@ def _tensor_group(
     members: tuple[int, ...], tensors: tuple[Any, ...], same: tuple[tuple[int, int], ...]
 ) -> TensorGroup | None:
     seen = [t for t in tensors if t.requires_grad] or list(tensors)
-    bases = {id(root): root for root in map(_root, seen)}
+    bases = {id(root): root for root in map(shared_memory.root, seen)}
     if len(bases) != 1:
         return None
     base = next(iter(bases.values()))
     same_dtype = len({t.dtype for t in (*tensors, base)}) == 1
-    covers = all(_root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
+    covers = all(shared_memory.root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
     if facts.is_view_with_history(base):  # a write gives it the history of what it is a view of
         return None
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
-    rooted = tuple(_root(t) is not base for t in tensors)
-    source = next(p for p, t in zip(members, tensors, strict=True) if _root(t) is base)
+    rooted = tuple(shared_memory.root(t) is not base for t in tensors)
+    source = next(p for p, t in zip(members, tensors, strict=True) if shared_memory.root(t) is base)
     return TensorGroup(members, tensors, base, specialised(base), same, itself, source, rooted)
 
 
@@ -495,7 +498,7 @@ def _count_together(call: TracedCall, group: TensorGroup) -> bool:
 def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:
     found: dict[int, tuple[Any, list[int]]] = {}
     for position, tensor in zip(members, tensors, strict=True):
-        root = _root(tensor)
+        root = shared_memory.root(tensor)
         found.setdefault(id(root), (root, []))[1].append(position)
     made = []
     for root, views in found.values():
@@ -509,21 +512,12 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
     return tuple(made)
 
 
-def _root(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that this one has its history from: itself, if it is no view, or a view whose history is its own.
-
-    Such are a leaf made of a view, a view taken under no_grad, and one whose elements are of another type.
-    """
-    base = tensor._base
-    if base is None or base.requires_grad != tensor.requires_grad or base.dtype.to_real() != tensor.dtype.to_real():
-        return tensor
-    return base
-
-
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
     """Say of inputs over one storage that they were looked at and found disjoint."""
     why = "they share a storage but no element, so each is an input of its own"
-    names = (", ".join(str(call.graph_inputs[p]) for p in group) for group in _sharing_a_storage(call))
+    names = (
+        ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
+    )
     return tuple(Reason(name, why) for name in names)
 
 
@@ -553,18 +547,3 @@ def _refuse_shared_parts(call: TracedCall) -> None:
                         "written: aotviz can't follow that. Pass a clone of one of them."
                     )
             seen.append((position, name, part))
-
-
-def _written(info: InputAliasInfo) -> bool:
-    """Whether what others see of its memory may change: before a set_, it may have been written."""
-    return info.mutates_data or info.mutates_storage_metadata
-
-
-def _sharing_a_storage(call: TracedCall) -> list[list[int]]:
-    """Positions of inputs over one storage, where one of them is written."""
-    by_storage: dict[Any, list[int]] = defaultdict(list)
-    for position, value in enumerate(call.forward.program.args):
-        if isinstance(value, torch.Tensor):
-            by_storage[functional.storage(value)].append(position)
-    infos = call.meta.input_info
-    return [ps for ps in by_storage.values() if len(ps) > 1 and any(_written(infos[p]) for p in ps)]

@@ -31,6 +31,11 @@ def lie_in(
     return all(m.storage_offset() == offset and m.untyped_storage()._cdata == storage for m, offset in members)
 
 
+def has_no_root(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of a tensor that does not require grad."""
+    return tensor._base is not None and not tensor._base.requires_grad
+
+
 def is_root(
     root: torch.Tensor | None,
     dtype: torch.dtype,

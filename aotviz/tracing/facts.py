@@ -29,6 +29,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute
 from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
+from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, views
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
@@ -122,12 +123,14 @@ def of_input(
             hidden = moved = True
         quiet = quiet and hidden
     ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
-    if ends and not fake._base.requires_grad:
+    if ends and has_no_root(fake):
         raise Refused("view with another history", name)
     marks = ledger.marks_of(argument)
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # Of operators that take lists, a trace counts no write.
     writes = ledger.writes_of(argument)
+    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
+    loses_history = (changed and hidden and not fake.is_leaf) or (bumps > 0 and ledger.is_viewed(argument))
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -140,13 +143,14 @@ def of_input(
         mutates_storage_metadata=replaced,
         resizes_storage=functional.storage_resized(argument),
         keep_input_mutations=keep_input_mutations,
-        version_bumps=max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument),
+        version_bumps=bumps,
         layout_after=lies if replaced or moved else None,
         written_parts=_written_parts(argument),
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
         assigns_data=any(argument is tensor for tensor in ledger.assigned),
+        asks_for_root=was.edge is not None and (loses_history or ledger.is_viewed(argument, grad=False)),
     )
 
 

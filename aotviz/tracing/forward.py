@@ -16,7 +16,8 @@ A leaf can be a view of a tensor that does not require grad. After a write, auto
 was taken of it before anew from that tensor, and finds none: no gradient goes to the leaf. So if it is written, it is
 run again with a leaf that is such a view. In a trace the history of a view is made by repeating what made it, and may
 not be empty: so before each statement the views are asked for it, while that tensor requires grad. Their gradients go
-there, and nobody asks for them.
+there, and nobody asks for them. A view of such a leaf is a view of that tensor as well, and what is taken of either
+under no_grad requires grad if that tensor does: it does not. So that is run again with such tensors, too.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class ForwardTrace:
         self.leaf_roots: list[tuple[Any, int]] = []  # (what a leaf is a view of, its version when last looked at)
         self.forgotten: list[Any] = []  # views of these that no longer know the leaf
         for i in self.program.rootless:
-            args[i] = self._leaf_view(self.program.args[i])
+            args[i] = self._without_root(self.program.args[i])
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
         self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
@@ -228,11 +229,12 @@ class ForwardTrace:
         position = self._position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
 
-    def _leaf_view(self, value: torch.Tensor) -> Any:
+    def _without_root(self, value: torch.Tensor) -> Any:
         with torch.enable_grad():
             root = self.trace.without_history(value)
             self.leaf_roots.append((root, root._version))
-            return torch.Tensor.requires_grad_(root.view(value.shape))
+            leaf = torch.Tensor.requires_grad_(root.view(value.shape))
+            return leaf if value.is_leaf else leaf.view(value.shape)
 
     def _forget_leaves(self) -> None:
         """See Note [Leaves that are views]."""

@@ -396,9 +396,10 @@ class Ledger:
         """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
         return self._origin.get(id(tensor))
 
-    def is_viewed(self, tensor: Any) -> bool:
-        """Whether the function took a view or an alias of this very tensor."""
-        return any(isinstance(event, Viewed) and event.source is tensor for event in self.events)
+    def is_viewed(self, tensor: Any, grad: bool | None = None) -> bool:
+        """Whether the function took a view or an alias of this very tensor, in this grad mode if it is given."""
+        taken = (event for event in self.events if isinstance(event, Viewed) and event.source is tensor)
+        return any(grad is None or event.mode.grad is grad for event in taken)
 
     def views_of(self, base: Any) -> list[Any]:
         """All that are views of a tensor to autograd, if the function made them."""

@@ -41,6 +41,11 @@ def used_itself(ledger: Ledger, graph: Any, placeholder: Any, others: Sequence[A
     return any(write.node is None or max(uses, default=-1) > place[write.node] for _, write in _writes(ledger, others))
 
 
+def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
+    """Whether one of the `others` is written or moved, and an input then used, or a view of it from before."""
+    return used_itself(ledger, graph, placeholder, others) or found(ledger, graph, tensor, others)
+
+
 def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
     """The events in which one of these inputs is written or moved, with their numbers."""
     for number, event in enumerate(ledger.events):
