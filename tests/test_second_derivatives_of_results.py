@@ -186,3 +186,18 @@ def test_it_is_compiled_once_whatever_other_results_the_caller_holds():
             gradient.square().sum().backward()
             assert len(kept) == len(held)
     assert sum("gradient of" in one.name for one in session.compilations) == 1
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_input_that_keeps_its_history_is_no_result_on_the_way(door):
+    def f(x):
+        x.detach().sin_()  # autograd sees nothing of it
+        return x * x
+
+    def second(fn):
+        leaf = torch.tensor([[0.3, 0.7], [0.2, 0.4]], requires_grad=True)
+        (gradient,) = torch.autograd.grad(fn(leaf[1]).sum(), leaf, create_graph=True)
+        return torch.autograd.grad((gradient * gradient).sum(), leaf)
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(second(DOORS[door](f)), second(f))

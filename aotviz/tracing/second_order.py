@@ -151,7 +151,8 @@ class GradientTrace:
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
             passed = set().union(*map(nodes_below, self.outputs))
-            self.passed = tuple(ref for ref in results.passed(self.call) if self._place(ref).node in passed)
+            places = {ref: self._place(ref) for ref in results.passed(self.call)}  # the call may leave one as it was
+            self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
             self.ends = tuple(ref for ref in self.passed if ref in request.held)
             self._refuse_hooks_on_results(passed)
 
