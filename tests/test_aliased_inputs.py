@@ -154,6 +154,16 @@ CASES = {
         "r.mul_(p.detach())",
         "return q.exp()",
     ),
+    **{
+        f"{where} is written and seen through as_strided, {history}": (setup, f"{passed}, 0", *body)
+        for history, setup in {"with no history": PLAIN, "with a history": GROWN}.items()
+        for passed in ("a[1:]", "a[::2]", "a[2:6].view(2, 2).t()")
+        for where, body in {
+            f"{passed}, before": ("v = p.as_strided((2,), (2,), 2)", "p.mul_(2)", "return v.sin(), p * 3"),
+            f"{passed}, after": ("p.mul_(2)", "return p.as_strided((2,), (2,), 2), p * 3"),
+            f"{passed}, where it begins,": ("v = p[1:]", "p.mul_(2)", "return v.as_strided((2,), (2,)).sin()"),
+        }.items()
+    },
     "moved beside a group": (
         f"{PLAIN}; a = a.view(2, 4)",
         "a[0], a[0, 1:], a[1].view(2, 2)",
@@ -200,3 +210,16 @@ def test_a_saved_half_that_the_caller_writes_is_noticed():
         q.add_(1)
     with pytest.raises(aotviz.Refused, match="q was written after the call of f"):
         out.sum().backward()
+
+
+def test_a_place_beside_an_argument_is_refused_where_its_history_would_be_another():
+    def f(p):
+        view = p.as_strided((2,), (2,), 2)  # p has none of these elements
+        p.mul_(2)
+        return view.sin()
+
+    whole = torch.linspace(-1.1, 1.3, 8).requires_grad_() * 1.5
+    with pytest.raises(aotviz.Refused, match="as_strided"):
+        aotviz.aot_function(f, lambda graph, _: graph)(whole[1::2])
+    run = aotviz.aot_function(f, lambda graph, _: graph)
+    torch.testing.assert_close(run(torch.arange(8.0)[1::2]), f(torch.arange(8.0)[1::2]))

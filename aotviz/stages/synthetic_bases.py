@@ -36,7 +36,7 @@ from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.tracing import facts, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
-from aotviz.tracing.views import lying_like, specialised
+from aotviz.tracing.views import layout, lying_like, specialised
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,6 +392,8 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 
 def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
+    if len(group.members) == 1:
+        return f"it is written, and seen through as_strided, which counts from where memory begins: a view of {kind}"
     if len(group.apart) == len(group.members):
         return f"it shares no element with the others, but has one history with them: all become views of {kind}"
     if member in group.apart:
@@ -416,11 +418,23 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
 
 
 def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
-    """The group of inputs that are connected by overlap; None of a single one, or of one that is passed twice."""
+    """The group of inputs that are connected; None of a single one, or of one that is passed twice, unless it is
+    seen through `as_strided`."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
     same = tuple((p, first[p]) for p in places if p not in members)
-    return _group(call, members, same, members in by_storage) if len(members) > 1 else None
+    if len(members) > 1:
+        return _group(call, members, same, members in by_storage)
+    if not shared_memory.is_placed(call.forward, members[0]):
+        return None
+    argument = call.forward.program.args[members[0]]
+    views = call.forward.ledger.places_in(call.forward.args[members[0]], before_a_write=True)
+    if argument.requires_grad and not all(overlap.covers(layout(argument), view) for view in views):
+        raise Refused("as_strided in a chain of views", repr(str(call.graph_inputs[members[0]])))
+    group = _group(call, members, same, members in by_storage)
+    if isinstance(group, TensorGroup) and not (group.itself is None and shared_memory.fills_its_storage(group.base)):
+        return _group(call, members, same, by_storage=True)
+    return group
 
 
 def _without_lost_writes(

@@ -387,6 +387,15 @@ class Ledger:
         strided = event.operator is torch.ops.aten.as_strided.default
         return not strided or event.source is not self.root(tensor) or any(offset is not None for offset in place)
 
+    def places_in(self, tensor: Any, before_a_write: bool = False) -> list[Layout]:
+        """Where the views of it lie that `as_strided` gave their place in memory, and views of those."""
+        last = max(
+            (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor), default=0
+        )
+        events = self.events[:last] if before_a_write else self.events
+        views = (pair for e in events if isinstance(e, Viewed) for pair in zip(e.results, e.layouts, strict=True))
+        return [where for view, where in views if id(view) in self._placed and self.root(view) is tensor]
+
     @property
     def places_views(self) -> bool:
         """Whether `as_strided` was called."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -31,14 +30,23 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     length = max(high_a, high_b) // a.dtype.itemsize - start
     if length > _LIMIT:
         return True
-    return _mark_and_look(length, (first.size, first.stride, first.offset - start), second, start)
+    return bool(_marked(length, first, second, start).any())
 
 
-def _mark_and_look(length: int, marked: Any, second: Any, start: int) -> bool:
+def covers(whole: Layout, part: Layout) -> bool:
+    """Whether each element of `part` is one of `whole`, both of one dtype and over the same storage. Sizes as in
+    `overlap`; of what is too large to be marked, it is not known, and False."""
+    first, second = _hinted(whole), _hinted(part)
+    start, length = min(first.offset, second.offset), max(span(one, torch.bool)[1] for one in (first, second))
+    return length - start <= _LIMIT and bool(_marked(length - start, first, second, start).all())
+
+
+def _marked(length: int, marked: Layout, seen: Layout, start: int) -> torch.Tensor:
+    """Of `length` elements from `start` on, those that are `seen`: which of them are `marked`."""
     with torch.no_grad():
         cells = torch.zeros(length, dtype=torch.bool)
-        cells.as_strided(*marked).fill_(True)
-        return bool(cells.as_strided(second.size, second.stride, second.offset - start).any())
+        cells.as_strided(marked.size, marked.stride, marked.offset - start).fill_(True)
+        return cells.as_strided(seen.size, seen.stride, seen.offset - start)
 
 
 def within(part: torch.Tensor, whole: torch.Tensor) -> bool:

@@ -4,6 +4,11 @@ Note [One history of all views]
 What is written to a view becomes part of the history of all views of that tensor, also of those that share no element
 with it: in eager, the gradient of each that is used afterwards goes to what was written, as zeros. So two such inputs
 are a group, if what was written is of another input that requires grad; that one's gradient would be None else.
+
+Note [Places in a storage]
+`as_strided` counts from where the storage begins. In a trace, an input that was written is a new tensor, alone in its
+memory: unless the input lay like that in its storage too, the same numbers mean other elements. So it becomes a view of
+its storage, a group of one.
 """
 
 from __future__ import annotations
@@ -15,18 +20,34 @@ import torch
 
 from aotviz.ir.metadata import InputAliasInfo
 from aotviz.torch_private import functional
+from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import overlap, stale_uses
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.forward import ForwardTrace
 
 
 def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
-    """Positions of inputs over one storage, where one of them is written."""
+    """Positions of inputs over one storage, where one of them is written: several, or one that has to be a group."""
     by_storage: dict[Any, list[int]] = defaultdict(list)
     for position, value in enumerate(forward.program.args):
         if isinstance(value, torch.Tensor):
             by_storage[functional.storage(value)].append(position)
-    return [ps for ps in by_storage.values() if len(ps) > 1 and any(written(forward.input_info[p]) for p in ps)]
+    changed = (ps for ps in by_storage.values() if any(written(forward.input_info[p]) for p in ps))
+    return [ps for ps in changed if len(ps) > 1 or is_placed(forward, ps[0])]
+
+
+def is_placed(forward: ForwardTrace, position: int) -> bool:
+    """Whether an input is written, and seen through `as_strided`; see Note [Places in a storage]."""
+    if not forward.ledger.places_views or not forward.input_info[position].mutates_data:
+        return False
+    return not fills_its_storage(forward.program.args[position]) and bool(
+        forward.ledger.places_in(forward.args[position])
+    )
+
+
+def fills_its_storage(tensor: torch.Tensor) -> bool:
+    """Whether it begins where its storage does and has its elements in order, as a new tensor has."""
+    return not is_subclass(tensor) and tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
 def connected(forward: ForwardTrace, positions: list[int]) -> list[list[int]]:
