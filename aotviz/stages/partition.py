@@ -6,6 +6,11 @@ overwritten, in the graph or by the wrapper, and the recomputed value is wrong w
 mutated input to the backward is made again, of a graph in which all that the backward could read of such an input is
 read through a clone that must be saved. The clone comes after the compiler's own joint passes, which would take it for
 waste.
+
+Note [Clones of inputs]
+A function clones what may be written later. A cut that saves the input in the place of the clone reads what is written
+there between the call and its backward; autograd notices that, unless the writer has another version counter, which
+`.data` gives it. So a clone of an input is not computed again.
 """
 
 from __future__ import annotations
@@ -48,6 +53,9 @@ def run(call: JointGraph) -> Split:
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
             random_halves.hold_in_backward(joint)
+            for node in filter(_is_clone_of_input, joint.graph.nodes):
+                if "recompute" not in node.meta:
+                    must_save(node)
             return call.options.partition_fn(
                 joint,
                 joint_inputs,
@@ -86,6 +94,16 @@ def run(call: JointGraph) -> Split:
         unpacked={},
     )
     return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in results.passed_unsaved(split))))
+
+
+def _is_clone_of_input(node: fx.Node) -> bool:
+    """See Note [Clones of inputs]. What `contiguous()` makes is none."""
+    if node.target is not torch.ops.aten.clone.default or node.kwargs:
+        return False
+    source: Any = node.args[0]
+    while source.op == "call_function" and operators.is_view(source.target):
+        source = source.args[0]
+    return bool(source.op == "placeholder")
 
 
 def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
@@ -200,6 +218,8 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
         return "an input, kept as it is: it costs no memory of its own"
     if operators.is_random_state(node):
         return "the random state before a node that the backward runs again"
+    if _is_clone_of_input(node):
+        return "the function cloned this input, which may be written before the backward"
     tag = node.meta.get("recompute")
     if tag is not None:
         return f"tagged {getattr(tag, 'name', tag)} by checkpointing"
