@@ -164,6 +164,19 @@ CASES = {
             f"{passed}, where it begins,": ("v = p[1:]", "p.mul_(2)", "return v.as_strided((2,), (2,)).sin()"),
         }.items()
     },
+    **{
+        f"a view of {passed} is contiguous only if it lies so, {history}": (
+            setup.replace("8", "16"),
+            f"{passed}, 0",
+            *body,
+        )
+        for history, setup in {"with no history": PLAIN, "with a history": GROWN}.items()
+        for passed, body in {
+            "a.view(8, 2)[:, :1]": ("p.mul_(2)", "v = p.t()", "return v.contiguous(), v"),
+            "a.view(4, 4)[:, ::2]": ("p.mul_(2)", "return p[0].contiguous() * 1, p[1].reshape(2, 1), p"),
+            "a.view(4, 4)[::2]": ("v = p.t()[0]", "p.sin_()", "return v.reshape(2, 1), v"),
+        }.items()
+    },
     "moved beside a group": (
         f"{PLAIN}; a = a.view(2, 4)",
         "a[0], a[0, 1:], a[1].view(2, 2)",

@@ -393,7 +393,7 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     if len(group.members) == 1:
-        return f"it is written, and seen through as_strided, which counts from where memory begins: a view of {kind}"
+        return f"it is written, and what its views are depends on where it lies in memory: it becomes a view of {kind}"
     if len(group.apart) == len(group.members):
         return f"it shares no element with the others, but has one history with them: all become views of {kind}"
     if member in group.apart:
@@ -418,8 +418,8 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
 
 
 def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
-    """The group of inputs that are connected; None of a single one, or of one that is passed twice, unless it is
-    seen through `as_strided`."""
+    """The group of inputs that are connected; None of a single one, or of one that is passed twice, unless its place in
+    memory matters."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
     same = tuple((p, first[p]) for p in places if p not in members)

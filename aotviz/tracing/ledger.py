@@ -29,7 +29,7 @@ from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import out_arguments, overlapping_writes
-from aotviz.tracing.views import layout
+from aotviz.tracing.views import contiguous, layout
 
 
 @dataclass(frozen=True)
@@ -340,14 +340,7 @@ class Ledger:
     def _is_repeated(self, view: Any) -> bool:
         """Whether the operators that made a view lead to where it lies, from where what it is a view of lies now."""
         base, path = self.path(view, lambda one: one is view._base)
-        where: Any = layout(base)
-        dtype = base.dtype
-        for event, k in path:
-            found = geometry(event.operator, dtype, where, event.args, event.kwargs)
-            if found is None or (event.several and k >= len(found)):
-                return False
-            where = Layout(*found[k]) if event.several else Layout(*found)
-        return base is view._base and where == layout(view)
+        return base is view._base and self._lies(base, path) == layout(view)
 
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -395,6 +388,29 @@ class Ledger:
         events = self.events[:last] if before_a_write else self.events
         views = (pair for e in events if isinstance(e, Viewed) for pair in zip(e.results, e.layouts, strict=True))
         return [where for view, where in views if id(view) in self._placed and self.root(view) is tensor]
+
+    def looks_contiguous(self, tensor: Any) -> bool:
+        """Whether a view of a written tensor, or a view of that, is contiguous in the trace, and not in the caller's
+        memory, where the program goes another way then: `contiguous` and `reshape` make a copy."""
+        moved = any(isinstance(event, Moved) and self.root(event.tensor) is tensor for event in self.events)
+        if moved or not self.is_viewed(tensor) or not layout(tensor).concrete:
+            return False
+        views = (pair for e in self.events if isinstance(e, Viewed) for pair in zip(e.results, e.layouts, strict=True))
+        return any(
+            contiguous(where) and not contiguous(self._lies(*self.path(view)) or where)
+            for view, where in views
+            if where.concrete and self.root(view) is tensor
+        )
+
+    def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]]) -> Layout | None:
+        """Where these statements lead to, from where `root` lies in the caller's memory; None if that is not known."""
+        where, dtype = layout(root), root.dtype
+        for event, k in path:
+            found = geometry(event.operator, dtype, where, event.args, event.kwargs)
+            if found is None or (event.several and k >= len(found)):
+                return None
+            where = Layout(*(found[k] if event.several else found))
+        return where
 
     @property
     def places_views(self) -> bool:

@@ -7,8 +7,9 @@ are a group, if what was written is of another input that requires grad; that on
 
 Note [Places in a storage]
 `as_strided` counts from where the storage begins. In a trace, an input that was written is a new tensor, alone in its
-memory: unless the input lay like that in its storage too, the same numbers mean other elements. So it becomes a view of
-its storage, a group of one.
+memory: unless the input lay like that in its storage too, the same numbers mean other elements. And what has gaps in
+the caller's memory may have none there, so that `contiguous` and `reshape` make no copy. Then it becomes a view of its
+storage, a group of one.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
 
 
 def is_placed(forward: ForwardTrace, position: int) -> bool:
-    """Whether an input is written, and seen through `as_strided`; see Note [Places in a storage]."""
-    if not forward.ledger.places_views or not forward.input_info[position].mutates_data:
+    """Whether an input is written, and seen in a way that depends on where it lies; see Note [Places in a storage]."""
+    argument = forward.args[position]
+    if not forward.input_info[position].mutates_data or is_subclass(argument):
         return False
-    return not fills_its_storage(forward.program.args[position]) and bool(
-        forward.ledger.places_in(forward.args[position])
-    )
+    placed = not fills_its_storage(forward.program.args[position]) and forward.ledger.places_in(argument)
+    return bool(placed) or forward.ledger.looks_contiguous(argument)
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
     """Whether it begins where its storage does and has its elements in order, as a new tensor has."""
-    return not is_subclass(tensor) and tensor.storage_offset() == 0 and tensor.is_contiguous()
+    return tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
 def connected(forward: ForwardTrace, positions: list[int]) -> list[list[int]]:

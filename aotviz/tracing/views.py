@@ -53,7 +53,7 @@ def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ..
         return (("view", (where.size,)),)
     strided = (("as_strided", (where.size, where.stride, where.offset)),)
     start, whole = where.offset - base.offset, math.prod(base.size)
-    if not _contiguous(base) or start < 0 or 0 in where.size:
+    if not contiguous(base) or start < 0 or 0 in where.size:
         return strided
     kept = [i for i, (n, stride) in enumerate(zip(where.size, where.stride, strict=True)) if n > 1 and stride != 0]
     order = sorted(kept, key=lambda i: -where.stride[i])
@@ -139,7 +139,8 @@ def _as_real(where: Layout) -> Layout:
     return Layout((*where.size, 2), (*(2 * stride for stride in where.stride), 1), 2 * where.offset)
 
 
-def _contiguous(where: Layout) -> bool:
+def contiguous(where: Layout) -> bool:
+    """Whether the elements lie in order and without gaps. Dimensions of one element say nothing."""
     return _dense([pair for pair in zip(where.size, where.stride, strict=True) if pair[0] != 1])
 
 
