@@ -28,7 +28,7 @@ REFUSALS = {
     ),
     "set_ before a write": (
         "{names} that requires grad is given another storage by set_ or .data, and is written while gradients are "
-        "recorded. Write to a clone of it."
+        "recorded, or is a view and used afterwards. Pass a clone of it, or write to one."
     ),
     "alias gets a symbolic shape": (
         "{names} overlaps another input and gets a shape that is known only at the call. Compile with "

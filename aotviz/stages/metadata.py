@@ -15,6 +15,7 @@ from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
+from aotviz.torch_private import functional
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass
@@ -22,6 +23,7 @@ from aotviz.tracing import facts, stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.tracing.ledger import Hooked
+from aotviz.tracing.views import layout
 
 
 def run(call: FlatCall) -> TracedCall:
@@ -53,6 +55,7 @@ def run(call: FlatCall) -> TracedCall:
     rootless = _lose_views(call, forward)
     if graded:
         _refuse_lost_views(call, forward)
+        _refuse_views_set_elsewhere(call, forward)
     if rootless and graded:
         forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
     forward.describe(call.descriptors)
@@ -143,6 +146,18 @@ def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
             moved = [forward.args[j] for j in others if not infos[j].mutates_data]  # "synthetic bases" looks at writes
             if any(stale_uses.used_itself(ledger, graph, forward.graph_input(i)[0], moved) for i in same):
                 raise Refused("view with another history", name)
+
+
+def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
+    """Raise for a view that is given another storage with `set_`, and used: to autograd it is a view of the same tensor
+    then, and lies there as it lies in its new storage."""
+    for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
+        if not info.mutates_storage_metadata or info.assigns_data or not info.requires_grad or argument._base is None:
+            continue
+        given = forward.trace.node_of(functional.inner(forward.args[i]))
+        used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))
+        if info.layout_after != layout(argument) and any(used):
+            raise Refused("set_ before a write", repr(call.descriptors[i].name))
 
 
 def _evidence(

@@ -422,4 +422,17 @@ def f(x):
     return t, x + part
 """,
     ),
+    "a_view_of_a_leaf_is_given_another_storage_and_used": (
+        "set_ before a write",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 12).reshape(2, 3, 2).requires_grad_()
+    return (a.clone().narrow(1, 2, 1),)
+
+def f(x):
+    with torch.no_grad():
+        x.set_(x * 2)
+    return x.sin()
+""",
+    ),
 }
