@@ -75,6 +75,11 @@ class Layout:
         """Whether it is known at compile time."""
         return all(isinstance(part, int) for part in (*self.size, *self.stride, self.offset))
 
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Which elements it has, in which order: what `unsqueeze_` and `squeeze_` leave as it is."""
+        return *((n, step) for n, step in zip(self.size, self.stride, strict=True) if n != 1), self.offset
+
 
 @dataclass(frozen=True)
 class Ref:

@@ -49,7 +49,8 @@ def run(call: FlatCall) -> TracedCall:
         forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
     graded = torch.is_grad_enabled()
     infos = enumerate(forward.input_info)
-    moved = frozenset(i for i, info in infos if info.requires_grad and _moves(info) and (graded or not info.turned_off))
+    moves = (i for i, info in infos if info.requires_grad and _moves(info) and (graded or not info.turned_off))
+    moved = frozenset(filter(forward.wants_view, moves))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
     rootless = _lose_views(call, forward)

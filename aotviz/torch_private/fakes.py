@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import (
@@ -140,7 +141,8 @@ def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any],
     size, stride, offset = where.size, where.stride, where.offset
     if not all_concrete((*size, *stride, offset)):
         return None
-    with _disable_current_modes(), torch.no_grad():
+    # What is written in Python for traces takes views that torch does not.
+    with _disable_current_modes(), no_python_dispatcher(), torch.no_grad():
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True) if n)
         memory = torch.empty(offset + extent, dtype=dtype, device="meta")
         try:

@@ -32,6 +32,7 @@ from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, views
+from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
@@ -102,8 +103,12 @@ def of_input(
     replaced = functional.storage_replaced(argument) and functional.storage(fake) != functional.storage(after)
     # The wrapper knows where the input lies; the value inside is laid out anew by every write to it.
     lies = views.layout(after) if replaced else views.layout(argument)
-    moved = functional.metadata_mutated(argument) and views.layout(fake) != lies
+    given = ledger.given.get(id(argument))
+    repeated = given is not None and given.repeated
+    moved = functional.metadata_mutated(argument) and (repeated or views.layout(fake) != lies)
     changed = functional.data_mutated(argument)
+    if given is not None and given.loses_some(moved) and torch.is_grad_enabled():
+        raise Refused("view with another history", name)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
     if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
@@ -122,6 +127,8 @@ def of_input(
         if changed and not (hidden or replaced) and _only_moves_seen(argument, fake, ledger):
             hidden = moved = True
         quiet = quiet and hidden
+    if given is not None and given.kind is not Kind.OWNER and given.unseen is not None and changed and not hidden:
+        ledger.unrepeatable = given.unseen
     ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
     if ends and has_no_root(fake):
         raise Refused("view with another history", name)

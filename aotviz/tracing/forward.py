@@ -8,8 +8,10 @@ A function may mutate the very inputs it is to be differentiated by. Their gradi
 so that the input as it was remains addressable without a clone of it in the graph.
 
 Note [Moved inputs]
-The gradient at such an edge has the shape that the tensor has in the end. A function that transposes an input in place
-would get a gradient of the wrong shape; it is run again on a view of that input, which may move as it likes.
+After a function has changed the shape or strides of a view in place, autograd makes the `grad_fn` of that view again.
+Of another tensor, it does not (see tracing/given.py). So if an argument that is changed like that is a view, the
+function is run again on a view of it. So it is for a leaf that gets another shape, since the gradient at its edge has
+the shape that it ends with, and for an argument of which a view was taken before, since that view stays as it is.
 
 Note [Leaves that are views]
 A leaf can be a view of a tensor that does not require grad. After a write, autograd makes the history of each view that
@@ -42,6 +44,7 @@ from aotviz.torch_private.gradient_hooks import module_hooks_noted, registered_t
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
 from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks, leaks
+from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
 from aotviz.tracing.subclasses import plan
 
@@ -172,6 +175,8 @@ class ForwardTrace:
         self.hooks_seen = 0
         self.together: dict[Any, Any] = {}  # calls of `register_multi_grad_hook`, and their handles
         before = [facts.before(a) for a in args]
+        for i, (value, argument) in enumerate(zip(self.program.args, args, strict=True)):
+            self.ledger.give(argument, value, i in self.program.fresh)
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
         forgetting = functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext()
@@ -330,6 +335,14 @@ class ForwardTrace:
                     if given.numel() == 1:  # the engine sums its gradient to the shape that the leaf had
                         raise self._refusal(first)
         return tuple(found)
+
+    def wants_view(self, position: int) -> bool:
+        """Whether the function is to be run on a view of this argument; see Note [Moved inputs]."""
+        passed, argument = self.program.args[position], self.args[position]
+        given = self.ledger.given.get(id(argument))
+        if given is None or given.kind is not Kind.OWNER or given.viewed:
+            return True
+        return passed.is_leaf and passed.shape != argument.shape
 
     def _uses(self, event: Event, tensor: Any) -> bool:
         if isinstance(event, Viewed):

@@ -29,6 +29,7 @@ from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import out_arguments, overlapping_writes
+from aotviz.tracing.given import Given, Kind, order
 from aotviz.tracing.views import contiguous, layout
 
 
@@ -74,13 +75,13 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Wrote:
-    """The data of `tensor` was written in place, by `operator`. `shape` is that of the tensor that owns the memory."""
+    """The data of `tensor` was written in place, by `operator`. `where` the tensor that owns the memory lies then."""
 
     tensor: Any
     mode: Mode
     operator: Any = None
     node: Any = None
-    shape: tuple[Any, ...] = ()
+    where: Layout | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +143,8 @@ class Ledger:
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
+        self.given: dict[int, Given] = {}  # id of an argument that requires grad
+        self._orphans: list[Any] = []  # those of that kind
         self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
@@ -149,6 +152,14 @@ class Ledger:
         self.left: dict[int, Left | None] = {}  # id of a tensor -> what its first storage is left with, if written
         # (Position among the events, what was given another storage, why it must not leave if it shared the old one).
         self.parted: list[tuple[int, Any, str]] = []
+
+    def give(self, argument: Any, passed: Any, as_view: bool) -> None:
+        """Called with each argument before the run, and the tensor that it stands for."""
+        if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
+            where = layout(argument)
+            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, order(where))
+            if given.kind is Kind.ORPHAN:
+                self._orphans.append(argument)
 
     def mark(self, tensor: Any, on: bool, method: str) -> None:
         """Called before a tensor's `requires_grad` is set."""
@@ -259,7 +270,7 @@ class Ledger:
         if kind is None:
             kind = self._kinds[operator] = _kind(operator)
         if kind == "plain" or not args:
-            if self._after_move:
+            if self._after_move or self._orphans:
                 self._note_use(args)
             return False
         first, rest = args[0], args[1:]
@@ -274,10 +285,12 @@ class Ledger:
             layouts = tuple(map(layout, results))
             if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
                 self._placed.update(map(id, results))
-            good_for = self._after_move.get(id(first), _NEVER)
-            if good_for != _NEVER and operator is not torch.ops.aten.detach.default:
-                good_for = _WRONG if self._is_stale(first) else good_for
-                self._after_move.update((id(r), good_for) for r in results)  # autograd has yet to make them views
+            good_for = self._after_move.get(id(first))
+            if good_for is not None and operator is not torch.ops.aten.detach.default:
+                given = self.given.get(id(first)) if good_for == _NEVER and first._base is not None else None
+                stale = self._is_stale(first) if given is None else given.astray
+                if stale or good_for != _NEVER:  # autograd has yet to make them views
+                    self._after_move.update((id(r), _WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
             event = Viewed(results, layouts, first, place, operator, rest, dict(kwargs), several, mode, node)
             self.events.append(event)
@@ -291,14 +304,14 @@ class Ledger:
                 self._note_move(moved)
         else:
             mode = Mode.now()
-            if self._after_move:
+            if self._after_move or self._orphans:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
                     differentiable = mode.grad and _require_grad(tensor, *rest, *kwargs.values())
                     if differentiable and self._misplaces_gradients(tensor):
                         raise Refused("as_strided in a chain of views", "a tensor")
-                    self.events.append(Wrote(tensor, mode, operator, node, tuple(self.root(tensor).shape)))
+                    self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
                     self._writes[id(tensor)] += 1
                     self._uncounted[id(tensor)] += not operators.counts_writes(operator)
                     looked = mode.grad and id(tensor) in self._after_move and tensor.requires_grad
@@ -309,6 +322,13 @@ class Ledger:
     def _note_move(self, moved: Moved) -> None:
         """See Note [Moved views]."""
         tensor = moved.tensor
+        given = self.given.get(id(tensor))
+        if given is not None:
+            given.move(moved, self.is_viewed(tensor))
+            if given.wrong:
+                views = [r for event in set(self._origin.values()) for r in event.results if self.root(r) is tensor]
+                self._after_move.update((id(one), _WRONG) for one in (tensor, *views))
+                return
         if tensor._base is not None:
             if moved.mode.grad and tensor.requires_grad:
                 self._moved_views.append(moved)
@@ -329,6 +349,10 @@ class Ledger:
             for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
                 if id(tensor) in self._after_move and self._is_stale(tensor) and tensor.requires_grad:
                     self.unrepeatable = self.moved_view()
+                if self._orphans and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                    root = self.root(tensor)
+                    if any(root is orphan for orphan in self._orphans):
+                        self.given[id(root)].use()
 
     def _is_stale(self, tensor: Any) -> bool:
         """Whether a view that is in `_after_move` has another history than in eager when it is looked at next."""
@@ -340,7 +364,9 @@ class Ledger:
     def _is_repeated(self, view: Any) -> bool:
         """Whether the operators that made a view lead to where it lies, from where what it is a view of lies now."""
         base, path = self.path(view, lambda one: one is view._base)
-        return base is view._base and self._lies(base, path) == layout(view)
+        given = self.given.get(id(base)) if base is not view._base else None
+        known = base is view._base or given is not None
+        return known and self._lies(base, path, given.start if given is not None else None) == layout(view)
 
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -402,9 +428,10 @@ class Ledger:
             if where.concrete and self.root(view) is tensor
         )
 
-    def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]]) -> Layout | None:
-        """Where these statements lead to, from where `root` lies in the caller's memory; None if that is not known."""
-        where, dtype = layout(root), root.dtype
+    def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
+        """Where these statements lead to, from `start` or where `root` lies in the caller's memory; None if that is not
+        known."""
+        where, dtype = start or layout(root), root.dtype
         for event, k in path:
             found = geometry(event.operator, dtype, where, event.args, event.kwargs)
             if found is None or (event.several and k >= len(found)):

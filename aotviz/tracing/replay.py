@@ -176,11 +176,12 @@ class _Builder:
         if write < 0 or not moves or any(event.mode.grad for event in moves) or not moves[0].tensor.requires_grad:
             return False
         wrote, tensor = events[write], moves[0].tensor
-        if not isinstance(wrote, Wrote) or self.ledger.root(wrote.tensor) is not tensor or not layout(tensor).concrete:
+        if not isinstance(wrote, Wrote) or wrote.where is None or self.ledger.root(wrote.tensor) is not tensor:
             return False
-        if wrote.shape == tensor.shape or [n for n in wrote.shape if n != 1] != [n for n in tensor.shape if n != 1]:
+        then, now = wrote.where, layout(tensor)
+        if not (then.concrete and now.concrete) or then.size == now.size or then.order != now.order:
             return False
-        self.shapes[key] = wrote.shape
+        self.shapes[key] = then.size
         return True
 
     def _autograd_root(self, tensor: Any) -> int:

@@ -555,6 +555,37 @@ def f(x):
     alias.mul_(x)
     return alias, doubled
 """,
+    "an_input_is_moved_and_detached_in_place": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_() * 1.5,)
+
+def f(x):
+    x.transpose_(0, 1)
+    y = x * 2.0
+    x.detach_()
+    return y, x
+""",
+    "a_result_is_transposed_and_back_under_no_grad": """
+def inputs():
+    a = torch.linspace(-0.84, 1.16, 4).reshape(2, 2).requires_grad_()
+    return torch.tensor(-1.1), a * 1.5
+
+def f(x, y):
+    y.transpose_(0, 1)
+    with torch.no_grad():
+        y.t_()
+    return x.clone()
+""",
+    "a_view_of_a_leaf_that_is_a_view_is_squeezed_after_its_use_where_nothing_is_to_squeeze": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(6).requires_grad_().select(0, 2),)
+
+def f(x):
+    y = x + 1.0
+    with torch.no_grad():
+        x.squeeze_()
+    return y
+""",
 }
 
 # name -> (why it is refused, the program)

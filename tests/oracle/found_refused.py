@@ -77,19 +77,6 @@ def f(x):
     return x.relu()
 """,
     ),
-    "an_input_is_moved_and_detached_in_place": (
-        "requires_grad changes",
-        """
-def inputs():
-    return (torch.linspace(-1.1, 1.3, 6).reshape(3, 2).requires_grad_() * 1.5,)
-
-def f(x):
-    x.transpose_(0, 1)
-    y = x * 2.0
-    x.detach_()
-    return y, x
-""",
-    ),
     "a_square_view_moves_under_no_grad_and_is_used": (
         "view moved under autograd",
         """
