@@ -77,6 +77,8 @@ def test_gradients_are_eagers_where_an_argument_changes_its_shape_or_strides_in_
     assert verdict.status == "equal", str(verdict)
 
 
+RIGHT.append(("a thin result", (SEEN, HIDDEN, "with torch.no_grad(): p.transpose_(0, 2)", NOTHING)))
+
 MOVED, ORPHAN = "view moved under autograd", "view with another history"
 REFUSED = [
     *((given, statements, MOVED) for given, statements in product(VIEWS, [(TURN, USE), (TURN, USE, TURN)])),
@@ -88,6 +90,19 @@ REFUSED = [
     *(("an orphan", statements, ORPHAN) for statements in [(USE, SAME, "v = v * p"), (TURN, USE)]),
     ("an orphan", ("w = p[0]", GROW, "v = w.clone()"), ORPHAN),
 ]
+
+
+@pytest.mark.parametrize(("statements", "reason"), [((TURN, "v = w * q"), MOVED), (("v = w * q", TURN), None)])
+def test_a_view_that_is_passed_beside_an_argument_is_refused_after_that_was_turned_under_no_grad(statements, reason):
+    body = "\n    ".join(statements)
+    program = from_source(
+        "moved",
+        f"import torch\ndef inputs():\n    {GIVEN['a result']}\n    return p, p.view(-1), torch.tensor(1.3)\n"
+        f"def f(p, w, q):\n    {body}\n    return v\n",
+    )
+    verdict = compare.judge(program, compare.CANDIDATES["ours"](), compare.expect(program))
+    assert verdict.status == ("raised" if reason else "equal"), str(verdict)
+    assert refusals(verdict) == ({reason} if reason else set())
 
 
 @pytest.mark.parametrize(("given", "statements", "reason"), REFUSED)

@@ -147,6 +147,22 @@ def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
             moved = [forward.args[j] for j in others if not infos[j].mutates_data]  # "synthetic bases" looks at writes
             if any(stale_uses.used_itself(ledger, graph, forward.graph_input(i)[0], moved) for i in same):
                 raise Refused("view with another history", name)
+        elif others and facts.is_view_with_history(argument):
+            _mark_turned_bases(call, forward, others, same)
+
+
+def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int], same: list[int]) -> None:
+    """Have a view refused that is used after the input that it is a view of got its elements in another order under
+    no_grad. In eager, the gradient of the view then goes to where these lie. `same` are the view and its duplicates."""
+    for j in others:
+        given = forward.ledger.given.get(id(forward.args[j]))
+        if given is None or given.unseen is None or call.args[j]._base is not None:
+            continue
+        turned = [forward.args[j]]
+        for i in same:
+            node = forward.graph_input(i)[0]
+            if stale_uses.used_after(forward.ledger, forward.trace.graph, node, forward.args[i], turned):
+                forward.ledger.unrepeatable = given.unseen
 
 
 def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
