@@ -229,3 +229,24 @@ def test_what_the_function_cloned_may_be_written_before_the_backward(door):
     if door == "aot_function":
         compiled = aotviz.aot_function(f, lambda graph, _: graph, **cut)
     torch.testing.assert_close(gradient(compiled), gradient(f))
+
+
+def test_a_later_write_is_refused_to_what_was_saved_by_its_data_and_written_by_the_call():
+    def f(x):
+        y = (
+            x.data * x
+        )  # saves `x.data`, whose counter is not x's, so in eager the backward reads what lies there by then
+        x.sin_()
+        return y
+
+    def gradient(fn, later):
+        leaf = torch.linspace(-1, 1, 3).requires_grad_()
+        x = leaf * 1.5
+        result = fn(x)
+        if later:
+            x.mul_(2)
+        return torch.autograd.grad(result.sum(), leaf)
+
+    torch.testing.assert_close(gradient(compiled(f), False), gradient(f, False))
+    with pytest.raises(aotviz.Refused, match="x was written after the call of f"):
+        gradient(compiled(f), True)

@@ -290,7 +290,7 @@ class JointCall(GraphCall):
     heard: tuple[Heard, ...]  # what the caller may hang hooks on, and they would not be told all
     together: tuple[tuple[int, ...], ...]  # tangents that pass one custom autograd.Function of several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are given another shape before they are used
-    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and a custom Function keeps by name
+    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and saves by what is not told of writes
 
     @property
     def role(self) -> str:

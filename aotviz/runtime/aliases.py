@@ -460,14 +460,14 @@ class Epilogue:
         return f", before={known}" if known is not None else ", True" * (ref in wait)
 
     def watch(self) -> None:
-        """Let the backward see what is written later to inputs that the call itself writes, and their values keeps."""
+        """Let the backward see whether inputs are written later, whose values it keeps as the call leaves them."""
         kept = self.call.kept_and_written if isinstance(self.call, LoweredSplit) else ()
         if not kept or self.call.wrapping is not None:
             return
         watch = self.source.bind("watch", refusals.watch)
         slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
         listed = "".join(f"({self.inputs[i]}, {literal(str(self.call.graph_inputs[i]))}), " for i in kept)
-        fact = "a custom autograd.Function keeps these by name, and would read what is written to them from now on"
+        fact = "in eager, the backward would read what is written to these from now on, and here it would not"
         self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
 
     def _waiting(self) -> set[Ref]:

@@ -62,6 +62,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     if kept:
         graph = forward.trace.graph
         kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
+    late = kept_by_name.read_late(forward.trace.graph)
     module = forward.closed([*nodes, *gradients])
     return JointCall(
         **_fields(call, forward),
@@ -72,7 +73,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         heard=heard,
         together=_together(outputs, passed),
         kept_and_written=tuple(
-            slot.index for slot, node in zip(slots, nodes, strict=True) if slot.kind == "mutation" and node in kept
+            slot.index
+            for slot, node in zip(slots, nodes, strict=True)
+            if slot.kind == "mutation" and (node in kept or node in late)
         ),
         reshaped=tuple(i for i in reshaped if values[i] is not None),
         gradients=tuple(

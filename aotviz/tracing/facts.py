@@ -137,7 +137,8 @@ def of_input(
     # Of operators that take lists, a trace counts no write.
     writes = ledger.writes_of(argument)
     bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
-    loses_history = (changed and hidden and not fake.is_leaf) or (bumps > 0 and ledger.is_viewed(argument))
+    modes = ledger.views_in(argument)
+    loses_history = (changed and hidden and not fake.is_leaf) or bool(bumps > 0 and modes)
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -157,7 +158,7 @@ def of_input(
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
         assigns_data=any(argument is tensor for tensor in ledger.assigned),
-        asks_for_root=was.edge is not None and (loses_history or ledger.is_viewed(argument, grad=False)),
+        asks_for_root=was.edge is not None and (loses_history or False in modes),
     )
 
 

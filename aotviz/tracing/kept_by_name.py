@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.torch_private import functional
+from aotviz.torch_private import functional, operators
 from aotviz.torch_private.open_trace import OpenTrace
 from aotviz.torch_private.subclasses import is_subclass
 
@@ -67,6 +67,29 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Seq
         if read and node.op == "call_function":
             node.meta[_READS] = read
             node.meta["partitioner_tag"] = "must_be_in_backward"
+
+
+def read_late(graph: fx.Graph) -> set[fx.Node]:
+    """What nodes of the backward read, and the operator that they are the backward of neither read nor computed: it
+    saved an alias with a version counter of its own, as `.data` is, which was written then. In eager, the backward
+    reads what lies there by then."""
+    known: defaultdict[int, set[fx.Node]] = defaultdict(set)
+    for node in graph.nodes:
+        if "autograd_number" not in node.meta and "seq_nr" in node.meta:
+            known[node.meta["seq_nr"]].update(map(_seen, (node, *node.all_input_nodes)))
+    late: set[fx.Node] = set()
+    for node in graph.nodes:
+        number = node.meta.get("autograd_number")
+        if number in known:
+            late.update(set(map(_seen, node.all_input_nodes)) - known[number])
+    return late
+
+
+def _seen(node: fx.Node) -> fx.Node:
+    """What a node is a view of."""
+    while node.op == "call_function" and operators.is_view(node.target) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _has_storage(node: Any) -> bool:

@@ -448,10 +448,14 @@ class Ledger:
         """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
         return self._origin.get(id(tensor))
 
-    def is_viewed(self, tensor: Any, grad: bool | None = None) -> bool:
-        """Whether the function took a view or an alias of this very tensor, in this grad mode if it is given."""
+    def is_viewed(self, tensor: Any) -> bool:
+        """Whether the function took a view or an alias of this very tensor."""
+        return any(isinstance(event, Viewed) and event.source is tensor for event in self.events)
+
+    def views_in(self, tensor: Any) -> set[bool]:
+        """Whether grad mode was on where the function took views of this very tensor that autograd knows as such."""
         taken = (event for event in self.events if isinstance(event, Viewed) and event.source is tensor)
-        return any(grad is None or event.mode.grad is grad for event in taken)
+        return {event.mode.grad for event in taken if event.operator is not torch.ops.aten.detach.default}
 
     def views_of(self, base: Any) -> list[Any]:
         """All that are views of a tensor to autograd, if the function made them."""
