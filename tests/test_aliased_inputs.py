@@ -177,6 +177,14 @@ CASES = {
             "a.view(4, 4)[::2]": ("v = p.t()[0]", "p.sin_()", "return v.reshape(2, 1), v"),
         }.items()
     },
+    "resized to the size that it has": (
+        PLAIN,
+        "a.view(2, 4)[:, 0], a",
+        "p.resize_(2)",
+        "p[0].mul_(2)",
+        "p.mul_(3)",
+        "return q + 1, p",
+    ),
     "moved beside a group": (
         f"{PLAIN}; a = a.view(2, 4)",
         "a[0], a[0, 1:], a[1].view(2, 2)",

@@ -104,8 +104,8 @@ REFUSALS = {
         "{names}. Compile with dynamic=False, or pass a tensor of the right shape."
     ),
     "resized after a write": (
-        "{names} is written and then resized, to more than its storage holds or to fewer elements. Resize it "
-        "before it is written."
+        "{names} is written and then resized, to more than its storage holds or to fewer elements; or it is a view "
+        "with gaps in memory, resized to other elements and then written. Resize it before it is written, or a clone."
     ),
     "requires_grad changes": (
         "the function turns requires_grad of the input {names} {operator} in place, and not only once, or while a view "

@@ -317,11 +317,14 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 if func is _SET and ledger.open and ledger.is_itself(*args):
                     return args[0]
                 ledger.leave(args[0])
+        if func is _RESIZE and ledger.open and not kwargs and tuple(args[1]) == tuple(args[0].shape):
+            return args[0]
         before = noted
         length = len(tracer.graph.nodes) if ledger.open else 0
         placed = ledger.in_storage(func, args, kwargs or {}) if ledger.open else None
         if placed is None:
             if func is _RESIZE:
+                ledger.note_resize(*args)
                 functional.make_room(*args)
             result = dispatch(func, kinds, args, kwargs)
         else:

@@ -28,8 +28,9 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.subclasses import is_subclass
-from aotviz.tracing import out_arguments, overlapping_writes
+from aotviz.tracing import out_arguments, overlap, overlapping_writes
 from aotviz.tracing.given import Given, Kind, order
+from aotviz.tracing.strides import strides_in
 from aotviz.tracing.views import contiguous, layout
 
 
@@ -141,6 +142,7 @@ class Ledger:
         self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
         self._uncounted: Counter[int] = Counter()  # the same, of those that eager does not count
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
+        self._resized: set[int] = set()  # ids of views with gaps that `resize_` gave other elements
         self._moved_views: list[Moved] = []  # while autograd looked
         self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
@@ -308,16 +310,26 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
+                    if self._resized and self._resized.intersection(map(id, (tensor, *self._sources(tensor)))):
+                        raise Refused("resized after a write", "a view")
                     differentiable = mode.grad and _require_grad(tensor, *rest, *kwargs.values())
                     if differentiable and self._misplaces_gradients(tensor):
                         raise Refused("as_strided in a chain of views", "a tensor")
                     self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
                     self._writes[id(tensor)] += 1
                     self._uncounted[id(tensor)] += not operators.counts_writes(operator)
-                    looked = mode.grad and id(tensor) in self._after_move and tensor.requires_grad
-                    if looked and not self._is_repeated(tensor):
+                    if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
         return True
+
+    def note_resize(self, tensor: Any, size: Sequence[Any]) -> None:
+        """Called before `resize_`: a view with gaps may cover other elements then, of which a trace writes none."""
+        if not self.open or id(tensor) not in self._origin or contiguous(layout(tensor)):
+            return
+        where = Layout(tuple(size), strides_in(range(len(size)), size), tensor.storage_offset())
+        with operators.outside_of_a_trace():
+            if not overlap.covers(layout(tensor), where):
+                self._resized.add(id(tensor))
 
     def _note_move(self, moved: Moved) -> None:
         """See Note [Moved views]."""
@@ -472,6 +484,10 @@ class Ledger:
             steps.append((event, next(k for k, r in enumerate(event.results) if r is tensor)))
             tensor = event.source
         return tensor, steps[::-1]
+
+    def _sources(self, tensor: Any) -> list[Any]:
+        """What a tensor is an alias of, and that one, and so on."""
+        return [event.source for event, _ in self.path(tensor)[1]]
 
     def root(self, tensor: Any) -> Any:
         """The tensor whose memory it is."""

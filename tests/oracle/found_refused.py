@@ -422,4 +422,31 @@ def f(x):
     return x.sin()
 """,
     ),
+    "a_view_with_gaps_is_resized_and_written": (
+        "resized after a write",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).view(2, 2)
+    return a[:, 0], a
+
+def f(x, whole):
+    x.resize_(1, 2)
+    x.mul_(2)
+    return whole + 1
+""",
+    ),
+    "a_view_of_what_has_another_shape_by_then_is_written_with_a_history": (
+        "view moved under autograd",
+        """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 8).view(2, 2, 2), torch.tensor(0.5, requires_grad=True)
+
+def f(x, scale):
+    total = x.sum(0)
+    row = total[:1]
+    total.unsqueeze_(0)
+    row.mul_(scale)
+    return total
+""",
+    ),
 }
