@@ -250,3 +250,23 @@ def test_a_later_write_is_refused_to_what_was_saved_by_its_data_and_written_by_t
     torch.testing.assert_close(gradient(compiled(f), False), gradient(f, False))
     with pytest.raises(aotviz.Refused, match="x was written after the call of f"):
         gradient(compiled(f), True)
+
+
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_assigned_data_leave_a_views_gradient_where_it_was(door):
+    def f(x, y):
+        with torch.no_grad():
+            y.squeeze_()  # changes nothing, and counts for all views of that tensor
+        x.data = x * 2
+        return x
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        x, y = leaf[4:5], leaf[3:4]
+        result = fn(x, y)
+        return torch.autograd.grad((result * result).sum(), leaf), x._version
+
+    torch._dynamo.reset()
+    run = aotviz.aot_function(f, lambda graph, _: graph)
+    run = torch.compile(f, backend="aotviz_eager") if door == "torch.compile" else run
+    torch.testing.assert_close(gradient(run), gradient(f))

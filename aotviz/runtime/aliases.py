@@ -385,6 +385,9 @@ class Epilogue:
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
             leaf = info.requires_grad and info.is_leaf  # `set_` would part it from the gradients of this call
+            if info.assigns_data and info.requires_grad and not leaf:
+                looked = f"where {name} is a view, autograd looks for its history where it lies now"
+                self.source.line(f"{variable}.grad_fn", looked, name)
             if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)
             else:

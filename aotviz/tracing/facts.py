@@ -157,7 +157,7 @@ def of_input(
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
-        assigns_data=any(argument is tensor for tensor in ledger.assigned),
+        assigns_data=any(argument is tensor for tensor in ledger.assigned) or bumps < writes + ledger.sets_of(argument),
         asks_for_root=was.edge is not None and (loses_history or False in modes),
     )
 

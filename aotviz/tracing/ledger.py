@@ -493,6 +493,10 @@ class Ledger:
         """The tensor whose memory it is."""
         return self.path(tensor)[0]
 
+    def sets_of(self, tensor: Any) -> int:
+        """How often `set_` gave it another storage. Dynamo has `x.data = ...` as one, and takes its count back."""
+        return sum(isinstance(e, Moved) and e.tensor is tensor and _sets_storage(e.operator) for e in self.events)
+
     def writes_of(self, tensor: Any) -> int:
         """How many operators wrote this very tensor, not a view of it.
 
