@@ -110,3 +110,18 @@ def test_what_a_trace_would_differentiate_otherwise_than_eager_is_refused_by_nam
     verdict = judged(given, statements)
     assert verdict.status == "raised", str(verdict)
     assert refusals(verdict) == {reason}
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_the_gradient_of_a_leaf_that_was_used_before_it_moved_has_the_shape_from_before(used):
+    def f(x):
+        unused = x.sin() if used else None  # noqa: F841
+        with torch.no_grad():
+            x.unsqueeze_(0)
+        return x[...]
+
+    def shape(fn):
+        x = torch.ones(4, 1).requires_grad_()
+        return torch.autograd.grad(fn(x).sum(), x)[0].shape
+
+    assert shape(aotviz.aot_function(f, lambda graph, _: graph)) == shape(f)

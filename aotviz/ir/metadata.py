@@ -143,6 +143,7 @@ class InputAliasInfo:
     turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
     leaves_data: bool = False  # it was written, and then given another storage: the old one is left with what it held
     assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
+    used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers the shape that it had
     asks_for_root: bool = False  # what it is a view of decides on histories; see Note [Leaves that are views]
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.autograd.graph import get_gradient_edge
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
@@ -135,6 +136,11 @@ class Epilogue:
                 refuse = self.source.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
                 text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
                 self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.used_before_moving and self.call.meta.grad_enabled:
+                name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", get_gradient_edge)
+                fact = f"{name} was used before it changes its shape: its gradient has the shape that it has here"
+                self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
         refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
         for i in (ref.index for ref in refs if ref.kind == "input"):
             if self.call.meta.input_info[i].keeps_hooks:

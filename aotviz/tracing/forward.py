@@ -24,6 +24,7 @@ under no_grad requires grad if that tensor does: it does not. So that is run aga
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -208,6 +209,10 @@ class ForwardTrace:
             replace(info, version_bumps=int(info.mutated)) if i in whole.uncounted else info
             for i, info in enumerate(self.input_info)
         )
+        self.input_info = tuple(
+            replace(info, used_before_moving=True) if self._used_before_moving(i, info) else info
+            for i, info in enumerate(self.input_info)
+        )
         facts.refuse_grad_changes(self.ledger, [*args, *whole.members.values()], self.input_info, self.program.names)
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
@@ -335,6 +340,20 @@ class ForwardTrace:
                     if given.numel() == 1:  # the engine sums its gradient to the shape that the leaf had
                         raise self._refusal(first)
         return tuple(found)
+
+    def _used_before_moving(self, position: int, info: InputAliasInfo) -> bool:
+        """Whether autograd sees a leaf used before it is given another shape."""
+        given, argument = self.program.args[position], self.args[position]
+        moves = info.mutates_metadata and not info.mutates_storage_metadata
+        if not (moves and info.requires_grad and info.is_leaf and given.shape != argument.shape):
+            return False
+        moved = next((e.node for e in self.ledger.events if isinstance(e, Moved) and e.tensor is argument), None)
+        before = itertools.takewhile(lambda node: node is not moved, self.trace.graph.nodes)
+        used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
+        passed = self.graph_input(position)[0]
+        if position in self.program.fresh:  # the function was run on a view of it
+            passed = next(iter(passed.users))
+        return any(user in used for user in passed.users)
 
     def wants_view(self, position: int) -> bool:
         """Whether the function is to be run on a view of this argument; see Note [Moved inputs]."""
