@@ -6,7 +6,9 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+import torch
 
+import aotviz
 from tests.oracle import compare
 from tests.oracle.strategy import from_source
 
