@@ -84,3 +84,29 @@ def test_aot_function_says_that_another_kind_of_leaf_needs_another_program():
     with pytest.raises(RuntimeError, match=r"'x' was a view of a tensor that does not require grad .* now it is not"):
         run(INPUTS["another leaf"]())
     assert "has_no_root(x)" in run.source
+
+
+def scaled_by_what_is_read_under_no_grad(x):
+    with torch.no_grad():
+        scale = x.view(-1)[1:].abs().max()
+    return x / scale
+
+
+def linear_under_no_grad(x):
+    with torch.no_grad():
+        return torch.nn.functional.linear(torch.ones(3, 2), x)
+
+
+@pytest.mark.parametrize("fn", [scaled_by_what_is_read_under_no_grad, linear_under_no_grad])
+def test_a_view_that_autograd_does_not_get_to_see_asks_for_no_other_program(fn):
+    run = compiled(fn, "aot_function")
+    for kind in ("another leaf", "such a leaf", "a view of such a leaf", "a view of a result"):
+        torch.testing.assert_close(use(run, INPUTS[kind]()), use(fn, INPUTS[kind]()))
+    assert "has_no_root" not in run.source
+
+
+def test_a_call_for_inference_looks_at_no_weight():
+    run = compiled(lambda x, w: torch.nn.functional.linear(x, w).relu(), "aot_function")
+    with torch.no_grad():
+        run(torch.ones(3, 2), torch.ones(4, 2, requires_grad=True))
+    assert "has_no_root" not in run.source

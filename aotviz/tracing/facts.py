@@ -31,7 +31,7 @@ from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
 from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, views
+from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, stale_uses, views
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
@@ -92,7 +92,7 @@ def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
 
 
 def of_input(
-    argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str
+    argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str, outputs: Sequence[Any]
 ) -> InputAliasInfo:
     """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it."""
     if not isinstance(argument, torch.Tensor):
@@ -137,8 +137,12 @@ def of_input(
     # Of operators that take lists, a trace counts no write.
     writes = ledger.writes_of(argument)
     bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
-    modes = ledger.views_in(argument)
-    loses_history = (changed and hidden and not fake.is_leaf) or bool(bumps > 0 and modes)
+    differs = was.edge is not None and torch.is_grad_enabled()  # where it is a view of what does not require grad
+    differs = differs and (
+        (changed and hidden and not fake.is_leaf)
+        or (bumps > 0 and bool(ledger.views_in(argument)))
+        or stale_uses.seen_later(ledger, argument, outputs)
+    )
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -158,7 +162,7 @@ def of_input(
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
         assigns_data=any(argument is tensor for tensor in ledger.assigned) or bumps < writes + ledger.sets_of(argument),
-        asks_for_root=was.edge is not None and (loses_history or False in modes),
+        asks_for_root=differs,
     )
 
 

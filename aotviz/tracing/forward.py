@@ -202,7 +202,9 @@ class ForwardTrace:
         self.input_info: tuple[InputAliasInfo, ...] = tuple(
             facts.of_stand_in(arg, fake, was)
             if i in whole.stand_ins
-            else facts.of_input(arg, fake, was, self.program.keep_input_mutations, self.ledger, self._name(i))
+            else facts.of_input(
+                arg, fake, was, self.program.keep_input_mutations, self.ledger, self._name(i), self.outputs
+            )
             for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
         )
         self.input_info = tuple(

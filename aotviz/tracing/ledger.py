@@ -16,7 +16,7 @@ eager's, or have a shape that fits nothing. A move that autograd does not see is
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -141,6 +141,7 @@ class Ledger:
         self._kinds: dict[Any, str] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
         self._uncounted: Counter[int] = Counter()  # the same, of those that eager does not count
+        self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._resized: set[int] = set()  # ids of views with gaps that `resize_` gave other elements
         self._moved_views: list[Moved] = []  # while autograd looked
@@ -294,8 +295,11 @@ class Ledger:
                 if stale or good_for != _NEVER:  # autograd has yet to make them views
                     self._after_move.update((id(r), _WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
+            if several and node is not None:
+                node = node.args[0]  # that of the operator, of which each result is an item
             event = Viewed(results, layouts, first, place, operator, rest, dict(kwargs), several, mode, node)
             self.events.append(event)
+            self._taken[id(first)].append(event)
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":
             if functional.is_functional(first):
@@ -462,12 +466,12 @@ class Ledger:
 
     def is_viewed(self, tensor: Any) -> bool:
         """Whether the function took a view or an alias of this very tensor."""
-        return any(isinstance(event, Viewed) and event.source is tensor for event in self.events)
+        return id(tensor) in self._taken
 
-    def views_in(self, tensor: Any) -> set[bool]:
-        """Whether grad mode was on where the function took views of this very tensor that autograd knows as such."""
-        taken = (event for event in self.events if isinstance(event, Viewed) and event.source is tensor)
-        return {event.mode.grad for event in taken if event.operator is not torch.ops.aten.detach.default}
+    def views_in(self, tensor: Any) -> list[Viewed]:
+        """The statements that took views of this very tensor, of those that autograd knows as such."""
+        taken = self._taken.get(id(tensor), ())
+        return [event for event in taken if event.operator is not torch.ops.aten.detach.default]
 
     def views_of(self, base: Any) -> list[Any]:
         """All that are views of a tensor to autograd, if the function made them."""

@@ -46,6 +46,24 @@ def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others
     return used_itself(ledger, graph, placeholder, others) or found(ledger, graph, tensor, others)
 
 
+def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
+    """Whether a view of this very tensor that was taken under no_grad is used while autograd looks, or returned."""
+    unseen = [event for event in ledger.views_in(tensor) if not event.mode.grad]
+    if unseen and any(True for _ in _writes(ledger, [tensor])):
+        return True  # the nodes that read such a view then are not the users of the one that made it
+    for event in unseen:
+        if event.node is None or any(result is output for result in event.results for output in outputs):
+            return True
+        later = [view for result in event.results for view in ledger.views_in(result)]
+        views = {view.node for view in later}
+        if any(view.mode.grad for view in later) or any(
+            use not in views and not use.meta.get("under_no_grad") for use in _uses(event)
+        ):
+            return True
+        unseen += later
+    return False
+
+
 def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
     """The events in which one of these inputs is written or moved, with their numbers."""
     for number, event in enumerate(ledger.events):
