@@ -474,7 +474,10 @@ class Epilogue:
         if not kept or self.call.wrapping is not None:
             return
         watch = self.source.bind("watch", refusals.watch)
-        slot = next(k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
+        slots = (k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
+        slot = next(slots, None)
+        if slot is None:
+            return
         listed = "".join(f"({self.inputs[i]}, {literal(str(self.call.graph_inputs[i]))}), " for i in kept)
         fact = "in eager, the backward would read what is written to these from now on, and here it would not"
         self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
