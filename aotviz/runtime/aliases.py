@@ -392,7 +392,7 @@ class Epilogue:
             fact = f"{name} is given another storage"
             leaf = info.requires_grad and info.is_leaf  # `set_` would part it from the gradients of this call
             if info.assigns_data and info.requires_grad and not leaf:
-                looked = f"where {name} is a view, autograd looks for its history where it lies now"
+                looked = f"if {name} is a view, autograd makes its grad_fn from where it lies now"
                 self.source.line(f"{variable}.grad_fn", looked, name)
             if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)

@@ -97,13 +97,9 @@ def run(call: JointGraph) -> Split:
 
 
 def _is_clone_of_input(node: fx.Node) -> bool:
-    """See Note [Clones of inputs]. What `contiguous()` makes is none."""
-    if node.target is not torch.ops.aten.clone.default or node.kwargs:
-        return False
-    source: Any = node.args[0]
-    while source.op == "call_function" and operators.is_view(source.target):
-        source = source.args[0]
-    return bool(source.op == "placeholder")
+    """See Note [Clones of inputs]. What `contiguous()` makes does not count."""
+    clones = node.target is torch.ops.aten.clone.default and not node.kwargs
+    return clones and bool(graphs.owner(node.args[0]).op == "placeholder")
 
 
 def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:

@@ -333,21 +333,25 @@ class ForwardTrace:
     def reshaped_leaves(self) -> tuple[int, ...]:
         """The leaves that are given another shape before anything else: in eager, their gradients have that shape."""
         found = []
-        for i, (info, given, moved) in enumerate(zip(self.input_info, self.program.args, self.args, strict=True)):
-            moves = info.mutates_metadata and not info.mutates_storage_metadata
-            if moves and info.requires_grad and info.is_leaf and given.shape != moved.shape:
-                first = next((event for event in self.ledger.events if self._uses(event, moved)), None)
+        for i, info in enumerate(self.input_info):
+            if self._is_reshaped_leaf(i, info):
+                first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
                 if isinstance(first, Moved):
                     found.append(i)
-                    if given.numel() == 1:  # the engine sums its gradient to the shape that the leaf had
+                    if self.program.args[i].numel() == 1:  # the engine sums its gradient to the shape that the leaf had
                         raise self._refusal(first)
         return tuple(found)
 
+    def _is_reshaped_leaf(self, position: int, info: InputAliasInfo) -> bool:
+        """Whether it is a leaf that is given another shape in place."""
+        moves = info.mutates_metadata and not info.mutates_storage_metadata
+        reshaped = self.program.args[position].shape != self.args[position].shape if moves else False
+        return info.requires_grad and info.is_leaf and reshaped
+
     def _used_before_moving(self, position: int, info: InputAliasInfo) -> bool:
         """Whether autograd sees a leaf used before it is given another shape."""
-        given, argument = self.program.args[position], self.args[position]
-        moves = info.mutates_metadata and not info.mutates_storage_metadata
-        if not (moves and info.requires_grad and info.is_leaf and given.shape != argument.shape):
+        argument = self.args[position]
+        if not self._is_reshaped_leaf(position, info):
             return False
         moved = next((e.node for e in self.ledger.events if isinstance(e, Moved) and e.tensor is argument), None)
         before = itertools.takewhile(lambda node: node is not moved, self.trace.graph.nodes)

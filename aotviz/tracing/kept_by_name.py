@@ -14,7 +14,8 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.torch_private import functional, operators
+from aotviz.ir import graphs
+from aotviz.torch_private import functional
 from aotviz.torch_private.open_trace import OpenTrace
 from aotviz.torch_private.subclasses import is_subclass
 
@@ -76,20 +77,13 @@ def read_late(graph: fx.Graph) -> set[fx.Node]:
     known: defaultdict[int, set[fx.Node]] = defaultdict(set)
     for node in graph.nodes:
         if "autograd_number" not in node.meta and "seq_nr" in node.meta:
-            known[node.meta["seq_nr"]].update(map(_seen, (node, *node.all_input_nodes)))
+            known[node.meta["seq_nr"]].update(map(graphs.owner, (node, *node.all_input_nodes)))
     late: set[fx.Node] = set()
     for node in graph.nodes:
         number = node.meta.get("autograd_number")
         if number in known:
-            late.update(set(map(_seen, node.all_input_nodes)) - known[number])
+            late.update(set(map(graphs.owner, node.all_input_nodes)) - known[number])
     return late
-
-
-def _seen(node: fx.Node) -> fx.Node:
-    """What a node is a view of."""
-    while node.op == "call_function" and operators.is_view(node.target) and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
 
 
 def _has_storage(node: Any) -> bool:

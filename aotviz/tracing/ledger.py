@@ -17,7 +17,7 @@ eager's, or have a shape that fits nothing. A move that autograd does not see is
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -427,9 +427,8 @@ class Ledger:
         last = max(
             (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor), default=0
         )
-        events = self.events[:last] if before_a_write else self.events
-        views = (pair for e in events if isinstance(e, Viewed) for pair in zip(e.results, e.layouts, strict=True))
-        return [where for view, where in views if id(view) in self._placed and self.root(view) is tensor]
+        views = self._views_of_memory(tensor, self.events[:last] if before_a_write else self.events)
+        return [where for view, where in views if id(view) in self._placed]
 
     def looks_contiguous(self, tensor: Any) -> bool:
         """Whether a view of a written tensor, or a view of that, is contiguous in the trace, and not in the caller's
@@ -437,12 +436,18 @@ class Ledger:
         moved = any(isinstance(event, Moved) and self.root(event.tensor) is tensor for event in self.events)
         if moved or not self.is_viewed(tensor) or not layout(tensor).concrete:
             return False
-        views = (pair for e in self.events if isinstance(e, Viewed) for pair in zip(e.results, e.layouts, strict=True))
         return any(
             contiguous(where) and not contiguous(self._lies(*self.path(view)) or where)
-            for view, where in views
-            if where.concrete and self.root(view) is tensor
+            for view, where in self._views_of_memory(tensor, self.events)
+            if where.concrete
         )
+
+    def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
+        """What was taken of its memory, with where each lay when it was taken."""
+        for event in events:
+            if isinstance(event, Viewed):
+                pairs = zip(event.results, event.layouts, strict=True)
+                yield from ((view, where) for view, where in pairs if self.root(view) is tensor)
 
     def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
         """Where these statements lead to, from `start` or where `root` lies in the caller's memory; None if that is not

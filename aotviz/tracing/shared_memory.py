@@ -52,7 +52,7 @@ def fills_its_storage(tensor: torch.Tensor) -> bool:
 
 
 def connected(forward: ForwardTrace, positions: list[int]) -> list[list[int]]:
-    """Inputs over one storage, in sets: no input overlaps one of another set, or has a history that one writes to."""
+    """Inputs over one storage, in sets: an input overlaps none of another set, and its gradient reaches none."""
     sets = [[positions[k] for k in places] for places in overlap.groups([forward.program.args[p] for p in positions])]
     return _with_one_history(forward, sets)
 
