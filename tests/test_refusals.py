@@ -30,7 +30,7 @@ def grown(*shape):
 def view_of_a_leaf_made_of_a_view():
     whole = torch.ones(4)
     part = whole[1:].requires_grad_()
-    return (lambda a, b: a.mul_(2) + b.sum()), whole, part[1:]
+    return (lambda a, b, c: a.mul_(c) + b.sum()), whole, part[1:], torch.ones(4, requires_grad=True)
 
 
 def set_of_one_of_two():

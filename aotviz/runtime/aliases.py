@@ -24,11 +24,13 @@ from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import keywords, literal
 from aotviz.runtime import refusals
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.torch_private import functional, gradient_hooks, operators, runtime
+from aotviz.torch_private.storages import has_no_root
 from aotviz.tracing.overlap import overlap
 
 # Views whose operator is also a method of the same name and arguments.
@@ -182,8 +184,19 @@ class Epilogue:
         for counter, count in later.items():
             held = [i for i in saved if self._counter(i) == counter]
             if held and not any(self._meet(i, other) for i in held for other in written):
+                self._refuse_lost_gradients(counter)
                 found[held[0]] = count
         return found
+
+    def _refuse_lost_gradients(self, counter: int) -> None:
+        """Raise where a gradient goes to an input whose history would end before the call; see tracing/given.py."""
+        assert isinstance(self.call, LoweredSplit)
+        for i, gradient in enumerate(self.call.gradients):
+            if gradient.value is None or self._counter(i) != counter:
+                continue
+            value = self.call.args[self._passed(i)[-1]]
+            if not value.is_leaf and has_no_root(value):
+                raise Refused("view with another history", repr(str(self.call.graph_inputs[i])))
 
     def _counted_later(self) -> Counter[int]:
         """For each version counter, by how much it grows after the graph ran."""

@@ -75,7 +75,11 @@ def run(call: TracedCall) -> TracedCall:
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
         fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
-        rootless=frozenset(place[i] for i in call.forward.program.rootless if i in place),
+        rootless={
+            place[i]: tuple({place[merged.get(j, j)] for j in others})
+            for i, others in call.forward.program.rootless.items()
+            if i in place
+        },
     )
     return call.retraced(
         forward,

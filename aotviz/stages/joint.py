@@ -46,7 +46,6 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     with forward.trace.active("is_forward"):
         passed = [nodes_below(output) for output in outputs]
     heard = _heard(call, forward, wanted, outputs, passed)
-    reshaped = forward.reshaped_leaves() if isinstance(forward, ForwardTrace) else ()
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
     history = dict.fromkeys(node for nodes in passed for node in nodes)
@@ -77,7 +76,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
             for slot, node in zip(slots, nodes, strict=True)
             if slot.kind == "mutation" and (node in kept or node in late)
         ),
-        reshaped=tuple(i for i in reshaped if values[i] is not None),
+        reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(
             Gradient(None if value is None else GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)

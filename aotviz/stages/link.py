@@ -103,7 +103,7 @@ class _Wrapper:
         source.dedent()
 
     def _check_roots(self, named: list[str]) -> None:
-        """See Note [Leaves that are views] in tracing/forward.py."""
+        """See Note [Leaves that are views] in tracing/rootless.py."""
         for i, info in enumerate(self.call.user_input_info.input_info):
             if not info.asks_for_root:
                 continue

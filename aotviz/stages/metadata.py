@@ -53,12 +53,14 @@ def run(call: FlatCall) -> TracedCall:
     moved = frozenset(filter(forward.wants_view, moves))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
-    rootless = _lose_views(call, forward)
+    asking = _lose_views(call, forward) if graded else {}
+    rootless = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if graded:
-        _refuse_lost_views(call, forward)
+        _mark_views(call, forward)
         _refuse_views_set_elsewhere(call, forward)
-    if rootless and graded:
-        forward = forward.rerun(rootless=rootless)  # see Note [Leaves that are views]
+    if rootless:
+        forward = forward.rerun(rootless=rootless)
+    forward.input_info = tuple(replace(info, asks_for_root=i in asking) for i, info in enumerate(forward.input_info))
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
@@ -113,42 +115,64 @@ def _moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
-def _lose_views(call: FlatCall, forward: ForwardTrace) -> frozenset[int]:
-    """The inputs whose views are no views of a tensor that requires grad, where the function is different for that. A
-    duplicate counts as its original."""
+def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, ...]]:
+    """The inputs whose gradients depend on what they are a view of, and the other inputs whose writes count for them;
+    see tracing/rootless.py.
+
+    Raises:
+        Refused: autograd sees the write to one of those others, and what is used afterwards gets a history from it.
+    """
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    asked = {original[i] for i, info in enumerate(forward.input_info) if info.asks_for_root}
-    return frozenset(i for i in asked if has_no_root(call.args[i]))
-
-
-def _is_leaf_view(call: FlatCall, forward: ForwardTrace, position: int) -> bool:
-    info = forward.input_info[position]
-    return info.requires_grad and info.is_leaf and call.args[position]._base is not None
-
-
-def _refuse_lost_views(call: FlatCall, forward: ForwardTrace) -> None:
-    """Raise for a leaf that is a view, where another input is written and views of the leaf are used afterwards, or for
-    an input that is one of those views; see tracing/stale_uses.py."""
-    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    ledger, graph, infos = forward.ledger, forward.trace.graph, forward.input_info
+    infos = forward.input_info
+    found: dict[int, tuple[int, ...]] = {}
     for position in set(original):
-        others = [
-            j
-            for j, info in enumerate(infos)
-            if call.counter_of[j] == call.counter_of[position] and original[j] != position and info.version_bumps > 0
-        ]
+        if not infos[position].requires_grad:
+            continue
         same = [i for i, first in enumerate(original) if first == position]
-        name, argument = repr(call.descriptors[position].name), call.args[position]
-        if others and _is_leaf_view(call, forward, position):
-            written = [forward.args[j] for j in others]
-            if any(stale_uses.found(ledger, graph, forward.args[i], written) for i in same):
-                raise Refused("leaf that is a view", name)
-        elif others and facts.is_view_with_history(argument) and has_no_root(argument):
-            moved = [forward.args[j] for j in others if not infos[j].mutates_data]  # "synthetic bases" looks at writes
-            if any(stale_uses.used_itself(ledger, graph, forward.graph_input(i)[0], moved) for i in same):
-                raise Refused("view with another history", name)
-        elif others and facts.is_view_with_history(argument):
-            _mark_turned_bases(call, forward, others, same)
+        others = _counting_with(call, forward, position, original)
+        used = any(_is_used_after(forward, i, others) for i in same)
+        if used and has_no_root(call.args[position]) and any(_gets_history(infos[j]) for j in others):
+            leaf = infos[position].is_leaf
+            raise Refused("leaf that is a view" if leaf else "view with another history", _name(call, position))
+        if used or any(infos[i].asks_for_root for i in same):
+            found.update((i, tuple(others) if used or not infos[position].is_leaf else ()) for i in same)
+    return found
+
+
+def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
+    """See _mark_turned_bases."""
+    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
+    for position in set(original):
+        argument = call.args[position]
+        if forward.input_info[position].requires_grad and facts.is_view_with_history(argument):
+            same = [i for i, first in enumerate(original) if first == position]
+            _mark_turned_bases(call, forward, _counting_with(call, forward, position, original), same)
+
+
+def _counting_with(call: FlatCall, forward: ForwardTrace, position: int, original: list[int]) -> list[int]:
+    """The other inputs that are written, and have the version counter of this one."""
+    counter = call.counter_of[position]
+    written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0)
+    return [j for j in written if call.counter_of[j] == counter and original[j] != position]
+
+
+def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> bool:
+    """Whether an input, or a view of it from before, is used after one of the others was written. A leaf stays what it
+    was, unlike its views."""
+    argument, written = forward.args[position], [forward.args[j] for j in others]
+    ledger, graph = forward.ledger, forward.trace.graph
+    if forward.input_info[position].is_leaf:
+        return stale_uses.found(ledger, graph, argument, written)
+    return stale_uses.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
+
+
+def _gets_history(info: InputAliasInfo) -> bool:
+    """Whether what is written to an input has a history that becomes part of its own."""
+    return info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
+
+
+def _name(call: FlatCall, position: int) -> str:
+    return repr(call.descriptors[position].name)
 
 
 def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int], same: list[int]) -> None:
@@ -167,8 +191,11 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
 
 def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
     """Raise for a view that is given another storage with `set_`, and used: to autograd it is a view of the same tensor
-    then, and lies there as it lies in its new storage."""
+    then, and lies there as it lies in its new storage. Given by `.data`, it is so from the next write on, and what that
+    changes depends on when autograd last looked."""
     for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
+        if info.assigns_data and info.version_bumps and facts.is_view_with_history(argument):
+            raise Refused("data is assigned", _name(call, i))
         if not info.mutates_storage_metadata or info.assigns_data or not info.requires_grad or argument._base is None:
             continue
         given = forward.trace.node_of(functional.inner(forward.args[i]))

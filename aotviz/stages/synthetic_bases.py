@@ -32,10 +32,11 @@ from aotviz.ir.refusals import Refused
 from aotviz.runtime import refusals
 from aotviz.torch_private import functional, gradient_hooks
 from aotviz.torch_private.fakes import hint
-from aotviz.torch_private.storages import is_dense, is_root, lie_in, storage_as_tensor
+from aotviz.torch_private.storages import has_no_root, is_dense, is_root, lie_in, storage_as_tensor
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.tracing import facts, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
+from aotviz.tracing.rootless import Rootless, viewed_like
 from aotviz.tracing.views import layout, lying_like, specialised
 
 
@@ -48,6 +49,11 @@ class Root:
     itself: int | None  # the member that it is; None if it is only their `_base`
     moves: bool  # that member is moved in place; see Note [Moved inputs] in tracing/forward.py
     counter: int  # which version counter it has: roots that are each other's `.detach()` have one
+
+    @property
+    def rootless(self) -> bool:
+        """See tracing/rootless.py."""
+        return has_no_root(self.fake) and bool(self.fake.requires_grad)
 
 
 @dataclass(frozen=True)
@@ -105,13 +111,13 @@ class SyntheticBases:
         """One per graph input behind the bases, up to the others."""
         return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
 
-    def traced(self, fn: Any) -> Any:
-        """`fn` on bases: makes the members as views, and says which they are."""
+    def traced(self, fn: Any, rootless: list[Rootless]) -> Any:
+        """`fn` on bases: makes the members as views, and says which they are, and which of them are `rootless`."""
 
         storages = frozenset(k for k, group in enumerate(self.groups) if isinstance(group, StorageGroup))
 
         def with_bases(*inputs: Any) -> WithMembers:
-            made = _Members(self, inputs)
+            made = _Members(self, inputs, rootless)
             result = fn(*made.whole)
             grown = frozenset(p for p, member in made.members.items() if not member.is_leaf)
             self._refuse_new_history(made.whole)
@@ -239,7 +245,8 @@ class SyntheticBases:
 class _Members:
     """The inputs that the function gets, made from those that the graph has, inside a trace."""
 
-    def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any]) -> None:
+    def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any], rootless: list[Rootless]) -> None:
+        self.rootless = rootless
         self.whole: list[Any] = [None] * len(rewrite.names)
         self.members: dict[int, Any] = {}
         self.shared: dict[int, int] = {}
@@ -273,8 +280,11 @@ class _Members:
     def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
         made = lying_like(base, group.base_layout, root.fake).detach()
         if number is not None:
-            made = like_in_autograd(root.fake, made)
-            self.stand_ins[number] = StandIn(made, facts.before(made))
+            made = viewed_like(made, root.fake) if root.rootless else like_in_autograd(root.fake, made)
+            before = facts.Before.of(made)
+            self.stand_ins[number] = StandIn(made, before, before.edge)
+            if root.rootless:
+                self.rootless.append(Rootless(made, not root.fake.is_leaf, before))
         with torch.enable_grad():
             for position in root.members:
                 if position != root.itself:
@@ -306,14 +316,21 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
     grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
+    _refuse_lost_views(call, groups)
     rewrite = SyntheticBases(groups, others, names, ())
     args, roots = call.forward.program.args, rewrite.roots
     place = {p: len(groups) + len(roots) + k for k, p in enumerate(others)}
+    rootless: list[Rootless] = []
     forward = call.forward.rerun(
-        fn=rewrite.traced(call.forward.program.fn),
+        fn=rewrite.traced(call.forward.program.fn, rootless),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
-        rootless=frozenset(place[p] for p in call.forward.program.rootless if p in place),
+        rootless={
+            place[p]: tuple(place[other] for other in others)
+            for p, others in call.forward.program.rootless.items()
+            if p in place
+        },
+        made_rootless=rootless if any(root.rootless for root in roots) else None,
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
     rewrite = replace(rewrite, grown=_grown(rewrite, forward))
@@ -329,6 +346,16 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         evidence=tuple(Reason(names[p], _why(group, p, names)) for group in groups for p in group.members),
     )
     return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
+
+
+def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
+    """Raise where a write ends the history of another input, or of its views, and not both are in one group."""
+    group_of = {p: group for group in groups for p in group.members}
+    for position, others in call.forward.program.rootless.items():
+        if any(group_of.get(other) is not group_of.get(position) for other in others):
+            leaf = call.meta.input_info[position].is_leaf
+            reason = "leaf that is a view" if leaf else "view with another history"
+            raise Refused(reason, repr(str(call.graph_inputs[position])))
 
 
 def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
@@ -495,6 +522,8 @@ def _tensor_group(
         return None
     if facts.is_view_with_history(base):  # a write gives it the history of what it is a view of
         return None
+    if has_no_root(base) and base.requires_grad:  # its views are views of what it is a view of
+        return None
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
     rooted = tuple(shared_memory.root(t) is not base for t in tensors)
     source = next(p for p, t in zip(members, tensors, strict=True) if shared_memory.root(t) is base)
@@ -516,10 +545,10 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         found.setdefault(id(root), (root, []))[1].append(position)
     made = []
     for root, views in found.values():
-        if facts.is_view_with_history(root):
-            raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
+        if facts.is_view_with_history(root) and (moves or not has_no_root(root)):
+            raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))

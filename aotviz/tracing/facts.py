@@ -29,7 +29,6 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute
 from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
-from aotviz.torch_private.storages import has_no_root
 from aotviz.torch_private.subclasses import is_subclass, parts, paths
 from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, stale_uses, views
 from aotviz.tracing.given import Kind
@@ -40,16 +39,16 @@ MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Before:
     """An input as it was when the call began."""
 
     version: int
     edge: Any  # its gradient edge, or None
 
-
-def before(argument: Any) -> Before:
-    return Before(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
+    @classmethod
+    def of(cls, argument: Any) -> Before:
+        return cls(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
 
 
 def edge(argument: Any) -> Any:
@@ -129,9 +128,6 @@ def of_input(
         quiet = quiet and hidden
     if given is not None and given.kind is not Kind.OWNER and given.unseen is not None and changed and not hidden:
         ledger.unrepeatable = given.unseen
-    ends = changed and hidden and torch.is_grad_enabled() and is_view_with_history(fake)
-    if ends and has_no_root(fake):
-        raise Refused("view with another history", name)
     marks = ledger.marks_of(argument)
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # Of operators that take lists, a trace counts no write.

@@ -12,14 +12,6 @@ After a function has changed the shape or strides of a view in place, autograd m
 Of another tensor, it does not (see tracing/given.py). So if an argument that is changed like that is a view, the
 function is run again on a view of it. So it is for a leaf that gets another shape, since the gradient at its edge has
 the shape that it ends with, and for an argument of which a view was taken before, since that view stays as it is.
-
-Note [Leaves that are views]
-A leaf can be a view of a tensor that does not require grad. After a write, autograd makes the history of each view that
-was taken of it before anew from that tensor, and finds none: no gradient goes to the leaf. So if it is written, it is
-run again with a leaf that is such a view. In a trace the history of a view is made by repeating what made it, and may
-not be empty: so before each statement the views are asked for it, while that tensor requires grad. Their gradients go
-there, and nobody asks for them. A view of such a leaf is a view of that tensor as well, and what is taken of either
-under no_grad requires grad if that tensor does: it does not. So that is run again with such tensors, too.
 """
 
 from __future__ import annotations
@@ -47,6 +39,7 @@ from aotviz.torch_private.subclasses import is_subclass, parts
 from aotviz.tracing import facts, gradient_hooks, leaks
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
+from aotviz.tracing.rootless import Rootless, viewed_like
 from aotviz.tracing.subclasses import plan
 
 
@@ -63,12 +56,14 @@ class Program:
     keep_input_mutations: bool
     names: Sequence[str] = ()  # what the user calls the inputs
     fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
-    rootless: frozenset[int] = frozenset()  # see Note [Leaves that are views]
+    # Inputs -> the other inputs whose writes count for them; see tracing/rootless.py.
+    rootless: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     logs_views: bool = False  # of subclasses, whose views the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
     tells: bool = False  # `torch.compiler.is_compiling()`; see Note [Values asked for]
     keeps_histories: bool = False  # of what it differentiates itself; see Note [Differentiated inside]
     put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/gradient_hooks.py
+    made_rootless: list[Rootless] | None = None  # where `fn` puts those that it makes itself, if it may
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,7 @@ class StandIn:
 
     tensor: Any
     before: facts.Before
+    edge: Any  # to which its gradient goes
 
 
 @dataclass(frozen=True)
@@ -162,10 +158,10 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
-        self.leaf_roots: list[tuple[Any, int]] = []  # (what a leaf is a view of, its version when last looked at)
-        self.forgotten: list[Any] = []  # views of these that no longer know the leaf
+        self.forgotten: list[Any] = []  # views of leaves that no longer know the leaf
         for i in self.program.rootless:
-            args[i] = self._without_root(self.program.args[i])
+            value = self.program.args[i]
+            args[i] = viewed_like(self.trace.without_history(value), value)
         self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
         self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
@@ -175,12 +171,19 @@ class ForwardTrace:
         self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self.hooks_seen = 0
         self.together: dict[Any, Any] = {}  # calls of `register_multi_grad_hook`, and their handles
-        before = [facts.before(a) for a in args]
+        before = [facts.Before.of(a) for a in args]
+        self.rootless = []
+        for i, others in self.program.rootless.items():
+            counting = tuple((args[j], before[j]) for j in others)
+            self.rootless.append(Rootless(args[i], not self.program.args[i].is_leaf, before[i], counting))
+        if self.program.made_rootless is not None:
+            self.program.made_rootless.clear()
         for i, (value, argument) in enumerate(zip(self.program.args, args, strict=True)):
             self.ledger.give(argument, value, i in self.program.fresh)
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
-        forgetting = functional.before_each_call(self._forget_leaves) if self.program.rootless else nullcontext()
+        forgets = self.program.rootless or self.program.made_rootless is not None
+        forgetting = functional.before_each_call(self._forget_leaves) if forgets else nullcontext()
         keeping = functional.histories_kept() if self.program.keeps_histories else nullcontext()
         with forgetting, keeping, telling_of_compilation() if self.program.tells else nullcontext():
             result = self.program.fn(*args)
@@ -189,7 +192,7 @@ class ForwardTrace:
         whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
         result, self.shared = whole.result, whole.shared
         for i, made in whole.stand_ins.items():
-            args[i], before[i], self.edges[i] = made.tensor, made.before, made.before.edge
+            args[i], before[i], self.edges[i] = made.tensor, made.before, made.edge
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
@@ -241,26 +244,11 @@ class ForwardTrace:
         position = self._position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
 
-    def _without_root(self, value: torch.Tensor) -> Any:
-        with torch.enable_grad():
-            root = self.trace.without_history(value)
-            self.leaf_roots.append((root, root._version))
-            leaf = torch.Tensor.requires_grad_(root.view(value.shape))
-            return leaf if value.is_leaf else leaf.view(value.shape)
-
     def _forget_leaves(self) -> None:
-        """See Note [Leaves that are views]."""
-        for k, (root, version) in enumerate(self.leaf_roots):
-            if root._version == version or root.requires_grad:
-                continue
-            self.leaf_roots[k] = (root, root._version)
-            torch.Tensor.requires_grad_(root)
-            with torch.enable_grad():
-                views = self.ledger.views_of(root)
-                for view in views:
-                    functional.grad_fn(view)
-            self.forgotten += views
-            torch.Tensor.requires_grad_(root, False)
+        known = [*self.rootless, *(self.program.made_rootless or ())]
+        leaves = {id(one.argument) for one in known if not one.ends}
+        for one in known:
+            self.forgotten += one.look(self.ledger, leaves)
 
     def found(self) -> dict[str, Any]:
         """What was read off the run, as fields of a ViewAndMutationMeta."""
@@ -330,11 +318,11 @@ class ForwardTrace:
         pairs = enumerate(zip(before, self._values_now(), strict=True))
         return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
 
-    def reshaped_leaves(self) -> tuple[int, ...]:
-        """The leaves that are given another shape before anything else: in eager, their gradients have that shape."""
+    def reshaped_leaves(self, gradients: Sequence[Any]) -> tuple[int, ...]:
+        """The leaves with gradients that are given another shape before anything else: in eager, these have it."""
         found = []
         for i, info in enumerate(self.input_info):
-            if self._is_reshaped_leaf(i, info):
+            if gradients[i] is not None and self._is_reshaped_leaf(i, info):
                 first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
                 if isinstance(first, Moved):
                     found.append(i)
@@ -500,7 +488,10 @@ class ForwardTrace:
         for output in self.outputs:
             if any(output is view and view.requires_grad for view in self.forgotten):
                 position = self._position(self.ledger.root(output))
-                if position is not None and self.input_info[position].mutation_type is MutationType.NOT_MUTATED:
+                if position is None:
+                    continue
+                info = self.input_info[position]
+                if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                     raise Refused("leaf that is a view", self._name(position))
 
     def _refusal(self, event: Moved) -> Refused:

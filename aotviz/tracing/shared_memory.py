@@ -111,5 +111,5 @@ def root(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def written(info: InputAliasInfo) -> bool:
-    """Whether what others see of its memory may change: before a set_, it may have been written."""
-    return info.mutates_data or info.mutates_storage_metadata
+    """Whether what others see of its memory changes. What is given another storage may have been written before."""
+    return info.mutates_data or info.leaves_data

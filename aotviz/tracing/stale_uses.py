@@ -2,8 +2,8 @@
 
 Autograd compares version counters, and those of two inputs may be one: they are views of one tensor, or one is what
 `.detach()` made of the other. Then a write to one makes autograd regenerate the history of each view of the other, and
-where that other is a leaf that is itself a view, nothing is left of it: see Note [Leaves that are views] in forward.py.
-A trace, in which each input is a tensor of its own, does not see that.
+where that other is a leaf that is itself a view, nothing is left of it: see tracing/rootless.py. A trace, in
+which each input is a tensor of its own, does not see that.
 """
 
 from __future__ import annotations

@@ -3,43 +3,6 @@
 from __future__ import annotations
 
 FOUND_REFUSED = {
-    "a_view_of_a_leaf_that_is_a_view_is_read_after_a_write": (
-        "view with another history",
-        """
-def inputs():
-    a = torch.linspace(-1.1, 1.3, 4).reshape(1, 4).requires_grad_()
-    return a.view(torch.int32).view(torch.float32), a.transpose(0, 1)
-
-def f(x, turned):
-    x.detach().sin_()
-    return turned.t() * 0.5
-""",
-    ),
-    "a_view_of_a_leaf_that_is_a_view_is_read_after_another_was_moved": (
-        "view with another history",
-        """
-def inputs():
-    a = torch.linspace(-1.1, 1.3, 12).reshape(3, 4).requires_grad_()
-    return a[0], a[1]
-
-def f(x, y):
-    with torch.no_grad():
-        y.unsqueeze_(0)
-    return x * 0.5
-""",
-    ),
-    "a_view_of_a_leaf_that_is_a_view_is_written_unseen": (
-        "view with another history",
-        """
-def inputs():
-    a = torch.linspace(-1.1, 1.3, 12).reshape(3, 4).requires_grad_()
-    return (a.narrow(1, 3, 1),)
-
-def f(x):
-    x.unsqueeze(2).detach()[0] = 0.25
-    return x.t() * 0.5
-""",
-    ),
     "a_part_of_a_storage_is_written_through_as_strided": (
         "as_strided in a chain of views",
         """
@@ -214,47 +177,6 @@ def f(x, y):
     x.resize_(2)
     y.zero_()
     return y
-""",
-    ),
-    "what_a_leaf_is_a_view_of_is_written": (
-        "leaf that is a view",
-        """
-def inputs():
-    a = torch.linspace(-1.1, 1.3, 6)
-    return a, a.view(2, 3).requires_grad_()
-
-def f(whole, x):
-    view = x.view(-1)
-    whole.mul_(2)
-    return view * 3
-""",
-    ),
-    "a_detached_alias_of_a_leaf_that_is_a_view_is_written_between_two_views": (
-        "leaf that is a view",
-        """
-def inputs():
-    x = torch.linspace(-1.1, 1.3, 6).view(2, 3).requires_grad_()
-    return x, x.detach()
-
-def f(x, alias):
-    first, second = x.unbind()
-    alias.view(-1)[1:3].mul_(2)
-    return second[1:] * 3
-""",
-    ),
-    "another_half_of_what_two_leaves_are_views_of_is_written": (
-        "leaf that is a view",
-        """
-def inputs():
-    a = torch.linspace(-1.1, 1.3, 6)
-    x, y = a[:3].requires_grad_(), a[3:].requires_grad_()
-    return x, y, y
-
-def f(x, y, same):
-    view = x[1:]
-    with torch.no_grad():
-        same.mul_(2)
-    return view * 3
 """,
     ),
     "a_complex_view_is_taken_before_what_it_views_is_moved": (
