@@ -270,3 +270,27 @@ def test_assigned_data_leave_a_views_gradient_where_it_was(door):
     run = aotviz.aot_function(f, lambda graph, _: graph)
     run = torch.compile(f, backend="aotviz_eager") if door == "torch.compile" else run
     torch.testing.assert_close(gradient(run), gradient(f))
+
+
+@pytest.mark.parametrize("which", ["x", "data"])
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_a_later_write_is_refused_to_what_was_saved_by_its_data_if_both_are_passed(door, which):
+    def f(x, data):
+        y = data * x
+        x.sin_()
+        return y
+
+    def gradient(fn, later):
+        leaf = torch.linspace(-1, 1, 3).requires_grad_()
+        x = leaf * 1.5
+        data = x.data
+        result = fn(x, data)
+        if later:
+            {"x": x, "data": data}[which].detach().mul_(2)
+        return torch.autograd.grad(result.sum(), leaf)
+
+    torch._dynamo.reset()
+    run = compiled(f) if door == "aot_function" else torch.compile(f, backend="aotviz_eager")
+    torch.testing.assert_close(gradient(run, False), gradient(f, False))
+    with pytest.raises(aotviz.Refused, match=f"^{which} was written after the call of f"):
+        gradient(run, True)

@@ -95,6 +95,7 @@ class Epilogue:
 
     def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
         self.source, self.call, self.inputs, self.results = source, call, inputs, results
+        self.passed: list[str] = []  # the variables of what the user passed, where `inputs` are others
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
@@ -491,9 +492,17 @@ class Epilogue:
         slot = next(slots, None)
         if slot is None:
             return
-        listed = "".join(f"({self.inputs[i]}, {literal(str(self.call.graph_inputs[i]))}), " for i in kept)
+        pairs = [pair for i in kept for pair in self._counting(i)]
+        listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
         fact = "in eager, the backward would read what is written to these from now on, and here it would not"
         self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
+
+    def _counting(self, i: int) -> list[tuple[str, str]]:
+        """The variables and names of the tensors whose counters see the writes to a graph input. A base has none."""
+        descriptor = self.call.graph_inputs[i]
+        if not isinstance(descriptor, SyntheticBaseInput):
+            return [(self.inputs[i], str(descriptor))]
+        return [(self.passed[j], str(self.call.descriptors[j])) for j in self._passed(i)]
 
     def _waiting(self) -> set[Ref]:
         """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import graphs
 from aotviz.ir.descriptors import (
     GradientOutput,
     IntermediateBaseOutput,
@@ -74,7 +75,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         kept_and_written=tuple(
             slot.index
             for slot, node in zip(slots, nodes, strict=True)
-            if slot.kind == "mutation" and (node in kept or node in late)
+            if slot.kind == "mutation" and (node in kept or graphs.owner(node) in late)
         ),
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(

@@ -71,7 +71,7 @@ class _Wrapper:
             inputs = self._pick(needed)
             arguments = "args"
         else:
-            variables = variables if variables is not None else self._unpack()
+            epilogue.passed = variables = variables if variables is not None else self._unpack()
             for rewrite in call.rewrites:
                 before, variables = variables, rewrite.inputs(source, variables)
                 stages.append((before, variables))
