@@ -19,9 +19,9 @@ REFUSALS = {
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
     "view with another history": (
-        "{names} is a view that requires grad, and the tensor that it is a view of does not share its history. A write "
-        "to it or to an input that it overlaps, or an unsqueeze_ or the like of one, would join the two histories or "
-        "end its own. Pass a clone of it."
+        "{names} is a view that requires grad, and the tensor that it is a view of does not. Autograd forgets where such "
+        "a view comes from when it, or another view of that tensor, is written or moved in place, and here that can't be "
+        "repeated. Pass a clone of it."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."
@@ -125,7 +125,7 @@ REFUSALS = {
     ),
     "data is assigned": (
         "the function assigns {names}.data, and the value is an input, a view, or of another dtype, or what it is "
-        "assigned to is a view, was viewed before, or was written with a gradient. Assign a clone, or use copy_() "
+        "assigned to is a view, was viewed before, or is written as well. Assign a clone, or use copy_() "
         "under torch.no_grad()."
     ),
     "tensors are swapped": (
