@@ -19,9 +19,9 @@ REFUSALS = {
         "their stead: they are tensor subclasses, and not views of one. Pass a clone of one of them."
     ),
     "view with another history": (
-        "{names} is a view that requires grad, and the tensor that it is a view of does not. Autograd forgets where such "
-        "a view comes from when it, or another view of that tensor, is written or moved in place, and here that can't be "
-        "repeated. Pass a clone of it."
+        "{names} is a view that requires grad, and the tensor that it is a view of does not. Autograd forgets where "
+        "such a view comes from when it, or another view of that tensor, is written or moved in place, and here that "
+        "can't be repeated. Pass a clone of it."
     ),
     "alias is given another storage": (
         "{names} overlap in memory, and one of them is given another storage by set_. Use a clone of one of them."
