@@ -284,3 +284,17 @@ def test_an_alias_from_before_is_not_the_tensor_itself_once_that_lies_elsewhere(
         with pytest.raises(aotviz.Refused) as caught:
             aotviz.aot_function(f, run_graph)(torch.ones(2))
         assert caught.value.reason == "data is assigned"
+
+
+def test_a_leaf_that_is_passed_twice_is_a_leaf_under_both_names():
+    def f(x, same):
+        same.grad_fn is None or same.register_hook(lambda gradient: gradient * 0.5)
+        return x * 2 if same.is_leaf and x.is_leaf else x * 5
+
+    for scale in (None, 3):
+        found = []
+        for fn in (aotviz.aot_function(f, run_graph), f):
+            passed = torch.ones(2, requires_grad=True)
+            passed = passed if scale is None else passed * scale
+            found.append(torch.autograd.grad(fn(passed, passed).sum(), passed))
+        torch.testing.assert_close(*found)

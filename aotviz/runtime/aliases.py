@@ -155,11 +155,7 @@ class Epilogue:
 
     def announce(self) -> None:
         """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
-        for i, info in enumerate(self.call.meta.input_info):
-            if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
-                idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
-                if idle > 0:
-                    self._bump(i, idle, "eager counts writes to {} that leave it as it was")
+        self._count_idle(ending=False)
         for i in self.call.meta.in_graph_mutated_indices:
             counted = 1 if self.call.options.graph_counts_writes else 0
             counted += self.call.meta.replayed_writes[Ref("input", i)]
@@ -171,6 +167,14 @@ class Epilogue:
             fact = f"writes below count for {self.call.graph_inputs[i]} too; in eager they came before it was saved"
             self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version", fact)
             self._bump(i, count, fact)
+
+    def _count_idle(self, ending: bool) -> None:
+        """Writes that leave an input as it was. `ending`: those that end a history which a gradient here goes to."""
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
+                idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
+                if idle > 0 and ending == (self._rootless_with_gradient(self._counter(i)) is not None):
+                    self._bump(i, idle, "eager counts writes to {} that leave it as it was")
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
@@ -185,19 +189,23 @@ class Epilogue:
         for counter, count in later.items():
             held = [i for i in saved if self._counter(i) == counter]
             if held and not any(self._meet(i, other) for i in held for other in written):
-                self._refuse_lost_gradients(counter)
+                lost = self._rootless_with_gradient(counter)
+                if lost is not None:
+                    raise Refused("view with another history", repr(str(self.call.graph_inputs[lost])))
                 found[held[0]] = count
         return found
 
-    def _refuse_lost_gradients(self, counter: int) -> None:
-        """Raise where a gradient goes to an input whose history would end before the call; see tracing/given.py."""
-        assert isinstance(self.call, LoweredSplit)
+    def _rootless_with_gradient(self, counter: int) -> int | None:
+        """An input of this counter that gets a gradient, and whose history a write ends; see tracing/rootless.py."""
+        if not isinstance(self.call, LoweredSplit):
+            return None
         for i, gradient in enumerate(self.call.gradients):
             if gradient.value is None or self._counter(i) != counter:
                 continue
             value = self.call.args[self._passed(i)[-1]]
             if not value.is_leaf and has_no_root(value):
-                raise Refused("view with another history", repr(str(self.call.graph_inputs[i])))
+                return i
+        return None
 
     def _counted_later(self) -> Counter[int]:
         """For each version counter, by how much it grows after the graph ran."""
@@ -258,6 +266,7 @@ class Epilogue:
 
     def replay(self) -> None:
         """The user's statements about aliases, in the user's order; each input is written where it was last."""
+        self._count_idle(ending=True)
         for i, count in self._counts.items():
             setter = self.source.bind("set_versions", runtime.set_versions)
             fact = f"the writes that count for {self.call.graph_inputs[i]} were counted above, and count themselves"

@@ -58,7 +58,8 @@ def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
     infos = call.meta.input_info
-    mutated = {first for i, first in duplicates if _changes(infos[i]) or _changes(infos[first])}
+    changed = {i for i, info in enumerate(infos) if _changes(info)} | call.forward.hooked_inputs()
+    mutated = {first for i, first in duplicates if i in changed or first in changed}
     names = tuple(d.name for d in call.descriptors)
     if not mutated:
         evidence = tuple(
@@ -76,7 +77,7 @@ def run(call: TracedCall) -> TracedCall:
         args=[call.args[i] for i in kept],
         fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
         rootless={
-            place[i]: tuple({place[merged.get(j, j)] for j in others})
+            place[i]: tuple({place[merged.get(j, j)] for j in others} - {place[i]})
             for i, others in call.forward.program.rootless.items()
             if i in place
         },

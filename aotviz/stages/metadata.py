@@ -129,13 +129,14 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
         if not infos[position].requires_grad:
             continue
         same = [i for i, first in enumerate(original) if first == position]
-        others = _counting_with(call, forward, position, original)
-        used = any(_is_used_after(forward, i, others) for i in same)
-        if used and has_no_root(call.args[position]) and any(_gets_history(infos[j]) for j in others):
+        others = {i: _counting_with(call, forward, i) for i in same}
+        used = any(_is_used_after(forward, i, others[i]) for i in same)
+        seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
+        if used and seen and has_no_root(call.args[position]):
             leaf = infos[position].is_leaf
             raise Refused("leaf that is a view" if leaf else "view with another history", _name(call, position))
         if used or any(infos[i].asks_for_root for i in same):
-            found.update((i, tuple(others) if used or not infos[position].is_leaf else ()) for i in same)
+            found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
     return found
 
 
@@ -146,14 +147,14 @@ def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
         argument = call.args[position]
         if forward.input_info[position].requires_grad and facts.is_view_with_history(argument):
             same = [i for i, first in enumerate(original) if first == position]
-            _mark_turned_bases(call, forward, _counting_with(call, forward, position, original), same)
+            others = [j for j in _counting_with(call, forward, position) if j not in same]
+            _mark_turned_bases(call, forward, others, same)
 
 
-def _counting_with(call: FlatCall, forward: ForwardTrace, position: int, original: list[int]) -> list[int]:
-    """The other inputs that are written, and have the version counter of this one."""
-    counter = call.counter_of[position]
-    written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0)
-    return [j for j in written if call.counter_of[j] == counter and original[j] != position]
+def _counting_with(call: FlatCall, forward: ForwardTrace, position: int) -> list[int]:
+    """The other inputs that are written, and have the version counter of this one, its duplicates among them."""
+    written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0 and j != position)
+    return [j for j in written if call.counter_of[j] == call.counter_of[position]]
 
 
 def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> bool:

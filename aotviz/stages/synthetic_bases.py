@@ -350,7 +350,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
 
 def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
     """Raise where a write ends the history of another input, or of its views, and not both are in one group."""
-    group_of = {p: group for group in groups for p in group.members}
+    group_of = {p: group for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf

@@ -67,7 +67,10 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
             if any(id(part) in seen for part in (fake, *parts(fake))):
                 with torch.inference_mode(fake.is_inference()), fake_mode:
                     first, fake = fake, fake.detach()
-                    torch._mirror_autograd_meta_to(first, fake)
+                    if first.is_leaf:
+                        fake.requires_grad_(first.requires_grad)
+                    else:
+                        torch._mirror_autograd_meta_to(first, fake)
             seen.update(id(part) for part in (fake, *parts(fake)))
             if context is None and fake is not value and not is_subclass(value):
                 vars(fake).update({name: held for name, held in vars(value).items() if name not in vars(fake)})

@@ -318,6 +318,12 @@ class ForwardTrace:
         pairs = enumerate(zip(before, self._values_now(), strict=True))
         return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
 
+    def hooked_inputs(self) -> set[int]:
+        """The inputs on which the function registers gradient hooks."""
+        traced = [hook.tensor for hook in self.ledger.hooked]
+        called = [tensor for event in self.ledger.events if isinstance(event, Hooked) for tensor in event.tensors]
+        return {i for i, argument in enumerate(self.args) if any(argument is one for one in (*traced, *called))}
+
     def reshaped_leaves(self, gradients: Sequence[Any]) -> tuple[int, ...]:
         """The leaves with gradients that are given another shape before anything else: in eager, these have it."""
         found = []

@@ -156,4 +156,14 @@ def f(x, same):
         same.add_(1)
     return before, x * 2, view, view * 1, same * 2, x.view(-1)
 """,
+    "an_alias_of_a_view_of_a_leaf_that_is_a_view_is_moved_which_counts_and_writes_nothing": """
+def inputs():
+    x = torch.linspace(-1.1, 1.3, 8).reshape(4, 2).requires_grad_()
+    return x[:, 0], x[:, 0]
+
+def f(x, same):
+    result = x + same
+    same.view(torch.int32).view(torch.float32).unsqueeze_(0)
+    return result
+""",
 }
