@@ -38,7 +38,7 @@ from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, dynamo, nested_inputs, runtime, scalars, settings
+from aotviz.torch_private import autograd_functions, capturing, dynamo, nested_inputs, runtime, scalars, settings
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -108,7 +108,8 @@ def _compile(
     said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
     if not said and (reason := dynamo.recompile_reason()):
         said = [told(reason)]
-    request = replace(request, evidence=tuple(Reason(name, text) for text in said))
+    captured = capturing.capture(original)
+    request = replace(request, evidence=tuple(Reason(name, text) for text in said), captured=captured)
     if dynamo.starts_in_module(original) and request.input_names is not None:
         request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
     try:
@@ -120,7 +121,7 @@ def _compile(
             raise
         reason, where = in_words(error)
         _warn(f"{name.partition(' [')[0]} runs in eager, since aotviz refused its graph: {reason}", where or place)
-        return _in_eager(original)
+        return _telling(_in_eager(original), captured)
     except Exception as error:
         if not scalars.asks_for_restart(error):
             dynamo.count_compilation("not_ok")
@@ -140,7 +141,21 @@ def _compile(
     def checked(*inputs: Any) -> Any:
         return compiled(*inputs) if apart is None or apart(inputs) else original(*inputs)
 
-    return runtime.skipped(compiled if apart is None else checked)
+    return _telling(runtime.skipped(compiled if apart is None else checked), captured)
+
+
+def _telling(compiled: Callable[..., Any], captured: capturing.Capture | None) -> Callable[..., Any]:
+    """The same; its first call tells the recordings Dynamo's guards, which are made after the backend has returned."""
+    if captured is None or not captured.guards.waiting:
+        return compiled
+    guards = captured.guards
+
+    def telling(*inputs: Any) -> Any:
+        if guards.waiting:
+            guards.look()
+        return compiled(*inputs)
+
+    return runtime.skipped(telling)
 
 
 def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def facts_of(recording: Recording) -> Facts:
     data, texts = recording.rows
-    if len(recording) != len(data.compilations):  # a live recording of our own pipeline keeps no rows of its own
+    if len(recording) != len(data.compilations):  # of a live recording of our own pipeline these are no logs' rows
         data = recording.data
         texts = data.strings
     return Facts(data, texts)
@@ -118,7 +118,7 @@ def _one(recording: Recording, facts: Facts, place: int, earlier: Facts | None) 
     points.extend(cache_misses.explain_one(facts, place, earlier))
     points.extend(timeline.explain_all(facts, place).points)
     points.extend(recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]))
-    where = facts.frame_place(place) if compilation.compile_id else ""
+    where = facts.frame_place(place)
     return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), tuple(points))
 
 

@@ -89,7 +89,8 @@ class Facts:
 
     def frame_place(self, place: int) -> str:
         """Where the compiled function stands: "model.py:16"."""
-        for other in (place, *self.frames.get(self.frame(place), ())):
+        others = self.frames.get(self.frame(place), ()) if self.data.compilations[place].compile_id else ()
+        for other in (place, *others):
             frames = user_frames(self.text(self.data.compilations[other].stack))
             if frames:
                 return frames[-1].place
@@ -247,8 +248,13 @@ class Facts:
 
     def first_use(self, place: int, source: str) -> UserFrame | None:
         """The user's line that first reads an input, by its source ("L['x']"), as Dynamo's graph tells it."""
-        graph = next((a.text for a in self.artifacts.get(place, ()) if self.text(a.type) == "dynamo_output_graph"), -1)
         name = NOT_IN_NAMES.sub("_", source).lower()
+        graph = next((a.text for a in self.artifacts.get(place, ()) if self.text(a.type) == "dynamo_output_graph"), -1)
+        recorded = self.graph(place, "dynamo") if graph < 0 <= place else None
+        if recorded is not None:
+            read = {row.index for row in recorded.rows if row.op == "placeholder" and row.name == name}
+            lines = (row.source for row in recorded.rows if row.source.file and read.intersection(row.inputs))
+            return next((UserFrame(one.file, one.line, one.function, one.code) for one in lines), None)
         line: re.Match[str] | None = None
         for statement in self.text(graph).splitlines() if name else ():
             line = GRAPH_LINE.search(statement) or line

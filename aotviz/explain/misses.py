@@ -88,11 +88,13 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
     return tuple(found)
 
 
-def of_text(earlier: str, guards: Sequence[tuple[str, str]], tried: bool) -> Reason:
-    """The same of a program of aotviz's own: (guard, what is there now) of each that failed."""
+def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, str]]) -> Reason:
+    """The same of a program of aotviz's own, -1 if it is not known: (guard, what is there now) of each that failed."""
     failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
-    distinct = {root(failure.subject): Miss(failure, "", "", False) for failure in reversed(failures)}
-    return Reason(earlier, tuple(reversed(distinct.values())), tried)
+    distinct = {
+        root(failure.subject): _miss(facts, place, earlier, failure, ("", "", "")) for failure in reversed(failures)
+    }
+    return Reason(facts.id(earlier), tuple(reversed(distinct.values())), tried=True)
 
 
 def root(subject: str) -> str:

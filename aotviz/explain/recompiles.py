@@ -190,10 +190,10 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                 )
             else:
                 told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
-                ids = [facts.id(one) for one in earlier] if told else [""] * len(compilation.because)
+                those = earlier if told else [-1] * len(compilation.because)
                 reasons = tuple(
-                    misses.of_text(id, guards.parts(text), tried=True)
-                    for id, text in zip(ids, compilation.because, strict=True)
+                    misses.of_own(facts, place, one, guards.parts(text))
+                    for one, text in zip(those, compilation.because, strict=True)
                 )
             name = asked["function"] if asked else compilation.name
             error = compilation.error
@@ -217,8 +217,8 @@ def _of_dynamo(
     match = guards.FAILED.fullmatch(text)
     frame = facts.data.compilations[place].frame
     earlier = programs.get((frame, f"{function} [{match['id']}]"), []) if match else []
-    id = facts.id(earlier[0]) if earlier else ""
-    return misses.of_text(id, guards.parts(match["guard"] if match else text), tried=True)
+    guard = match["guard"] if match else text
+    return misses.of_own(facts, place, earlier[0] if earlier else -1, guards.parts(guard))
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:

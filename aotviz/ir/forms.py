@@ -20,7 +20,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
@@ -28,6 +28,9 @@ from aotviz.ir.metadata import Ref, ViewAndMutationMeta
 from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclasses import Wrapping
 from aotviz.options import Options
+
+if TYPE_CHECKING:
+    from aotviz.torch_private.capturing import Capture
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class Request(Form):
     is_graph: bool
     static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
     references: tuple[tuple[str, Any], ...]  # (name, value) of what the function refers to from outside
+    captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo came to the graph; None if it did not
 
     def arguments(self) -> dict[str, Any]:
         """Each argument under the name that the function has for it."""

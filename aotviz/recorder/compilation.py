@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from aotviz.recorder import plots, tables, terminal
 from aotviz.recorder.diff import diff
+from aotviz.recorder.dynamo_stage import Rows
 from aotviz.recorder.events import CompilationData, StageRecord, WrapperRecord
 from aotviz.recorder.graphs import Graph
 
@@ -46,10 +47,12 @@ class Compilation:
         nodes: int | None = None,
         cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None,
         revision: int = 0,
+        rows: Callable[[], tuple[Rows, list[str]]] | None = None,
     ) -> None:
         self.revision = revision  # another number where there is more to read than before
         self.outline = outline
         self.strings = strings
+        self.rows = rows  # what it adds to the lists of a recording that is made of such compilations
         self._complete = complete
         self._nodes = nodes
         self._cut_again = cut_again

@@ -452,7 +452,11 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
 
 
 class RecordingData(Frozen, frozen=True):
-    """A whole recording, as in a file. Of the lists after `dropped`, our own pipeline fills none."""
+    """A whole recording, as in a file.
+
+    The lists after `notes` are what a log says. Our own pipeline fills three, in rows of no log, for a compilation that
+    Dynamo asked for: `guards`, `graph_breaks` and `shapes`.
+    """
 
     format: str
     version: int

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aotviz.recorder import progress
 from aotviz.recorder.compilation import Compilation
 from aotviz.recorder.events import CompilationData, RecordingData
-from aotviz.recorder.merging import merge
+from aotviz.recorder.merging import merge, with_rows
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
 
@@ -40,6 +40,10 @@ class Holder(Protocol):
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         """What torch's logs say, and the texts for it; without graphs and stages where those would be dear."""
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        """The same, and what our own compilations add to it: their guards, graph breaks and symbols."""
 
     def follow(self, changed: Changed) -> Changed:
         """Calls `changed`, in the thread that compiles, whenever there is more to read; until the result is called."""
@@ -73,6 +77,10 @@ class Whole:
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         return self.data, self.data.strings
 
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.rows
+
     def follow(self, changed: Changed) -> Changed:
         return nothing_to_follow(changed)
 
@@ -98,12 +106,20 @@ class Live:
 
     @property
     def data(self) -> RecordingData:
-        parts = [(compilation.data, list(compilation.strings)) for compilation in self]
-        return merge(parts, self.producer, self.dropped)
+        return self._merged([(compilation, compilation.data) for compilation in self])
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return merge([], self.producer, self.dropped), []  # our own pipeline's compilations have none
+        return merge([], self.producer, self.dropped), []  # our own pipeline's compilations are of no log
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        data = self._merged([(compilation, compilation.outline) for compilation in self])
+        return data, data.strings
+
+    def _merged(self, found: Sequence[tuple[Compilation, CompilationData]]) -> RecordingData:
+        data = merge([(data, list(one.strings)) for one, data in found], self.producer, self.dropped)
+        return with_rows(data, [one.rows() if one.rows is not None else None for one, _ in found])
 
     def follow(self, changed: Changed) -> Changed:
         def moved(compilation: progress.Compilation) -> None:
@@ -140,4 +156,5 @@ class Live:
             nodes=log.most_nodes,
             cut_again=log.cut_again,
             revision=key[1],
+            rows=log.rows,
         )

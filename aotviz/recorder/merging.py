@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aotviz.recorder import numbers as numbers_of_texts
+from aotviz.recorder.dynamo_stage import Rows
 from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, GraphSnapshot, RecordingData, ValueRecord
 from aotviz.recorder.strings import StringTable
 
@@ -28,6 +29,32 @@ def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str
     return RecordingData(FORMAT, VERSION, producer, table.texts, compilations, dropped)
 
 
+def with_rows(data: RecordingData, found: Sequence[tuple[Rows, list[str]] | None]) -> RecordingData:
+    """The recording with what each of its compilations adds to its lists."""
+    table = StringTable(data.strings)
+    lists: dict[str, list[Any]] = {name: list(getattr(data, name)) for name in Rows.__struct_fields__}
+    for number, one in enumerate(found):
+        if one is None:
+            continue
+        rows, texts = one
+        new = [*map(table.add, texts), NONE]
+        for name, into in lists.items():
+            for row in getattr(rows, name):
+                moved = replace(row, origin=replace(row.origin, compilation=number))
+                into.append(numbers_of_texts.changed(moved, new))
+    return replace(data, strings=table.texts, **lists)
+
+
+def _rows_of(data: RecordingData) -> list[tuple[Rows, list[str]]]:
+    """What each compilation of a recording without logs adds to its lists."""
+    found = [Rows([], [], []) for _ in data.compilations]
+    for name in Rows.__struct_fields__:
+        for row in getattr(data, name):
+            if row.origin.compilation >= 0:
+                getattr(found[row.origin.compilation], name).append(row)
+    return [(rows, data.strings) for rows in found]
+
+
 def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
     """One recording of those of a job's ranks, rank 0 first. "rank 1: 0" is the first compilation of rank 1."""
     parts = (
@@ -35,7 +62,8 @@ def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
         for rank, data in enumerate(recordings)
         for compilation in data.compilations
     )
-    return merge(parts, recordings[0].producer, sum(data.dropped for data in recordings))
+    merged = merge(parts, recordings[0].producer, sum(data.dropped for data in recordings))
+    return with_rows(merged, [rows for data in recordings for rows in _rows_of(data)])
 
 
 def renumbered(data: CompilationData, numbers: list[int]) -> CompilationData:

@@ -30,10 +30,12 @@ from torch import fx
 
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import records, storages, summaries, what_if
+from aotviz.recorder.dynamo_stage import Captured
 from aotviz.recorder.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recorder.store import CompilationLog, Store
 from aotviz.recorder.strings import clean
+from aotviz.torch_private.capturing import Capture, Guard
 from aotviz.torch_private.snapshotting import Parts
 
 P = ParamSpec("P")
@@ -137,7 +139,14 @@ class Recorder:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
             because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
-            self.log = CompilationLog(_name(argument), _options(argument), self.writer.strings, because, self.function)
+            captured = argument.captured if isinstance(argument, Request) else None
+            before_ns = captured.elapsed_ns if captured else 0
+            self._started_ns -= before_ns
+            self.log = CompilationLog(
+                _name(argument), _options(argument), self.writer.strings, because, self.function, before_ns
+            )
+            if captured is not None:
+                self._captured(captured)
             for store in self.stores:
                 store.add(self.log)
         self._began_ns = self._now()
@@ -149,6 +158,35 @@ class Recorder:
             form = type(argument).__name__
             self._record(StageRecord("given", form, what, True, is_late, self._began_ns, 0, graphs, [], {}))
         self.log.begin(clean(stage))
+
+    def _captured(self, capture: Capture) -> None:
+        """The stage "dynamo", before all others; its guards come later."""
+        assert self.log is not None
+        number = self._snapshot(capture.graph, handed_on=False)
+        self.log.values(self.writer.values.take())
+        what = Captured(
+            function=clean(capture.function),
+            place=clean(capture.place),
+            compile_id=capture.compile_id,
+            nodes=self._sizes[number],
+            elapsed_ns=capture.elapsed_ns,
+            attempts=capture.attempts,
+            restarts=[clean(reason) for reason in capture.restarts],
+            broken=capture.broken,
+            ended=clean(capture.ended),
+            ended_at=clean(capture.ended_at),
+            symbols=[(one.name, clean(one.source), one.value) for one in capture.symbols],
+        )
+        self.log.captured(what, number, self.writer.strings.add(capture.stack))
+        capture.guards.when_known(self._guarded)
+
+    @harmless
+    def _guarded(self, guards: list[Guard] | None) -> None:
+        assert self.log is not None
+        texts = None if guards is None else [(g.kind, clean(g.source), clean(g.text)) for g in guards]
+        self.log.guarded(texts)
+        for store in self.stores:
+            store.trim()
 
     @harmless
     def _after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool) -> None:

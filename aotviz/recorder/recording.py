@@ -70,7 +70,7 @@ class Recording:
     @property
     def guards(self) -> pd.DataFrame:
         """One row a check that Dynamo makes before it reuses a compilation: kind, source, text, code, place, ..."""
-        return log_tables.rows(*self.rows, "guards")
+        return log_tables.rows(*self._content.listed, "guards")
 
     @property
     def cache_lookups(self) -> pd.DataFrame:
@@ -80,7 +80,7 @@ class Recording:
     @property
     def graph_breaks(self) -> pd.DataFrame:
         """One row a graph break: reason, place ("file:line" of the user's code), stack, text."""
-        return log_tables.rows(*self.rows, "graph_breaks")
+        return log_tables.rows(*self._content.listed, "graph_breaks")
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -95,7 +95,7 @@ class Recording:
     @property
     def shapes(self) -> pd.DataFrame:
         """One row a step of symbolic shapes: a symbol made or specialised, an expression guarded on."""
-        return log_tables.rows(*self.rows, "shapes")
+        return log_tables.rows(*self._content.listed, "shapes")
 
     @property
     def artifacts(self) -> pd.DataFrame:

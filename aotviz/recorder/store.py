@@ -18,7 +18,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recorder import progress
+from aotviz.recorder import dynamo_stage, progress
 from aotviz.recorder.arguments import PackedGraph, Row, unpacked
 from aotviz.recorder.events import (
     NONE,
@@ -52,6 +52,7 @@ class CompilationLog:
         strings: StringTable,
         because: Sequence[str] = (),
         function: int = NONE,
+        before_ns: int = 0,
     ) -> None:
         self._lock = threading.Lock()
         self._because = list(because)
@@ -60,7 +61,7 @@ class CompilationLog:
         self._options = options
         self._strings = strings
         self._kind = ""  # until it is decided
-        self._started_unix_ns = time.time_ns()
+        self._started_unix_ns = time.time_ns() - before_ns
         self._stages: list[StageRecord] = []
         self._graphs: list[bytes] = []
         self._rows: list[bytes] = []
@@ -72,6 +73,8 @@ class CompilationLog:
         self._storages: list[StorageRecord] = []
         self._wrapper: WrapperRecord | None = None
         self._error: ErrorRecord | None = None
+        self._captured = b""  # by Dynamo
+        self._stack = NONE
         self._packed_bytes = 0
         self._stage_bytes = 0
         self.most_nodes = 0  # of the largest graph
@@ -89,7 +92,7 @@ class CompilationLog:
         rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(self._wrapper.source) if self._wrapper else 0
-        return self._packed_bytes + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
+        return self._packed_bytes + len(self._captured) + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
 
     def begin(self, stage: str) -> None:
         """A stage begins to run; `stage` ends it."""
@@ -159,6 +162,29 @@ class CompilationLog:
             self.revision += 1
         progress.moved(self)
 
+    def captured(self, what: dynamo_stage.Captured, graph: int, stack: int) -> None:
+        """The compilation begins with what Dynamo captured. `stack`: the number of the text of the user's frame."""
+        with self._lock:
+            self._captured, self._stack = dynamo_stage.packed(what), stack
+        self.stage(dynamo_stage.stage(what, graph))
+
+    def guarded(self, guards: list[dynamo_stage.GuardText] | None) -> None:
+        """Dynamo has made its guards, or has none."""
+        with self._lock:
+            what = replace(dynamo_stage.unpacked(self._captured), guards=guards, waiting=False)
+            self._captured = dynamo_stage.packed(what)
+            self._stages[0] = replace(self._stages[0], summary=dynamo_stage.summary(what))
+            self.revision += 1
+        progress.moved(self)
+
+    def rows(self) -> tuple[dynamo_stage.Rows, list[str]]:
+        """What the compilation adds to the lists of a recording, and the texts that it refers to."""
+        table = StringTable()
+        with self._lock:
+            captured = self._captured
+        what = dynamo_stage.unpacked(captured) if captured else None
+        return (dynamo_stage.rows(what, table) if what else dynamo_stage.Rows([], [], [])), table.texts
+
     def facts(
         self,
         *,
@@ -200,7 +226,7 @@ class CompilationLog:
     def read(self) -> tuple[CompilationData, list[str]]:
         """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
-            data, kept = self._outline(), self._kept
+            data, kept, captured = self._outline(), self._kept, self._captured
             graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
         table = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in rows))
         data = replace(
@@ -208,6 +234,10 @@ class CompilationLog:
             graphs=[unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), table) for packed in graphs],
             values=[record for packed in values for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
         )
+        if captured:
+            what = dynamo_stage.unpacked(captured)
+            failed = data.error is not None and not data.error.ran_in_eager
+            data = replace(data, stages=[dynamo_stage.told(data.stages[0], what, failed), *data.stages[1:]])
         texts = self._strings.texts
         if kept is not None:
             halves = Halves(kept, data.graphs, data.values, texts)
@@ -237,6 +267,7 @@ class CompilationLog:
             because=self._because,
             storages=self._storages,
             frame=self._function,
+            stack=self._stack,
         )
 
 

@@ -217,6 +217,10 @@ class Watched:
         return self._contents().rows
 
     @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.rows
+
+    @property
     def data(self) -> RecordingData:
         found = self._contents().data
         table = StringTable(found.strings)

@@ -28,12 +28,12 @@ class Moment:
 
     def code(self) -> int | None:
         """The function that is compiled: a number that is the same for equal code."""
-        found = _compile_call()
+        found = compile_call()
         return hash(found["code"]) if found is not None and "code" in found else None
 
     def failed_guards(self) -> list[failed_guards.Program]:
         """Why each program that Dynamo has of the function does not do for this call, the newest first."""
-        found = _compile_call() or {}
+        found = compile_call() or {}
         entries, frame = found.get("cache_entries_for_reasons") or found.get("cache_entries"), found.get("frame")
         return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []
 
@@ -77,7 +77,7 @@ def recompile_reason() -> str:
     return str(gathering._metrics.get("recompile_reason") or "") if gathering.in_progress() else ""
 
 
-def _compile_call() -> dict[str, Any] | None:
+def compile_call() -> dict[str, Any] | None:
     """The variables of the call by which Dynamo compiles a function, if this thread is in one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

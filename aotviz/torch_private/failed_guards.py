@@ -68,6 +68,15 @@ def of(entries: Sequence[Any], frame_locals: Mapping[str, Any]) -> list[Program]
     return found
 
 
+def children(node: Any) -> list[Any]:
+    """What hangs on a node of Dynamo's tree of guards."""
+    found = [*node.get_child_managers()]
+    if hasattr(node, "get_key_value_managers"):
+        pairs = node.get_key_value_managers()
+        found += [child for index in sorted(pairs) for child in pairs[index] if child is not None]
+    return found
+
+
 class _Trial:
     """The guards of one program against one frame."""
 
@@ -93,11 +102,7 @@ class _Trial:
                 yield from self._of_guard(node, guard, source, value)
             except Exception:  # it can't be tried by itself
                 continue
-        children = [*node.get_child_managers()]
-        if hasattr(node, "get_key_value_managers"):
-            pairs = node.get_key_value_managers()
-            children += [child for index in sorted(pairs) for child in pairs[index] if child is not None]
-        for child in children:
+        for child in children(node):
             yield from self._of_tree(child, _MISSING)
 
     def _of_guard(self, node: Any, guard: Any, source: str, value: Any) -> Iterator[FailedGuard]:

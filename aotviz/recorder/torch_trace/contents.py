@@ -60,6 +60,10 @@ class Contents:
         return self.outline, self.texts
 
     @property
+    def listed(self) -> tuple[RecordingData, Texts]:
+        return self.rows
+
+    @property
     def data(self) -> RecordingData:
         """All of it, with every text and graph: for a file or a page."""
         compilations = [compilation.data for compilation in self._compilations]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 PLACE = re.compile(r"\S.{0,1000}:\d+ in \S.{0,1000}")  # "file:line in function"
-HINT = " (HINT: "
+HINTS = (" (HINT: ", " (user code shown is ")  # they stand in brackets behind a guard
 STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
 LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
@@ -48,7 +48,7 @@ def made(text: str) -> Made:
     parts = STACK.split(text, maxsplit=1)
     stack = parts[1].rstrip() if len(parts) > 1 else ""
     line, hint = parts[0].strip(), ""
-    if line.endswith(")") and (at := line.rfind(HINT)) >= 0:
+    if line.endswith(")") and (at := max(map(line.rfind, HINTS))) >= 0:
         line, hint = line[:at], line[at + 2 : -1]
     before, hash_sign, place = line.rpartition("  # ")
     if not hash_sign or not PLACE.fullmatch(place.strip()):

@@ -412,7 +412,12 @@ export interface ArtifactRecord {
   readonly fields: number; // the record without its payload, as JSON; -1 if that says no more
 }
 
-/** A whole recording, as in a file. Of the lists after `dropped`, our own pipeline fills none. */
+/**
+ * A whole recording, as in a file.
+ *
+ * The lists after `notes` are what a log says. Our own pipeline fills three, in rows of no log, for a compilation that
+ * Dynamo asked for: `guards`, `graph_breaks` and `shapes`.
+ */
 export interface RecordingData {
   readonly format: string;
   readonly version: number;
