@@ -145,6 +145,7 @@ class InputAliasInfo:
     assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
     used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers the shape that it had
     asks_for_root: bool = False  # what it is a view of decides on histories; see Note [Leaves that are views]
+    history_ends: bool = False  # before its uses, by moves under no_grad that leave it as it was; see tracing/given.py
 
     @property
     def mutated(self) -> bool:

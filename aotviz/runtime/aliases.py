@@ -199,8 +199,8 @@ class Epilogue:
         """An input of this counter that gets a gradient, and whose history a write ends; see tracing/rootless.py."""
         if not isinstance(self.call, LoweredSplit):
             return None
-        for i, gradient in enumerate(self.call.gradients):
-            if gradient.value is None or self._counter(i) != counter:
+        for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
+            if gradient.value is None or info.history_ends or self._counter(i) != counter:
                 continue
             value = self.call.args[self._passed(i)[-1]]
             if not value.is_leaf and has_no_root(value):

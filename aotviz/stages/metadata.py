@@ -60,7 +60,9 @@ def run(call: FlatCall) -> TracedCall:
         _refuse_views_set_elsewhere(call, forward)
     if rootless:
         forward = forward.rerun(rootless=rootless)
-    forward.input_info = tuple(replace(info, asks_for_root=i in asking) for i, info in enumerate(forward.input_info))
+    forward.input_info = tuple(
+        replace(info, asks_for_root=i in asking or info.history_ends) for i, info in enumerate(forward.input_info)
+    )
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),

@@ -159,6 +159,7 @@ def of_input(
         leaves_data=left is not None,
         assigns_data=any(argument is tensor for tensor in ledger.assigned) or bumps < writes + ledger.sets_of(argument),
         asks_for_root=differs,
+        history_ends=given is not None and given.used_after and not moved,
     )
 
 
