@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput
+from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.metadata import Ref, ViewAndMutationMeta
 from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclasses import Wrapping
@@ -157,6 +157,12 @@ class TracedCall(FlatCall):
     @property
     def graphs(self) -> Mapping[str, Any]:
         return {"forward": self.forward.graph()}
+
+    def counters(self, position: int) -> set[int]:
+        """The version counters of the plain arguments that a graph input is, or is made of."""
+        descriptor = self.graph_inputs[position]
+        members = descriptor.members if isinstance(descriptor, SyntheticBaseInput) else (descriptor,)
+        return {self.counter_of[one.index] for one in members if isinstance(one, PlainInput)}
 
     def retraced(
         self,

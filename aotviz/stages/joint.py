@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import graphs
 from aotviz.ir.descriptors import (
     GradientOutput,
     IntermediateBaseOutput,
@@ -49,8 +48,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     heard = _heard(call, forward, wanted, outputs, passed)
     count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
     edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
-    history = dict.fromkeys(node for nodes in passed for node in nodes)
-    kept = kept_by_name.found(forward.trace, [*map(functional.grad_fn, outputs), *history])
+    history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
+    kept = kept_by_name.found(forward.trace, history)
+    unseen = _saved_unseen(call, forward, history)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     _refuse_part_gradients(call, forward, values[count:])
@@ -62,7 +62,6 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     if kept:
         graph = forward.trace.graph
         kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
-    late = kept_by_name.read_late(forward.trace.graph)
     module = forward.closed([*nodes, *gradients])
     return JointCall(
         **_fields(call, forward),
@@ -75,7 +74,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         kept_and_written=tuple(
             slot.index
             for slot, node in zip(slots, nodes, strict=True)
-            if slot.kind == "mutation" and (node in kept or graphs.owner(node) in late)
+            if slot.kind == "mutation" and (slot.index in unseen or node in kept)
         ),
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(
@@ -83,6 +82,12 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
+
+
+def _saved_unseen(call: TracedCall, forward: ForwardTrace, history: list[Any]) -> set[int]:
+    written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
+    bases = {i: value for i, value in written.items() if len(call.counters(i)) > 1}
+    return kept_by_name.saved_unseen(forward.trace, history, bases, written)
 
 
 def _heard(

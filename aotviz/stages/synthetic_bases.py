@@ -534,8 +534,7 @@ def _count_together(call: TracedCall, group: TensorGroup) -> bool:
     """Whether a write to the base counts as a write of every member. Of subclasses it is not known: it does."""
     if is_subclass(group.base):
         return True
-    places = [call.graph_inputs[p] for p in group.members]
-    return len({call.counter_of[d.index] for d in places if isinstance(d, PlainInput)}) == 1
+    return len(set().union(*map(call.counters, group.members))) == 1
 
 
 def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:

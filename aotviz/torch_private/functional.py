@@ -421,6 +421,25 @@ def saved_by(node: Any) -> Sequence[Any]:
         return ()
 
 
+def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
+    """What an autograd node saved, but for what was written or freed since, or is with hooks of the user's."""
+    prefix = "_raw_" if from_custom_function(node) else "_raw"
+    for name in dir(node):
+        if name.startswith("_raw_saved_"):
+            try:
+                held = getattr(node, name)
+                if any(one.unpack_hook is not None for one in _each(held)):
+                    continue
+                saved = getattr(node, name.removeprefix(prefix))
+            except RuntimeError:
+                continue
+            yield from filter(torch.is_tensor, _each(saved))
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 def number(node: Any) -> int:
     """The number by which the nodes of a graph refer to an autograd node."""
     return int(node._sequence_nr())

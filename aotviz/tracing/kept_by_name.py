@@ -14,7 +14,6 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.ir import graphs
 from aotviz.torch_private import functional
 from aotviz.torch_private.open_trace import OpenTrace
 from aotviz.torch_private.subclasses import is_subclass
@@ -70,20 +69,21 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Seq
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
-def read_late(graph: fx.Graph) -> set[fx.Node]:
-    """What nodes of the backward read, and the operator that they are the backward of neither read nor computed: it
-    saved an alias with a version counter of its own, as `.data` is, which was written then. In eager, the backward
-    reads what lies there by then."""
-    known: defaultdict[int, set[fx.Node]] = defaultdict(set)
-    for node in graph.nodes:
-        if "autograd_number" not in node.meta and "seq_nr" in node.meta:
-            known[node.meta["seq_nr"]].update(map(graphs.owner, (node, *node.all_input_nodes)))
-    late: set[fx.Node] = set()
-    for node in graph.nodes:
-        number = node.meta.get("autograd_number")
-        if number in known:
-            late.update(set(map(graphs.owner, node.all_input_nodes)) - known[number])
-    return late
+def saved_unseen(
+    trace: OpenTrace, nodes: Sequence[Any], bases: Mapping[int, Any], inputs: Mapping[int, Any]
+) -> set[int]:
+    """Which of these written inputs have memory that autograd saved by an alias whose version counter does not count
+    all writes to it: `.data` has its own, and so may several arguments have of which one of the `bases` is made."""
+    if not inputs and not bases:
+        return set()
+    found: set[int] = set()
+    with trace.active("is_forward"):
+        places = {functional.storage(value): i for i, value in (*inputs.items(), *bases.items()) if _is_plain(value)}
+        for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor)):
+            i = places.get(functional.storage(tensor))
+            if i is not None and (i in bases or not functional.shares_counter(tensor, inputs[i])):
+                found.add(i)
+    return found
 
 
 def _has_storage(node: Any) -> bool:
