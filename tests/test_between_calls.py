@@ -57,6 +57,32 @@ def test_the_error_names_the_input_where_gradients_have_a_history_or_only_some_c
         one.sum().backward()
 
 
+def scaled_by_its_data(x, _):
+    view, data = x[:1], x.data
+    x.mul_(data)
+    return view, view
+
+
+def scaled_by_data_that_was_written(x, data):
+    data.sin_()
+    return x, data * x
+
+
+@pytest.mark.parametrize("fn", [scaled_by_its_data, scaled_by_data_that_was_written])
+def test_a_write_after_the_call_that_autograd_could_not_count_is_refused(fn):
+    def gradient(fn, write):
+        x = grown(3)
+        start = torch.autograd.graph.get_gradient_edge(x)
+        alias, result = fn(x, x.data)
+        if write:
+            alias.mul_(2)
+        return torch.autograd.grad(result.sum(), start)
+
+    torch.testing.assert_close(gradient(compiled(fn), False), gradient(fn, False))
+    with pytest.raises(aotviz.Refused, match=rf"^x was written after the call of {fn.__name__}"):
+        gradient(compiled(fn), True)
+
+
 def test_an_input_that_the_function_cloned_may_be_written_before_the_backward():
     def f(x):
         y = x.clone()

@@ -295,6 +295,8 @@ class Epilogue:
                 fact = f"eager counts writes to {name} by themselves"
                 if step.source.kind == "member":
                     fact = f"{name} was written through its storage"
+                elif step.source.kind == "input":
+                    fact = f"eager counts a write to {name} that leaves it as it was"
                 self.source.line(f"{bump}(({listed},))", fact, name)
             elif step.action == "leave":
                 name = self._name(step.source)

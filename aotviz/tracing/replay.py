@@ -21,8 +21,8 @@ import torch
 
 from aotviz.ir.metadata import Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private.functional import shares_counter
-from aotviz.torch_private.operators import version
+from aotviz.torch_private.functional import data_mutated, shares_counter
+from aotviz.torch_private.operators import counts_writes, version
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, layout, plain
 
@@ -77,6 +77,7 @@ class _Builder:
             self._need(tensor)
         replayed = self._moves_to_replay()
         writes = self._write_positions()
+        idle = self._idle_writes(replayed)
         self._write_at(writes, -1)
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
@@ -88,6 +89,8 @@ class _Builder:
                 self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method, args=on))
             elif isinstance(event, Hooked):
                 self._hook(event)
+            if position in idle:
+                self.steps.append(ReplayStep("count", idle[position], args=(1,)))
             self._write_at(writes, position)
         self._count_writes()
         self._look()
@@ -147,6 +150,24 @@ class _Builder:
         }
         named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
         return (self.needed | named) - self.rigid
+
+    def _idle_writes(self, replayed: set[int]) -> dict[int, Ref]:
+        """The events that leave an input as it was, where a view of another input is to be made again before them.
+        The two may have one version counter, and that view lose its history by it; see rootless.py."""
+        viewed: set[int] = set()
+        found: dict[int, Ref] = {}
+        for position, event in enumerate(self.ledger.events):
+            if isinstance(event, Viewed) and any(id(r) in self.needed and r.requires_grad for r in event.results):
+                viewed.add(id(self.ledger.root(event.source)))
+            elif isinstance(event, Moved | Wrote):
+                root = self.ledger.root(event.tensor)
+                ref = self.wanted.named.get(id(root))
+                written = id(root) in self.wanted.written or id(root) in replayed or data_mutated(root)
+                counted = isinstance(event, Moved) or counts_writes(event.operator)
+                if ref is not None and ref.kind == "input" and not ref.path and viewed - {id(root)} and not written:
+                    if counted and shares_counter(event.tensor, root):
+                        found[position] = ref
+        return found
 
     def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:
         """After which event each write happens: (what is written, the result of the graph that it gets).

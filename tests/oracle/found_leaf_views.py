@@ -166,4 +166,23 @@ def f(x, same):
     same.view(torch.int32).view(torch.float32).unsqueeze_(0)
     return result
 """,
+    "a_view_of_a_leaf_that_is_a_view_is_taken_before_an_alias_is_moved_to_where_it_lies_and_another_after_it": """
+def inputs():
+    x = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).requires_grad_()
+    return x, x.detach()
+
+def f(x, alias):
+    thin, before = alias.transpose(0, 1), x.t()
+    thin.squeeze_()
+    return before, x.t(), x.sin()
+""",
+    "a_view_of_a_view_of_a_leaf_that_is_a_view_is_turned_and_turned_back_before_it_is_used": """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).requires_grad_()[1],
+
+def f(x):
+    with torch.no_grad():
+        x.t_().t_()
+    return x.sin()
+""",
 }
