@@ -244,3 +244,15 @@ def test_a_place_beside_an_argument_is_refused_where_its_history_would_be_anothe
         aotviz.aot_function(f, lambda graph, _: graph)(whole[1::2])
     run = aotviz.aot_function(f, lambda graph, _: graph)
     torch.testing.assert_close(run(torch.arange(8.0)[1::2]), f(torch.arange(8.0)[1::2]))
+
+
+def test_list_operators_count_what_they_write_of_an_input_by_its_views():
+    def parts(x, w):
+        torch._foreach_add_([x[:2], x[2:]], 1.0)
+        return x * w
+
+    eager, ours = torch.ones(5), torch.ones(5)
+    w = torch.ones(5, requires_grad=True)
+    torch.testing.assert_close(aotviz.aot_function(parts, lambda graph, _: graph)(ours, w), parts(eager, w))
+    torch.testing.assert_close(ours, eager)
+    assert ours._version == eager._version == 2

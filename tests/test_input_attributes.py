@@ -298,3 +298,12 @@ def test_a_leaf_that_is_passed_twice_is_a_leaf_under_both_names():
             passed = passed if scale is None else passed * scale
             found.append(torch.autograd.grad(fn(passed, passed).sum(), passed))
         torch.testing.assert_close(*found)
+
+
+def test_data_of_a_leaf_assigned_under_inference_mode_is_refused_by_name():
+    def assigned(p):
+        p.data = torch.ones(3)
+        return p * 2
+
+    with torch.inference_mode(), pytest.raises(aotviz.Refused, match=r"assigns 'p'\.data"):
+        aotviz.aot_function(assigned, lambda graph, _: graph)(torch.zeros(3, requires_grad=True))

@@ -65,6 +65,13 @@ def counts_writes(target: Any) -> bool:
     return target is not torch.ops.aten._native_batch_norm_legit.default
 
 
+def counts_unseen(target: Any) -> bool:
+    """Whether eager counts what the operator writes, and a trace does not: of the tensors in a list, eager writes each
+    by an operator of its own."""
+    lists = any(a.alias_info is not None and "List" in str(a.type) for a in target._schema.arguments)
+    return lists and bool(target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd))
+
+
 def is_view(target: Any) -> bool:
     return is_operator(target) and bool(target.is_view)
 

@@ -54,6 +54,8 @@ class Before:
 def edge(argument: Any) -> Any:
     if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
+    if argument.is_leaf and argument.is_inference():  # it has none, and gets none
+        return None
     return torch.autograd.graph.get_gradient_edge(argument)
 
 

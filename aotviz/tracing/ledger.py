@@ -27,6 +27,7 @@ from aotviz.ir.metadata import Layout
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
+from aotviz.torch_private.runtime import increment_version
 from aotviz.torch_private.subclasses import is_subclass
 from aotviz.tracing import out_arguments, overlap, overlapping_writes
 from aotviz.tracing.given import Given, Kind, order
@@ -309,7 +310,7 @@ class Ledger:
                 self.events.append(moved)
                 self._note_move(moved)
         else:
-            mode = Mode.now()
+            mode, unseen = Mode.now(), operators.counts_unseen(operator)
             if self._after_move or self._orphans:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
@@ -321,6 +322,8 @@ class Ledger:
                         raise Refused("as_strided in a chain of views", "a tensor")
                     self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
                     self._writes[id(tensor)] += 1
+                    if unseen:
+                        increment_version((tensor,))
                     self._uncounted[id(tensor)] += not operators.counts_writes(operator)
                     if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()

@@ -163,10 +163,10 @@ class _Builder:
                 root = self.ledger.root(event.tensor)
                 ref = self.wanted.named.get(id(root))
                 written = id(root) in self.wanted.written or id(root) in replayed or data_mutated(root)
-                counted = isinstance(event, Moved) or counts_writes(event.operator)
-                if ref is not None and ref.kind == "input" and not ref.path and viewed - {id(root)} and not written:
-                    if counted and shares_counter(event.tensor, root):
-                        found[position] = ref
+                if ref is None or ref.kind != "input" or ref.path or written or not viewed - {id(root)}:
+                    continue
+                if (isinstance(event, Moved) or counts_writes(event.operator)) and shares_counter(event.tensor, root):
+                    found[position] = ref
         return found
 
     def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:

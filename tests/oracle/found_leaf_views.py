@@ -184,5 +184,26 @@ def f(x):
     with torch.no_grad():
         x.t_().t_()
     return x.sin()
+    "a_list_operator_writes_the_other_half_of_what_two_leaves_are_views_of": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 6)
+    return a[:3].requires_grad_(), a[3:].requires_grad_()
+
+def f(x, y):
+    view = x[1:]
+    with torch.no_grad():
+        torch._foreach_mul_([y], 2)
+    return view * 3, x * 2
+""",
+    "a_list_operator_writes_a_part_of_a_view_of_a_leaf_that_is_a_view": """
+def inputs():
+    x = torch.linspace(-0.45, 0.95, 8).reshape(4, 2).requires_grad_()
+    return x[:2], x[2:]
+
+def f(x, y):
+    before, view = x * 3, x[0]
+    with torch.no_grad():
+        torch._foreach_add_([x[1:], y], 2)
+    return before, view * 2, x * 4
 """,
 }
