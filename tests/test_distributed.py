@@ -106,13 +106,13 @@ def test_the_recordings_of_ranks_are_compared(tmp_path):
     assert set(table.kind) == {"compilation"}
     assert table.why.str.contains(r"Rank 1 compiled `<lambda>` \(.*test_distributed\.py:\d+\), rank 0 did not").any()
 
-    def same_name(compiled):
+    def scaled_by(factor):
         def forward(x):
-            return (x * 3).sin()
+            return (x * factor).sin()
 
-        compiled(forward)(torch.ones(3, requires_grad=True))
+        return lambda compiled: compiled(forward)(torch.ones(3, requires_grad=True))
 
-    (row,) = side_by_side(tmp_path, first, same_name).rank_differences().to_dict("records")
+    (row,) = side_by_side(tmp_path, scaled_by(2), scaled_by(3)).rank_differences().to_dict("records")
     assert (row["kind"], row["compilations"]) == ("graph", ("rank 0: 0", "rank 1: 0"))
     assert "the joint graph differs: rank 0 has `mul = aten.mul.Tensor(primals_1, 2)`" in row["why"]
 

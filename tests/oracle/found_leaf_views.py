@@ -184,6 +184,7 @@ def f(x):
     with torch.no_grad():
         x.t_().t_()
     return x.sin()
+""",
     "a_list_operator_writes_the_other_half_of_what_two_leaves_are_views_of": """
 def inputs():
     a = torch.linspace(-1.1, 1.3, 6)
