@@ -307,3 +307,20 @@ def test_data_of_a_leaf_assigned_under_inference_mode_is_refused_by_name():
 
     with torch.inference_mode(), pytest.raises(aotviz.Refused, match=r"assigns 'p'\.data"):
         aotviz.aot_function(assigned, lambda graph, _: graph)(torch.zeros(3, requires_grad=True))
+
+
+def test_data_of_a_leaf_is_read_after_a_view_of_a_leaf_that_is_a_view_was_written():
+    def f(view, leaf):
+        view.view(torch.int32).view(torch.float32).add_(view)
+        leaf.data  # noqa: B018
+        with torch.no_grad():
+            leaf.mul_(leaf)
+        return leaf
+
+    def arguments():
+        return torch.linspace(-1, 1, 1).reshape(()).requires_grad_().view(()), torch.ones(3, requires_grad=True)
+
+    torch.compiler.reset()
+    ours, eagers = arguments(), arguments()
+    torch.testing.assert_close(torch.compile(f, backend="aotviz_eager")(*ours), f(*eagers))
+    torch.testing.assert_close(ours, eagers)

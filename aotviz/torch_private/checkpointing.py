@@ -53,10 +53,6 @@ def tagging_checkpoints(watch: Watch) -> Iterator[None]:
         wrap.tag_activation_checkpoint_impl = _of_dynamo
 
 
-def _traces() -> bool:
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
-
-
 def _tagging_generator(
     watch: Watch,
     fn: Callable[..., Any],
@@ -68,7 +64,7 @@ def _tagging_generator(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    if not _traces():
+    if not functional.is_tracing():
         return _generator(fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs)
     return _region(watch, context_fn)
 
@@ -76,13 +72,13 @@ def _tagging_generator(
 def _tagging_by_tuples(watch: Watch, fn: Callable[..., Any], args: Any, kwargs: Any, **settings: Any) -> Any:
     """What newer releases call."""
     assert _by_tuples is not None
-    if not _traces():
+    if not functional.is_tracing():
         return _by_tuples(fn, args, kwargs, **settings)
     return _region(watch, settings.get("context_fn", noop_context_fn))
 
 
 def _tagged_by_dynamo(watch: Watch, region: Any, *args: Any, **kwargs: Any) -> Any:
-    if not _traces() or not torch.is_grad_enabled() or "_checkpoint_context_fn" in region.meta:
+    if not functional.is_tracing() or not torch.is_grad_enabled() or "_checkpoint_context_fn" in region.meta:
         return _of_dynamo(region, *args, **kwargs)
     with watch(), saved_tensors_hooks(_pack, _unpack):
         return _of_dynamo(region, *args, **kwargs)
@@ -134,7 +130,7 @@ class _TaggingFunction:
         self.watch = watch
 
     def apply(self, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-        if not _traces():
+        if not functional.is_tracing():
             return _reentrant.apply(function, preserve, *args)
         if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
             with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region

@@ -379,13 +379,19 @@ def hook_registrations(take: Callable[..., Any], wrap: Callable[[Any], Any]) -> 
             delattr(FunctionalTensor, name)
 
 
+def is_tracing() -> bool:
+    """Whether what is called now is recorded by the trace of a function."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
+
+
 class _BeforeEachCall(TorchFunctionMode):
     def __init__(self, do: Callable[[], None]) -> None:
         super().__init__()
         self.do = do
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.do()
+        if is_tracing():  # else the trace itself calls it, below the mode
+            self.do()
         return func(*args, **(kwargs or {}))
 
 
