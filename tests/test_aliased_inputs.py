@@ -256,3 +256,19 @@ def test_list_operators_count_what_they_write_of_an_input_by_its_views():
     torch.testing.assert_close(aotviz.aot_function(parts, lambda graph, _: graph)(ours, w), parts(eager, w))
     torch.testing.assert_close(ours, eager)
     assert ours._version == eager._version == 2
+
+
+def test_a_view_under_no_grad_of_an_argument_is_taken_after_what_its_alias_wrote_was_counted():
+    def f(data, alias, x):
+        alias.mul_(0.5)
+        with torch.no_grad():
+            view = x.view_as(x)
+        data.zero_()
+        return view
+
+    def called(fn):
+        x = torch.ones(3, requires_grad=True) * 1.5
+        view = fn(x.data, x.detach(), x)
+        return view, view.grad_fn is None, view.requires_grad, x._version, view._version
+
+    assert str(called(aotviz.aot_function(f, lambda graph, _: graph))) == str(called(f))

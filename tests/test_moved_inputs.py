@@ -127,3 +127,27 @@ def test_the_gradient_of_a_leaf_that_was_used_before_it_moved_has_the_shape_from
         return torch.autograd.grad(fn(x).sum(), x)[0].shape
 
     assert shape(aotviz.aot_function(f, lambda graph, _: graph)) == shape(f)
+
+
+@pytest.mark.parametrize("between", ["nothing", "a move that autograd sees", "a write that it does not see"])
+def test_the_gradient_that_an_input_retains_has_the_shape_in_which_autograd_saw_it_last(between):
+    def f(x):
+        x.diagonal().neg_()
+        if between == "a move that autograd sees":
+            x.t_()
+        with torch.no_grad():
+            x.unsqueeze_(0)
+        if between == "a write that it does not see":
+            x.detach().mul_(0.5)
+        return x
+
+    def gradient(fn):
+        x = torch.linspace(-1, 1, 9, requires_grad=True).view(3, 3) * 1.5
+        fn(x)
+        x.retain_grad()
+        x.exp().sum().backward()
+        return x.grad
+
+    expected = gradient(f)
+    assert expected.shape == (3, 3)
+    torch.testing.assert_close(gradient(aotviz.aot_function(f, lambda graph, _: graph)), expected)

@@ -36,6 +36,7 @@ from aotviz.torch_private.storages import has_no_root, is_dense, is_root, lie_in
 from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.tracing import facts, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
+from aotviz.tracing.replay import first_unseen_view
 from aotviz.tracing.rootless import Rootless, viewed_like
 from aotviz.tracing.views import layout, lying_like, specialised
 
@@ -394,13 +395,18 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     steps = list(replay)
     for number, group in enumerate(rewrite.groups):
         written = [k for k, step in enumerate(steps) if (step.action, step.source) == ("write", Ref("input", number))]
-        for root in group.roots if isinstance(group, StorageGroup) else ():
+        if not isinstance(group, StorageGroup):
+            continue
+        for root in group.roots:
             writes = sum(call.meta.input_info[p].version_bumps for p in root.members)
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
             if writes > done:
                 step = ReplayStep("count", Ref("member", root.members[0]), args=(writes - done,))
-                steps.insert(written[-1] + 1 if written else 0, step)
+                alike = [other for other in group.roots if other.counter == root.counter]
+                counted = {Ref("member", p) for other in alike for p in other.members}
+                counted |= {Ref("input", place[id(other)]) for other in alike if id(other) in place}
+                steps.insert(min(written[-1] + 1 if written else 0, first_unseen_view(steps, counted)), step)
     return tuple(steps)
 
 

@@ -65,7 +65,7 @@ class Viewed:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """`operator(tensor, *args, **kwargs)` changed where `tensor` lies, in place."""
+    """`operator(tensor, *args, **kwargs)` changed where `tensor` lies, in place. `where` it lies then."""
 
     tensor: Any
     operator: Any
@@ -73,6 +73,7 @@ class Moved:
     kwargs: Mapping[str, Any]
     mode: Mode
     node: Any = None
+    where: Layout | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +307,7 @@ class Ledger:
             if functional.is_functional(first):
                 if _sets_storage(operator):
                     self.parted.append((len(self.events), first, "alias is given another storage"))
-                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node)
+                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first))
                 self.events.append(moved)
                 self._note_move(moved)
         else:

@@ -7,8 +7,8 @@ made by `as_strided`, as autograd itself would do.
 
 Note [Unseen moves after a write]
 A write gives a tensor a history, and hooks on it see gradients of the shape that it had then. Where it is given a
-dimension of one element, or loses one, after its last write and under no_grad, it is written before that in the shape
-that it has there. Any other move comes before the write.
+dimension of one element, or loses one, after the last write or move that autograd saw and under no_grad, it is written
+before that in the shape that it has there. Any other move comes before the write.
 """
 
 from __future__ import annotations
@@ -48,6 +48,17 @@ def replayable(ledger: Ledger, path: Sequence[tuple[Viewed, int]]) -> bool:
 def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
     """The steps, and for the id of each tensor that then has a variable, which it is."""
     return _Builder(ledger, wanted).build()
+
+
+def first_unseen_view(steps: Sequence[ReplayStep], tensors: set[Ref]) -> int:
+    """Before which step the first view of these is taken under no_grad. In eager, what it views was written before
+    that: autograd refuses a view of that kind whose version is another by the time that it looks."""
+    for k, step in enumerate(steps):
+        if step.action == "view" and step.source in tensors:
+            if not step.grad_mode:
+                return k
+            tensors.update(step.targets)
+    return len(steps)
 
 
 class _Builder:
@@ -175,14 +186,20 @@ class _Builder:
         A write through `.data` counts for nobody, and a view that was taken before it remains what it is.
         """
         last = dict.fromkeys(self.wanted.written, -1)
+        seen = dict(last)  # when autograd saw it written, or moved since
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Wrote):
                 root, path = self.ledger.path(event.tensor)
                 unseen = any(self.ledger.from_data(step.results[k]) for step, k in path)
                 for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
                     last[key] = position
+                    seen[key] = position if event.mode.grad and event.tensor.requires_grad else seen[key]
+            elif isinstance(event, Moved) and event.mode.grad and seen.get(id(event.tensor), -1) >= 0:
+                seen[id(event.tensor)] = position
         for key in last:
-            if not self._moves_unseen(key, last[key]):
+            if self._moves_unseen(key, seen[key]):
+                last[key] = seen[key]
+            else:
                 last[key] = max(last[key], self.last_move.get(key, -1))
         last.update(self.replaced)
         positions: dict[int, list[tuple[int, Ref]]] = {}
@@ -191,13 +208,13 @@ class _Builder:
         return positions
 
     def _moves_unseen(self, key: int, write: int) -> bool:
-        """See Note [Unseen moves after a write]. `write` is the position of the last one."""
+        """See Note [Unseen moves after a write]. `write` is the position of what autograd saw last."""
         events = self.ledger.events
         moves = [event for event in events[write + 1 :] if isinstance(event, Moved) and id(event.tensor) == key]
-        if write < 0 or not moves or any(event.mode.grad for event in moves) or not moves[0].tensor.requires_grad:
+        if write < 0 or not moves or not moves[0].tensor.requires_grad:
             return False
         wrote, tensor = events[write], moves[0].tensor
-        if not isinstance(wrote, Wrote) or wrote.where is None or self.ledger.root(wrote.tensor) is not tensor:
+        if not isinstance(wrote, Wrote | Moved) or wrote.where is None or self.ledger.root(wrote.tensor) is not tensor:
             return False
         then, now = wrote.where, layout(tensor)
         if not (then.concrete and now.concrete) or then.size == now.size or then.order != now.order:
