@@ -324,3 +324,16 @@ def test_data_of_a_leaf_is_read_after_a_view_of_a_leaf_that_is_a_view_was_writte
     ours, eagers = arguments(), arguments()
     torch.testing.assert_close(torch.compile(f, backend="aotviz_eager")(*ours), f(*eagers))
     torch.testing.assert_close(ours, eagers)
+
+
+def test_an_argument_that_is_moved_and_then_made_to_require_grad_is_a_leaf_that_lies_so():
+    def f(x):
+        x.transpose_(0, 1)
+        x.requires_grad_()
+        return x.detach() * 3
+
+    def called(fn):
+        x = torch.arange(12.0).view(3, 4)[:, 2:]
+        return fn(x), x.shape, x.is_leaf, x.requires_grad, x._version
+
+    assert str(called(aotviz.aot_function(f, lambda graph, _: graph))) == str(called(f))

@@ -179,17 +179,24 @@ def _name(call: FlatCall, position: int) -> str:
 
 
 def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int], same: list[int]) -> None:
-    """Have a view refused that is used after the input that it is a view of got its elements in another order under
-    no_grad. In eager, the gradient of the view then goes to where these lie. `same` are the view and its duplicates."""
+    """Refuse a view, or have it refused, that is used after the input that it is a view of got its elements in another
+    order under no_grad, or written after that order changed at all. In eager, the gradient of the view then goes to
+    where these lie. `same` are the view and its duplicates."""
+    ledger = forward.ledger
     for j in others:
-        given = forward.ledger.given.get(id(forward.args[j]))
-        if given is None or given.unseen is None or call.args[j]._base is not None:
+        given = ledger.given.get(id(forward.args[j]))
+        if given is None or not given.reordered or call.args[j]._base is not None:
             continue
         turned = [forward.args[j]]
         for i in same:
-            node = forward.graph_input(i)[0]
-            if stale_uses.used_after(forward.ledger, forward.trace.graph, node, forward.args[i], turned):
-                forward.ledger.unrepeatable = given.unseen
+            view, node = forward.args[i], forward.graph_input(i)[0]
+            if given.unseen is None:
+                moved = stale_uses.written_after_move(ledger, view, turned)
+                if moved is not None:
+                    forward.describe(call.descriptors)
+                    raise forward.refusal(moved)
+            elif stale_uses.used_after(ledger, forward.trace.graph, node, view, turned):
+                ledger.unrepeatable = given.unseen
 
 
 def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:

@@ -152,7 +152,7 @@ class ForwardTrace:
                     of_a_view = moved._base is not None or self.ledger.is_viewed(moved)
                     if not (isinstance(error, IndexError) and of_a_view) and "Cannot view a tensor" not in str(error):
                         raise
-                    raise self._refusal(event) from error
+                    raise self.refusal(event) from error
             self.trace.close_effects()
         self.forward_length = len(self.trace.graph.nodes)
 
@@ -282,9 +282,9 @@ class ForwardTrace:
             event = self.ledger.moved_view()
             if event is None:
                 raise
-            raise self._refusal(event) from error
+            raise self.refusal(event) from error
         if self.ledger.unrepeatable is not None:
-            raise self._refusal(self.ledger.unrepeatable)
+            raise self.refusal(self.ledger.unrepeatable)
 
     @contextmanager
     def _refusing_written_inputs(self) -> Iterator[None]:
@@ -332,8 +332,9 @@ class ForwardTrace:
                 first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
                 if isinstance(first, Moved):
                     found.append(i)
-                    if self.program.args[i].numel() == 1:  # the engine sums its gradient to the shape that the leaf had
-                        raise self._refusal(first)
+                    # It was no leaf yet, or the engine sums its gradient to the shape that the leaf had.
+                    if info.turned_on or self.program.args[i].numel() == 1:
+                        raise self.refusal(first)
         return tuple(found)
 
     def _is_reshaped_leaf(self, position: int, info: InputAliasInfo) -> bool:
@@ -500,7 +501,7 @@ class ForwardTrace:
                 if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                     raise Refused("leaf that is a view", self._name(position))
 
-    def _refusal(self, event: Moved) -> Refused:
+    def refusal(self, event: Moved) -> Refused:
         nodes = placeholders(self.trace.graph)
         root = self.ledger.root(event.tensor)
         position = self._position(root)

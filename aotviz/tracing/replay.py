@@ -94,7 +94,7 @@ class _Builder:
             if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
                 self._view(position, event)
             elif isinstance(event, Moved) and id(event.tensor) in replayed:
-                self._move(event)
+                self._move(position, event)
             elif isinstance(event, Marked) and id(event.tensor) in self.wanted.marked:
                 on = (True,) if event.on else ()
                 self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method, args=on))
@@ -303,11 +303,13 @@ class _Builder:
         self.variables += 1
         return Ref("view", self.variables)
 
-    def _move(self, event: Moved) -> None:
+    def _move(self, position: int, event: Moved) -> None:
         kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
         source, arguments, mode = self.refs[id(event.tensor)], tuple(map(frozen, event.args)), event.mode
+        marks = (e for e in self.ledger.events[position:] if isinstance(e, Marked) and e.tensor is event.tensor)
+        grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper makes it require grad before the call
         self.steps.append(
-            ReplayStep("move", source, (), event.operator, arguments, kwargs, False, mode.grad, mode.inference)
+            ReplayStep("move", source, (), event.operator, arguments, kwargs, False, grad, mode.inference)
         )
 
     def _hook(self, event: Hooked) -> None:

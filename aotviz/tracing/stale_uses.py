@@ -46,6 +46,13 @@ def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others
     return used_itself(ledger, graph, placeholder, others) or found(ledger, graph, tensor, others)
 
 
+def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:
+    """The first move of one of the `others` after which this tensor is written while autograd looks."""
+    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, Moved)]
+    writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
+    return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
+
+
 def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
     """Whether a view of this very tensor that was taken under no_grad is used while autograd looks, or returned."""
     unseen = [event for event in ledger.views_in(tensor) if not event.mode.grad]

@@ -371,4 +371,29 @@ def f(x, scale):
     return total
 """,
     ),
+    "a_view_is_written_after_the_tensor_that_it_is_a_view_of_was_transposed": (
+        "view moved under autograd",
+        """
+def inputs():
+    x = torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone().requires_grad_() * 1.5
+    return x, x.data, x[...]
+
+def f(x, data, view):
+    x.transpose_(0, 1)
+    view.sub_(view, alpha=0.5)
+    return view
+""",
+    ),
+    "an_argument_is_transposed_made_a_leaf_and_used": (
+        "view moved under autograd",
+        """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3),)
+
+def f(x):
+    x.transpose_(0, 1)
+    x.requires_grad_()
+    return x * 2
+""",
+    ),
 }
