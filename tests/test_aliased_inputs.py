@@ -272,3 +272,18 @@ def test_a_view_under_no_grad_of_an_argument_is_taken_after_what_its_alias_wrote
         return view, view.grad_fn is None, view.requires_grad, x._version, view._version
 
     assert str(called(aotviz.aot_function(f, lambda graph, _: graph))) == str(called(f))
+
+
+def test_an_argument_is_written_under_no_grad_after_another_part_of_its_base_was_given_a_history():
+    def f(part, other, w):
+        other.mul_(w)
+        with torch.no_grad():
+            part.mul_(0.5)
+
+    def called(fn):
+        whole, w = torch.linspace(-1, 1, 12).view(3, 4), torch.ones(4, requires_grad=True)
+        part, other = whole[2], whole[:2]
+        fn(part, other, w)
+        return whole, part, torch.autograd.grad((whole * whole).sum(), w), part._version
+
+    torch.testing.assert_close(called(aotviz.aot_function(f, lambda graph, _: graph)), called(f))

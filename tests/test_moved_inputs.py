@@ -151,3 +151,21 @@ def test_the_gradient_that_an_input_retains_has_the_shape_in_which_autograd_saw_
     expected = gradient(f)
     assert expected.shape == (3, 3)
     torch.testing.assert_close(gradient(aotviz.aot_function(f, lambda graph, _: graph)), expected)
+
+
+def test_a_view_that_moves_under_no_grad_beside_another_that_is_saved_has_the_grad_fn_of_where_it_lies():
+    def f(x, y):
+        twice = torch.cat([y, y])
+        with torch.no_grad():
+            y.t_()
+        return twice, torch.relu(x.t())
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 12, requires_grad=True)
+        whole = leaf.view(3, 4).clone()
+        x, y = whole[:, 1:], whole[:, 1:2]
+        twice, positive = fn(x, y)
+        total = twice.sum() + positive.sum() + (x * 2).sum() + (y * 3).sum()
+        return torch.autograd.grad(total, leaf)
+
+    torch.testing.assert_close(gradient(aotviz.aot_function(f, lambda graph, _: graph)), gradient(f))

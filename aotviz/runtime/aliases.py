@@ -271,6 +271,10 @@ class Epilogue:
             setter = self.source.bind("set_versions", runtime.set_versions)
             fact = f"the writes that count for {self.call.graph_inputs[i]} were counted above, and count themselves"
             self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
+            for j, info in enumerate(self.call.meta.input_info):
+                if info.mutates_metadata and info.requires_grad and self._counter(j) == self._counter(i):
+                    fact = f"autograd looks at {self.call.graph_inputs[j]} at this count, and so again after the next"
+                    self.source.line(f"{self.inputs[j]}.grad_fn", fact)
         for step in self.call.meta.replay:
             if step.action == "view":
                 self._view(step)
@@ -437,6 +441,13 @@ class Epilogue:
         if info.version_bumps > bumps:
             self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
 
+    def _gives_history(self) -> bool:
+        """Whether a write gives an input a history, and with it perhaps others that are views of the same tensor."""
+        return any(
+            info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
+            for info in self.call.meta.input_info
+        )
+
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
         """`counted`: whether eager counts this write. Returns how many are counted here."""
         hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
@@ -449,7 +460,7 @@ class Epilogue:
         if not counted and (unseen or not info.requires_grad_after):
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
-        if unseen and (info.requires_grad or info.requires_grad_after):
+        if unseen and (info.requires_grad or info.requires_grad_after or self._gives_history()):
             how = "through a detached alias" if hidden else "under no_grad"
             self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
         else:

@@ -58,6 +58,7 @@ def run(call: FlatCall) -> TracedCall:
     if graded:
         _mark_views(call, forward)
         _refuse_views_set_elsewhere(call, forward)
+        _refuse_hooked_views(call, forward)
     if rootless:
         forward = forward.rerun(rootless=rootless)
     forward.input_info = tuple(
@@ -197,6 +198,15 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
                     raise forward.refusal(moved)
             elif stale_uses.used_after(ledger, forward.trace.graph, node, view, turned):
                 ledger.unrepeatable = given.unseen
+
+
+def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
+    """Raise for a view on which the function registers a gradient hook, and which it writes while autograd looks. In
+    eager, that gives the view another `grad_fn`, and what comes to it from then on passes the hook by."""
+    for i in forward.hooked_inputs():
+        info = forward.input_info[i]
+        if info.mutates_data and not info.mutations_hidden_from_autograd and facts.is_view_with_history(call.args[i]):
+            raise Refused("hook on an alias", _name(call, i))
 
 
 def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:

@@ -396,4 +396,17 @@ def f(x):
     return x * 2
 """,
     ),
+    "a_view_has_a_hook_inside_and_is_then_written": (
+        "hook on an alias",
+        """
+def inputs():
+    return ((torch.linspace(-1.1, 1.3, 4).reshape(4).requires_grad_() * 1.5).view(2, 2),)
+
+def f(x):
+    x.register_hook(lambda gradient: gradient * 0.5)
+    before = x.flatten()
+    x.view(-1).add_(before.clone())
+    return x
+""",
+    ),
 }
