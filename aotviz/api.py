@@ -33,12 +33,13 @@ def compile_program(
     watching: Session,
     widened: Callable[[list[Any]], Request | None] | None = None,
     in_eager: str | None = None,
+    eager_after: type[Exception] = NotImplementedError,
 ) -> Program:
     """Send a request down the pipeline, its late work under the same observer.
 
     `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if there is
     none; what was recorded until then is withdrawn. With `in_eager`, the place of the user's code, a caller will run
-    what is refused in eager, and the recording says so.
+    what raises `eager_after` in eager, and the recording says so.
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
@@ -60,7 +61,7 @@ def compile_program(
                 told = strays.in_words(error, request)
                 if told is not None:
                     observer.explained(told)
-                if in_eager is not None and isinstance(told or error, NotImplementedError):
+                if in_eager is not None and isinstance(told or error, eager_after):
                     reason, where = in_words(told or error)
                     observer.ran_in_eager(reason, where or in_eager)
                 if told is None:
@@ -71,6 +72,14 @@ def compile_program(
             request = wider
     watching.programs.append(program)
     return program
+
+
+def ran_in_eager(request: Request, watching: Session, error: Exception, place: str) -> None:
+    """Record a request that is not compiled: the call runs in eager, for the reason that `error` says."""
+    observer, stage = watching.observer(), pipeline.PREPARE[0].name
+    observer.before(stage, request)
+    observer.failed(stage, request, error)
+    observer.ran_in_eager(str(error), place)
 
 
 aot_autograd_decompositions: dict[

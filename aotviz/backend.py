@@ -15,8 +15,9 @@ In a checkout that is not installed, import this module once and the two names a
 Note [Aliasing is not guarded]
 Dynamo's guards say which arguments are one tensor, and nothing of how others share memory. A program that was compiled
 for overlapping arguments looks for itself where they lie, and one that writes to an argument is entered only when no
-other shares its memory (`dynamo_guards.py`). A call whose arguments lie otherwise is run by Dynamo's graph, operator by
-operator: slower, and right. So is one inside a transform of torch.func, or forward-mode differentiation.
+other shares its memory. For a call whose arguments lie otherwise, the graph is compiled again, and both programs are
+kept (`memory_patterns.py`). A call inside a transform of torch.func, or forward-mode differentiation, is run by
+Dynamo's graph, in eager.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz import dynamo_guards
-from aotviz.api import compile_program
-from aotviz.ir.forms import Reason
+from aotviz import dynamo_guards, memory_patterns
+from aotviz.api import compile_program, ran_in_eager
+from aotviz.ir.forms import Program, Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.lowerings import Eager, Inductor, Lowering
 from aotviz.recorder.recording import Recording
@@ -38,7 +39,7 @@ from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, capturing, dynamo, nested_inputs, runtime, scalars, settings
+from aotviz.torch_private import autograd_functions, capturing, dynamo, fakes, nested_inputs, runtime, scalars, settings
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -95,53 +96,43 @@ def aotviz_eager(
 def _compile(
     gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], original: Any
 ) -> Callable[..., Any]:
-    name = dynamo.frame_name(original)
     raises = _raises(ours.pop("on_refusal", "eager"))
-    place = dynamo.place(original)
-    dynamo.count_compilation("total")
-    session = Session(False, name, ours.pop("on_stage", None), dynamo.Moment().code())
-    if ours.pop("record", True):
-        session.store = _recent
-    options = lowering.options(**ours, dynamic=any(map(dynamo.is_symbolic, example_inputs)))
-    request = graph_request(autograd_functions.connected(gm), tuple(example_inputs), options, name)
-    failed = [program for program in dynamo.Moment().failed_guards() if program.failed]
-    said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
-    if not said and (reason := dynamo.recompile_reason()):
-        said = [told(reason)]
-    captured = capturing.capture(original)
-    request = replace(request, evidence=tuple(Reason(name, text) for text in said), captured=captured)
-    if dynamo.starts_in_module(original) and request.input_names is not None:
-        request = replace(request, input_names=tuple(name.removeprefix("fn.") for name in request.input_names))
+    dynamic = any(map(dynamo.is_symbolic, example_inputs))
+    graph = _Graph(gm, original, lowering, ours, dynamic, raises)
+    eager, captured = _in_eager(original), capturing.capture(original)
+    request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
-        with lowering.around():
-            program = compile_program(request, session, in_eager=None if raises else place)
+        program = graph.compiled(request)
     except NotImplementedError as error:
-        dynamo.count_compilation("not_ok")
         if raises:
             raise
         reason, where = in_words(error)
-        _warn(f"{name.partition(' [')[0]} runs in eager, since aotviz refused its graph: {reason}", where or place)
-        return _telling(_in_eager(original), captured)
-    except Exception as error:
-        if not scalars.asks_for_restart(error):
-            dynamo.count_compilation("not_ok")
-        raise
+        _warn(f"{graph.function} runs in eager, since aotviz refused its graph: {reason}", where or graph.place)
+        return _telling(eager, captured)
     dynamo_guards.install(original, len(request.named), program)
-    dynamo.count_compilation("ok")
-    function, lifted = program.function, request.convention.parameters
-    read = lifted or tuple
-    apart = dynamo_guards.separation(program, len(request.named))
+    read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
+    further = _Further(graph, len(request.named), fakes.symbols_of(program.lowered.args))
+    first = memory_patterns.known(program, request, len(request.named))
+    otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
+    function, lie_alike = first.function, first.lie_alike
 
     def compiled(*inputs: Any) -> Any:
         try:
             return function([*read(), *inputs])
-        except CallDiffers:
-            return original(*inputs)  # see Note [Aliasing is not guarded]
+        except CallDiffers as differs:  # see Note [Aliasing is not guarded]
+            difference = str(differs)
+        return otherwise(inputs, difference)
 
     def checked(*inputs: Any) -> Any:
-        return compiled(*inputs) if apart is None or apart(inputs) else original(*inputs)
+        if lie_alike is None or not lie_alike(inputs):
+            return otherwise(inputs)
+        try:
+            return function([*read(), *inputs])
+        except CallDiffers as differs:
+            difference = str(differs)
+        return otherwise(inputs, difference)
 
-    return _telling(runtime.skipped(compiled if apart is None else checked), captured)
+    return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
 
 
 def _telling(compiled: Callable[..., Any], captured: capturing.Capture | None) -> Callable[..., Any]:
@@ -156,6 +147,88 @@ def _telling(compiled: Callable[..., Any], captured: capturing.Capture | None) -
         return compiled(*inputs)
 
     return runtime.skipped(telling)
+
+
+class _Graph:
+    """A graph of Dynamo's, and all that compiling it takes but the inputs."""
+
+    def __init__(
+        self, gm: Any, original: Any, lowering: Lowering, ours: dict[str, Any], dynamic: bool, raises: bool
+    ) -> None:
+        self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, raises
+        self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
+        self.function = self.name.partition(" [")[0]  # as the user knows it
+        self.strips = dynamo.starts_in_module(original)
+        self.code, self.on_stage = dynamo.Moment().code(), ours.pop("on_stage", None)
+        self.keeps = ours.pop("record", True)
+        self.options = lowering.options(**ours, dynamic=dynamic)
+
+    def session(self) -> Session:
+        made = Session(False, self.name, self.on_stage, self.code)
+        made.store = _recent if self.keeps else None
+        return made
+
+    def request(self, inputs: Sequence[Any], reasons: Sequence[str]) -> Request:
+        request = graph_request(self.graph, tuple(inputs), self.options, self.name)
+        names = request.input_names
+        if self.strips and names is not None:
+            names = tuple(name.removeprefix("fn.") for name in names)
+        return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
+
+    def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
+        """Compile it. What raises `eager_after` is recorded as having run in eager, unless that is not wanted."""
+        dynamo.count_compilation("total")
+        in_eager = None if self.raises else self.place
+        try:
+            with self.lowering.around():
+                program = compile_program(request, self.session(), in_eager=in_eager, eager_after=eager_after)
+        except Exception as error:
+            if not scalars.asks_for_restart(error):
+                dynamo.count_compilation("not_ok")
+            raise
+        dynamo.count_compilation("ok")
+        return program
+
+
+@dataclass(frozen=True)
+class _Further:
+    """Compiles a graph again, when Dynamo has long gone, for arguments that lie otherwise in memory."""
+
+    graph: _Graph
+    lifted: int  # tensors that stand in front of the graph's own inputs
+    symbols: tuple[tuple[int, ...], ...] | None  # of the first program, as in Request
+
+    def compiled(self, inputs: Sequence[Any], reasons: tuple[str, ...]) -> memory_patterns.Known:
+        request = self.graph.request(inputs, reasons)
+        options = replace(request.options, dynamic=self.symbols is not None)
+        request = replace(request, options=options, symbols=self.symbols)
+        program = self.graph.compiled(request, eager_after=Exception)
+        lowered = program.lowered
+        sizes = None if self.symbols is None else fakes.SymbolGuards(lowered.fake_mode, lowered.args)
+        return memory_patterns.known(program, request, self.lifted, sizes)
+
+    def failed(self, error: Exception, inputs: Sequence[Any], reasons: tuple[str, ...]) -> None:
+        """The call runs in eager, with a warning; the recording says why.
+
+        Raises:
+            Exception: `error`, where compiling failed and the user wants to know.
+        """
+        full = isinstance(error, memory_patterns.TooManyPrograms)
+        if self.graph.raises and not full:
+            raise error
+        if full:
+            ran_in_eager(self.graph.request(inputs, reasons), self.graph.session(), error, self.graph.place)
+        reason, where = in_words(error)
+        text = f"some calls of {self.graph.function} run in eager: {reasons[-1]}, and {reason}"
+        _warn(text, where or self.graph.place)
+
+
+def _failed_guards() -> list[str]:
+    """Why the programs that Dynamo has of the function are not for this call, one text a program."""
+    failed = [program for program in dynamo.Moment().failed_guards() if program.failed]
+    said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
+    reason = "" if said else dynamo.recompile_reason()
+    return said or ([told(reason)] if reason else [])
 
 
 def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:

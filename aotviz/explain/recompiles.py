@@ -183,12 +183,13 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
     for place, compilation in enumerate(facts.data.compilations):
         earlier = programs[compilation.frame, compilation.name]
         asked = ASKED.fullmatch(compilation.name)
-        if compilation.because and not compilation.compile_id and not (asked and asked["id"] in logged):
-            if asked:
+        guarded = asked is not None and guards.FAILED.match(compilation.because[0]) if compilation.because else None
+        if compilation.because and not compilation.compile_id and not (asked and guarded and asked["id"] in logged):
+            if asked and guarded:
                 reasons = tuple(
                     _of_dynamo(facts, place, asked["function"], programs, text) for text in compilation.because
                 )
-            else:
+            else:  # of Dynamo's graphs, one that was compiled again for arguments that lie otherwise in memory
                 told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
                 those = earlier if told else [-1] * len(compilation.because)
                 reasons = tuple(
@@ -197,8 +198,10 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                 )
             name = asked["function"] if asked else compilation.name
             error = compilation.error
-            outcome = "compiled" if error is None else "eager" if error.ran_in_eager else "failed"
-            found.append(Recompile(place, facts.id(place), name, reasons, facts.seconds(place), outcome, 0))
+            limit = LIMIT.search(error.message) and LIMIT_VALUE.search(error.message) if error else None
+            failed = "limit" if limit else "eager" if error and error.ran_in_eager else "failed"
+            outcome, most = failed if error else "compiled", int(limit[1]) if limit else 0
+            found.append(Recompile(place, facts.id(place), name, reasons, facts.seconds(place), outcome, most))
         earlier.insert(0, place)
     return found
 

@@ -110,6 +110,8 @@ class Request(Form):
     static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
     references: tuple[tuple[str, Any], ...]  # (name, value) of what the function refers to from outside
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo came to the graph; None if it did not
+    # Where the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a number that is one
+    symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument under the name that the function has for it."""

@@ -32,7 +32,7 @@ def run(request: Request) -> FlatCall:
     fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
     names = [d.name for d in descriptors]
     static = len(lifted) + request.options.static_parameters
-    stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names)
+    stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names, request.symbols)
     duplicate_of = _duplicates(flat)
     evidence = tuple(
         Reason(names[i], f"it is the same tensor as {names[first]}")

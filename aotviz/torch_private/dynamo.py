@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch._dynamo import convert_frame, external_utils
+from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
@@ -117,6 +117,17 @@ def compiling() -> bool:
 def at_work() -> bool:
     """Whether Dynamo is compiling: a function, or in a trace of ours the branch of a `torch.cond`."""
     return CompileContext.current_compile_id() is not None
+
+
+def may_compile_again() -> bool:
+    """Whether a function that has a program may get another: `torch.compiler.set_stance` can forbid that, say."""
+    stances = ("default", "eager_then_compile", "aot_eager_then_compile")
+    return eval_frame._stance.stance in stances and not config.error_on_recompile
+
+
+def recompile_limit() -> int:
+    """How many programs Dynamo keeps of one function."""
+    return int(config.recompile_limit)
 
 
 def source(node: Any) -> Any:

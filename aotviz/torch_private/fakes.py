@@ -18,7 +18,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, statically_known_true
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    statically_known_true,
+)
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aotviz.torch_private import script_objects, seeding
@@ -51,18 +57,28 @@ def _static() -> ShapeEnv:
     return ShapeEnv(allow_dynamic_output_shape_ops=False)
 
 
-def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int, names: Sequence[str]) -> list[Any]:
+def fakes(
+    flat: Sequence[Any],
+    fake_mode: Any,
+    dynamic: bool,
+    static_count: int,
+    names: Sequence[str],
+    symbols: Sequence[tuple[int, ...]] | None = None,
+) -> list[Any]:
     """One stand-in per flat argument, alike in shape, stride, aliasing, leaf-ness, requires_grad and what Python
     attributes the user gave it.
 
-    The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. An argument
+    The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. With `symbols`,
+    only these dimensions of each argument are symbolic (`Request.symbols`). An argument
     that occurs twice gets two stand-ins over one storage: whether to merge them is a later stage's decision.
     """
     context = TracingContext.try_get()
     made: list[Any] = []
     seen: set[int] = set()
     for index, value in enumerate(flat):
-        fake = _fake(value, fake_mode, dynamic and index >= static_count, names[index], context)
+        own = None if symbols is None else symbols[index]
+        varies = dynamic and index >= static_count if own is None else bool(own)
+        fake = _fake(value, fake_mode, varies, names[index], context, own)
         if isinstance(fake, torch.Tensor):
             if any(id(part) in seen for part in (fake, *parts(fake))):
                 with torch.inference_mode(fake.is_inference()), fake_mode:
@@ -78,7 +94,9 @@ def fakes(flat: Sequence[Any], fake_mode: Any, dynamic: bool, static_count: int,
     return made
 
 
-def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) -> Any:
+def _fake(
+    value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any, symbols: tuple[int, ...] | None = None
+) -> Any:
     shape_env = fake_mode.shape_env
     if _changes_kind(value):
         base = _fake(value._base, fake_mode, dynamic, name, context)
@@ -100,7 +118,11 @@ def _fake(value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any) ->
         return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=source)
     if shape_env is None or not (dynamic or has_ragged_sizes(value)):
         return fake_mode.from_tensor(value, static_shapes=True)
-    return fake_mode.from_tensor(value, static_shapes=False, source=ConstantSource(name))
+    symbolic = None
+    if symbols is not None and not is_subclass(value):
+        sizes = [DimDynamic.DYNAMIC if i in symbols else DimDynamic.STATIC for i in range(value.dim())]
+        symbolic = StatelessSymbolicContext(sizes)
+    return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=ConstantSource(name))
 
 
 def _changes_kind(value: Any) -> bool:
@@ -129,6 +151,18 @@ def of_history(value: Any, requires_grad: bool) -> Any:
         return value
     with next(parts(value)).fake_mode:
         return value.detach().requires_grad_(requires_grad)
+
+
+def symbols_of(stand_ins: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+    """Which sizes of arguments are symbols, as in `Request.symbols`; None where none is."""
+
+    def of(value: Any) -> tuple[int, ...]:
+        if isinstance(value, torch.Tensor):
+            return tuple(i for i, size in enumerate(value.shape) if not isinstance(size, int))
+        return (0,) if isinstance(value, torch.SymInt) else ()
+
+    found = tuple(map(of, stand_ins))
+    return found if any(found) else None
 
 
 def expression(value: Any) -> Any:
@@ -210,10 +244,11 @@ class SymbolGuards:
         self.text = (
             self._shape_env.produce_guards_expression(placeholders, guards=guards, ignore_static=False) or "True"
         )
+        self._code: Any = compile(self.text, "<sizes>", "eval")
 
     def hold(self, flat: Sequence[Any]) -> bool:
         """Whether real inputs fulfil the guards."""
-        return bool(self._shape_env.evaluate_guards_expression(self.text, self._leaves(flat)))
+        return bool(self._shape_env.evaluate_guards_expression(self._code, self._leaves(flat)))
 
     def _leaves(self, flat: Sequence[Any]) -> list[Any]:
         """The inputs; of a tensor made of tensors, its parts and its own sizes."""

@@ -38,6 +38,11 @@ def transformed() -> bool:
     return transforms_active() or forward_ad._current_level >= 0
 
 
+def dispatched() -> bool:
+    """Whether some TorchDispatchMode sees each operator of this call."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
 def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
     """What a Function's backward returns with grad mode off."""
     backward = ctx._forward_cls.backward
