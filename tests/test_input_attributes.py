@@ -337,3 +337,20 @@ def test_an_argument_that_is_moved_and_then_made_to_require_grad_is_a_leaf_that_
         return fn(x), x.shape, x.is_leaf, x.requires_grad, x._version
 
     assert str(called(aotviz.aot_function(f, lambda graph, _: graph))) == str(called(f))
+
+
+def test_a_result_of_which_the_function_took_a_view_after_its_memory_was_written_may_be_written():
+    def f(x):
+        data = x.data
+        view = data.view(-1)
+        data.sub_(x, alpha=0.5)
+        view[0:]
+        return view
+
+    def called(fn):
+        x = torch.ones(3, requires_grad=True)
+        result = fn(x)
+        result.mul_(2)
+        return result, torch.autograd.grad(result.sum(), x)
+
+    torch.testing.assert_close(called(aotviz.aot_function(f, lambda graph, _: graph)), called(f))

@@ -119,8 +119,8 @@ class _Builder:
                 self.steps.append(ReplayStep("count", ref, args=(missing,)))
 
     def _look(self) -> None:
-        """A view that was written, or taken after the write, knows its history; made again before the write of its
-        base, it has yet to ask."""
+        """A view that was written, or taken after the write, or another view taken of it then, knows its history; made
+        again before the write of its base, it has yet to ask."""
         if not any(step.action == "write" for step in self.steps):
             return
         grown: set[int] = set()  # ids of those with memory of their own that a write has given a history
@@ -130,7 +130,7 @@ class _Builder:
                 grown.add(id(self.ledger.root(event.tensor)))
                 knows.add(id(event.tensor))
             elif isinstance(event, Viewed) and id(self.ledger.root(event.source)) in grown:
-                knows.update(map(id, event.results))
+                knows.update(map(id, (event.source, *event.results)))
         for tensor in self.wanted.views:
             if id(tensor) in knows and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
                 self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
