@@ -287,3 +287,14 @@ def test_an_argument_is_written_under_no_grad_after_another_part_of_its_base_was
         return whole, part, torch.autograd.grad((whole * whole).sum(), w), part._version
 
     torch.testing.assert_close(called(aotviz.aot_function(f, lambda graph, _: graph)), called(f))
+
+
+def test_a_slice_that_was_written_is_added_to_itself_through_a_detached_alias():
+    def f(x):
+        x.view(-1).mul_(0.5)
+        x.detach().add_(x)
+        return x * 2
+
+    ours, eager = torch.arange(8.0)[1:3], torch.arange(8.0)[1:3]
+    torch.testing.assert_close(aotviz.aot_function(f, lambda graph, _: graph)(ours), f(eager))
+    torch.testing.assert_close(ours._base, eager._base)

@@ -45,14 +45,23 @@ def refuse(
 
 def _reads_of(target: Any, given: Sequence[Any], root: Callable[[Any], Any]) -> bool:
     """Whether another argument has elements of what is written, in other places."""
-    others = [other for other in given if other is not target and root(other) is root(target)]
-    return any(_places(other) != _places(target) and overlap(target, other) for other in others)
+    whole = root(target)
+    others = [other for other in given if other is not target and root(other) is whole]
+    return any(not _are_in_one_place(other, target, whole) and overlap(target, other) for other in others)
 
 
-def _places(tensor: Any) -> tuple[Any, ...]:
-    """Where its elements lie. The stride of a dimension of one element says nothing, and may be another in a trace."""
-    where = layout(tensor)
-    return tuple((n, s) if n > 1 else 1 for n, s in zip(where.size, where.stride, strict=True)), where.offset
+def _are_in_one_place(one: Any, other: Any, whole: Any) -> bool:
+    """Whether two tensors in the memory of `whole` have the same elements. The stride of a dimension of one element
+    says nothing, and may be another in a trace. Offsets of views that are taken after a write begin at `whole`."""
+    where, there = layout(one), layout(other)
+    if _steps(where) != _steps(there):
+        return False
+    apart = abs(where.offset - there.offset)
+    return apart == 0 or (functional.data_mutated(whole) and apart == layout(whole).offset)
+
+
+def _steps(where: Layout) -> tuple[Any, ...]:
+    return tuple((n, s) if n > 1 else 1 for n, s in zip(where.size, where.stride, strict=True))
 
 
 def writes_twice(where: Layout) -> bool:
