@@ -180,7 +180,11 @@ class Memory:
 
 
 def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:
-    return {i: tuple(map(fakes.hint, one.shape)) for i, one in enumerate(flat) if isinstance(one, torch.Tensor)}
+    """Of each tensor that is not made of others: such a one may have sizes that are no numbers, as jagged ones have."""
+    plain = (
+        (i, one) for i, one in enumerate(flat) if isinstance(one, torch.Tensor) and not subclasses.is_subclass(one)
+    )
+    return {i: tuple(map(fakes.hint, one.shape)) for i, one in plain}
 
 
 _Place = tuple[Any, int, tuple[int, int]]  # (storage, which tensor, its first byte and the one behind its last)

@@ -442,11 +442,9 @@ class Epilogue:
             self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
 
     def _gives_history(self) -> bool:
-        """Whether a write gives an input a history, and with it perhaps others that are views of the same tensor."""
-        return any(
-            info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
-            for info in self.call.meta.input_info
-        )
+        """Whether a write gives an input its first history, and with it perhaps others that are views of one tensor."""
+        infos = self.call.meta.input_info
+        return any(info.mutates_data and info.requires_grad_after and not info.requires_grad for info in infos)
 
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
         """`counted`: whether eager counts this write. Returns how many are counted here."""
