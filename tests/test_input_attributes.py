@@ -354,3 +354,20 @@ def test_a_result_of_which_the_function_took_a_view_after_its_memory_was_written
         return result, torch.autograd.grad(result.sum(), x)
 
     torch.testing.assert_close(called(aotviz.aot_function(f, lambda graph, _: graph)), called(f))
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_set_under_inference_mode_leaves_an_argument_the_tensor_that_it_is(writes):
+    def f(x):
+        for _ in range(writes):
+            x.mul_(2)
+        x.set_(x * 3)
+        return x + 1
+
+    def called(fn):
+        x = torch.ones(3)
+        with torch.inference_mode():
+            result = fn(x)
+        return result.tolist(), x.tolist(), x.is_inference(), x._version
+
+    assert called(aotviz.aot_function(f, lambda graph, _: graph)) == called(f)

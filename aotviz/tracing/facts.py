@@ -135,6 +135,8 @@ def of_input(
     # Of operators that take lists, a trace counts no write.
     writes = ledger.writes_of(argument)
     bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
+    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
+    assigned = any(argument is tensor for tensor in ledger.assigned) or fewer
     differs = was.edge is not None and torch.is_grad_enabled()  # where it is a view of what does not require grad
     differs = differs and (
         (changed and hidden and not fake.is_leaf)
@@ -159,7 +161,7 @@ def of_input(
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
-        assigns_data=any(argument is tensor for tensor in ledger.assigned) or bumps < writes + ledger.sets_of(argument),
+        assigns_data=assigned,
         asks_for_root=differs,
         history_ends=given is not None and given.used_after and not moved,
     )
