@@ -124,13 +124,7 @@ def _compile(
         return otherwise(inputs, difference)
 
     def checked(*inputs: Any) -> Any:
-        if lie_alike is None or not lie_alike(inputs):
-            return otherwise(inputs)
-        try:
-            return function([*read(), *inputs])
-        except CallDiffers as differs:
-            difference = str(differs)
-        return otherwise(inputs, difference)
+        return compiled(*inputs) if lie_alike is None or lie_alike(inputs) else otherwise(inputs)
 
     return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
 

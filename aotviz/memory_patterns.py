@@ -25,10 +25,10 @@ import torch
 
 from aotviz import compiling
 from aotviz.ir.forms import Program, Request
-from aotviz.ir.metadata import Layout
 from aotviz.recorder.torch_trace.guards import ALSO, MOST_TOLD
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.torch_private import dynamo, fakes, functional, runtime, storages, subclasses, tensors
+from aotviz.tracing import overlap
 from aotviz.tracing.shared_memory import root
 from aotviz.tracing.views import layout
 
@@ -215,18 +215,11 @@ def _relation(places: dict[int, _Place], one: int, other: int) -> str:
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """Like `tensors.span`, as it is in this call; nothing of a tensor without elements."""
-    where = _hinted(tensor)
-    start, size = where.offset, tensor.element_size()
+    """Like `overlap.span`; an empty range for a tensor without elements."""
+    where = overlap.hinted(layout(tensor))
     if 0 in where.size:
-        return start * size, start * size
-    extent = sum((n - 1) * stride for n, stride in zip(where.size, where.stride, strict=True))
-    return start * size, (start + extent + 1) * size
-
-
-def _hinted(tensor: Any) -> Layout:
-    where = layout(tensor)
-    return Layout(tuple(map(fakes.hint, where.size)), tuple(map(fakes.hint, where.stride)), fakes.hint(where.offset))
+        return where.offset * tensor.element_size(), where.offset * tensor.element_size()
+    return overlap.span(where, tensor.dtype)
 
 
 def _places(inputs: Inputs) -> Any:
@@ -241,7 +234,7 @@ def _places(inputs: Inputs) -> Any:
 
 
 def _kinship(values: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """For each tensor, the first that has its history from the same one, and the first that counts writes with it."""
+    """For each tensor, the first that has its `grad_fn` from the same one, and the first with its counter."""
     roots, first = list(map(root, values)), dict[int, int]()
     return tuple(first.setdefault(id(one), i) for i, one in enumerate(roots)), functional.counters(values)
 
@@ -249,7 +242,7 @@ def _kinship(values: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[Inputs], bool] | None:
     """Tells whether the inputs of a call lie as far apart as `flat`, those of the compiled call.
 
-    None where it does not matter: nothing that is passed anew at each call is written, or it is passed alone.
+    None where it does not matter: nothing that the caller passes at each call is written, or it is passed alone.
     """
     call = program.lowered
     facts = call.user_input_info
@@ -266,7 +259,7 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
     # Of those that shared a storage, overlapping ones were taken out of the graph's inputs, and look for themselves.
     free = [i for i in others if call.descriptors[i] in call.graph_inputs]
     pairs = [(i, j) for i in free for j in others if i != j and not _one_tensor(call.duplicate_of, i, j)]
-    where = {i: _hinted(call.args[i]) for i in others}
+    where = {i: overlap.hinted(layout(call.args[i])) for i in others}
     kinship = _kinship([flat[i] for i in others])
 
     def apart(passed: Inputs) -> bool:

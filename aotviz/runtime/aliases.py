@@ -12,6 +12,7 @@ nothing that is saved lies in the memory of what is written.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import Counter
 from typing import Any
@@ -441,6 +442,7 @@ class Epilogue:
         if info.version_bumps > bumps:
             self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
 
+    @functools.cached_property
     def _gives_history(self) -> bool:
         """Whether a write gives an input its first history, and with it perhaps others that are views of one tensor."""
         infos = self.call.meta.input_info
@@ -458,7 +460,7 @@ class Epilogue:
         if not counted and (unseen or not info.requires_grad_after):
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0
-        if unseen and (info.requires_grad or info.requires_grad_after or self._gives_history()):
+        if unseen and (info.requires_grad or info.requires_grad_after or self._gives_history):
             how = "through a detached alias" if hidden else "under no_grad"
             self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
         else:

@@ -86,8 +86,8 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
 
 def _saved_unseen(call: TracedCall, forward: ForwardTrace, history: list[Any]) -> set[int]:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
-    bases = {i: value for i, value in written.items() if len(call.counters(i)) > 1}
-    return kept_by_name.saved_unseen(forward.trace, history, bases, written)
+    bases = {i for i in written if len(call.counters(i)) > 1}
+    return kept_by_name.saved_unseen(forward.trace, history, written, bases)
 
 
 def _heard(

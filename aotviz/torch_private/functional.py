@@ -434,8 +434,8 @@ def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
         if name.startswith("_raw_saved_"):
             try:
                 held = getattr(node, name)
-                if any(one.unpack_hook is not None for one in _each(held)):
-                    continue
+                if any(getattr(one, "unpack_hook", one) is not None for one in _each(held)):
+                    continue  # or of a release that does not tell
                 saved = getattr(node, name.removeprefix(prefix))
             except RuntimeError:
                 continue

@@ -54,7 +54,7 @@ class Before:
 def edge(argument: Any) -> Any:
     if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
-    if argument.is_leaf and argument.is_inference():  # it has none, and gets none
+    if argument.is_leaf and argument.is_inference():  # no history is recorded of it, so there is no edge
         return None
     return torch.autograd.graph.get_gradient_edge(argument)
 

@@ -20,8 +20,8 @@ from enum import Enum, auto
 from typing import Any
 
 from aotviz.ir.metadata import Layout
-from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import has_no_root
+from aotviz.tracing.overlap import hinted
 from aotviz.tracing.views import layout
 
 
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 def order(where: Layout) -> tuple[Any, ...]:
     """`Layout.order`, of symbolic sizes by their hints."""
-    return Layout(tuple(map(hint, where.size)), tuple(map(hint, where.stride)), hint(where.offset)).order
+    return hinted(where).order
 
 
 @dataclass

@@ -4,12 +4,14 @@ Its backward reads such a tensor as it is by then: what was written to it since 
 the caller holds that memory too, the nodes that read it stay in the backward, and the tensor is saved without a check
 of its version. Where a partitioner gives the backward something else instead, or other nodes read the tensor as it was,
 it is saved with the check, and a write is refused.
+
+`saved_unseen` finds what torch's own operators save without a check that sees all writes; those are refused, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch.fx as fx
@@ -69,19 +71,18 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Seq
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
-def saved_unseen(
-    trace: OpenTrace, nodes: Sequence[Any], bases: Mapping[int, Any], inputs: Mapping[int, Any]
-) -> set[int]:
-    """Which of these written inputs have memory that autograd saved by an alias whose version counter does not count
-    all writes to it: `.data` has its own, and so may several arguments have of which one of the `bases` is made."""
-    if not inputs and not bases:
+def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, Any], bases: Set[int]) -> set[int]:
+    """Which of the `written` inputs have memory that autograd saved by an alias whose version counter does not count
+    all writes to it: `.data` has its own, and so have some of the arguments that one of the `bases` is made of."""
+    if not written:
         return set()
     found: set[int] = set()
     with trace.active("is_forward"):
-        places = {functional.storage(value): i for i, value in (*inputs.items(), *bases.items()) if _is_plain(value)}
+        bases_last = sorted(written, key=lambda i: i in bases)  # a member of a base that is written lies in its storage
+        places = {functional.storage(written[i]): i for i in bases_last if _is_plain(written[i])}
         for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor)):
             i = places.get(functional.storage(tensor))
-            if i is not None and (i in bases or not functional.shares_counter(tensor, inputs[i])):
+            if i is not None and (i in bases or not functional.shares_counter(tensor, written[i])):
                 found.add(i)
     return found
 

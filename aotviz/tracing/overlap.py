@@ -18,7 +18,7 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     Symbolic sizes count as what they are in this call. Tensors too large to be marked count as overlapping.
     """
-    first, second = _hinted(layout(a)), _hinted(layout(b))
+    first, second = hinted(layout(a)), hinted(layout(b))
     if 0 in first.size or 0 in second.size:
         return False
     (low_a, high_a), (low_b, high_b) = span(first, a.dtype), span(second, b.dtype)
@@ -36,7 +36,7 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 def covers(whole: Layout, part: Layout) -> bool:
     """Whether each element of `part` is one of `whole`, both of one dtype and over the same storage. Sizes as in
     `overlap`; of what is too large to be marked, it is not known, and False."""
-    first, second = _hinted(whole), _hinted(part)
+    first, second = hinted(whole), hinted(part)
     start, length = min(first.offset, second.offset), max(span(one, torch.bool)[1] for one in (first, second))
     return length - start <= _LIMIT and bool(_marked(length - start, first, second, start).all())
 
@@ -58,12 +58,12 @@ def within(part: torch.Tensor, whole: torch.Tensor) -> bool:
 
 def span(where: Layout, dtype: torch.dtype) -> tuple[int, int]:
     """The half-open range of bytes that a tensor's elements span in its storage, in this call."""
-    where = _hinted(where)
+    where = hinted(where)
     extent = sum((size - 1) * stride for size, stride in zip(where.size, where.stride, strict=True))
     return where.offset * dtype.itemsize, (where.offset + extent + 1) * dtype.itemsize
 
 
-def _hinted(where: Layout) -> Layout:
+def hinted(where: Layout) -> Layout:
     """The layout in this call, its symbols replaced by the sizes that they stand for."""
     return Layout(tuple(map(hint, where.size)), tuple(map(hint, where.stride)), hint(where.offset))
 

@@ -50,14 +50,15 @@ def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[
     return _Builder(ledger, wanted).build()
 
 
-def first_unseen_view(steps: Sequence[ReplayStep], tensors: set[Ref]) -> int:
+def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> int:
     """Before which step the first view of these is taken under no_grad. In eager, what it views was written before
     that: autograd refuses a view of that kind whose version is another by the time that it looks."""
+    known = set(tensors)
     for k, step in enumerate(steps):
-        if step.action == "view" and step.source in tensors:
+        if step.action == "view" and step.source in known:
             if not step.grad_mode:
                 return k
-            tensors.update(step.targets)
+            known.update(step.targets)
     return len(steps)
 
 
@@ -119,8 +120,8 @@ class _Builder:
                 self.steps.append(ReplayStep("count", ref, args=(missing,)))
 
     def _look(self) -> None:
-        """A view that was written, or taken after the write, or another view taken of it then, knows its history; made
-        again before the write of its base, it has yet to ask."""
+        """A view that was written, or taken after the write, or another view taken of it then, has its new `grad_fn`.
+        Made again before the write of its base, it gets that when somebody reads it."""
         if not any(step.action == "write" for step in self.steps):
             return
         grown: set[int] = set()  # ids of those with memory of their own that a write has given a history
@@ -164,17 +165,18 @@ class _Builder:
 
     def _idle_writes(self, replayed: set[int]) -> dict[int, Ref]:
         """The events that leave an input as it was, where a view of another input is to be made again before them.
-        The two may have one version counter, and that view lose its history by it; see rootless.py."""
+        The two may have one version counter, and that view lose its `grad_fn` by it; see rootless.py."""
         viewed: set[int] = set()
         found: dict[int, Ref] = {}
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(r) in self.needed and r.requires_grad for r in event.results):
                 viewed.add(id(self.ledger.root(event.source)))
-            elif isinstance(event, Moved | Wrote):
+            elif viewed and isinstance(event, Moved | Wrote):
                 root = self.ledger.root(event.tensor)
                 ref = self.wanted.named.get(id(root))
-                written = id(root) in self.wanted.written or id(root) in replayed or data_mutated(root)
-                if ref is None or ref.kind != "input" or ref.path or written or not viewed - {id(root)}:
+                if ref is None or ref.kind != "input" or ref.path or viewed == {id(root)}:
+                    continue
+                if id(root) in self.wanted.written or id(root) in replayed or data_mutated(root):
                     continue
                 if (isinstance(event, Moved) or counts_writes(event.operator)) and shares_counter(event.tensor, root):
                     found[position] = ref
