@@ -7,7 +7,6 @@ with the user's own arguments or with one flat list, once for all calls or again
 from __future__ import annotations
 
 import functools
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,45 +30,35 @@ versions.check()
 def compile_program(
     request: Request,
     watching: Session,
-    widened: Callable[[list[Any]], Request | None] | None = None,
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
 ) -> Program:
     """Send a request down the pipeline, its late work under the same observer.
 
-    `widened` gives a request that lifts the tensors that the trace met and that are no inputs, or None if there is
-    none; what was recorded until then is withdrawn. With `in_eager`, the place of the user's code, a caller will run
-    what raises `eager_after` in eager, and the recording says so.
+    With `in_eager`, the place of the user's code, a caller will run what raises `eager_after` in eager, and the
+    recording says so.
 
     Raises:
         NotImplementedError: the function uses a tensor that is no input; the message names it.
         Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
     """
-    while True:
-        observer = watching.observer()
-        try:
-            with compiling.tracing(request):
-                program: Program = pipeline.compile_request(request, observer)
-            break
-        except Exception as error:
-            if scalars.asks_for_restart(error):
-                observer.withdraw()
-                raise
-            met = strays.met_in(error)
-            wider = widened(met) if widened is not None and met else None
-            if wider is None:
-                told = strays.in_words(error, request)
-                if told is not None:
-                    observer.explained(told)
-                if in_eager is not None and isinstance(told or error, eager_after):
-                    reason, where = in_words(told or error)
-                    observer.ran_in_eager(reason, where or in_eager)
-                if told is None:
-                    raise
-                raise told from error
-            traceback.clear_frames(error.__traceback__)  # its variables hold what was traced
+    observer = watching.observer()
+    try:
+        with compiling.tracing(request):
+            program: Program = pipeline.compile_request(request, observer)
+    except Exception as error:
+        if scalars.asks_for_restart(error):
             observer.withdraw()
-            request = wider
+            raise
+        told = strays.in_words(error, request)
+        if told is not None:
+            observer.explained(told)
+        if in_eager is not None and isinstance(told or error, eager_after):
+            reason, where = in_words(told or error)
+            observer.ran_in_eager(reason, where or in_eager)
+        if told is None:
+            raise
+        raise told from error
     watching.programs.append(program)
     return program
 

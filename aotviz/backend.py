@@ -32,7 +32,7 @@ from aotviz import dynamo_guards, memory_patterns
 from aotviz.api import compile_program, ran_in_eager
 from aotviz.ir.forms import Program, Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
-from aotviz.lowerings import Eager, Inductor, Lowering
+from aotviz.lowerings import Lowering, lowering_named
 from aotviz.recorder.recording import Recording
 from aotviz.recorder.store import Store
 from aotviz.recorder.torch_trace.guards import told, told_all
@@ -74,37 +74,54 @@ def aotviz_inductor(
     Raises:
         ValueError: an option that neither knows, by its name.
     """
-    ours, theirs = _sorted(options or {}, settings.names_of_inductor())
-    gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
-    lowering = Inductor(settings.for_inductor(mode, theirs, None), origin=gm)
-    with lowering.around():
-        graph = lowering.compilers.before_gradients(gm, inputs)
-    return _with_nested(_compile(graph, inputs, lowering, ours, gm), leaves)
+    return _kept_for_later("inductor", options, mode)(gm, example_inputs)
 
 
 def aotviz_eager(
     gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Callable[..., Any]:
     """The backend "aotviz_eager": our pipeline, its graphs run as they are. Arguments as for "aotviz"."""
-    if mode not in (None, "default"):
-        raise ValueError(f"mode={mode!r} is Inductor's; aotviz_eager runs the graphs as they are")
-    ours, _ = _sorted(options or {}, frozenset())
-    gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
-    return _with_nested(_compile(gm, inputs, Eager(), ours, gm), leaves)
+    return _kept_for_later("eager", options, mode)(gm, example_inputs)
+
+
+def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
+    """A backend whose recordings are among the `recent()` ones."""
+    ours, theirs = sorted_options(options or {}, name)
+    session = Session(False, name, ours.pop("on_stage", None), "torch.compile's")
+    session.store = _recent if ours.pop("record", True) else None
+    return Backend(lowering_named(name, theirs, mode), ours, session)
+
+
+class Backend:
+    """A backend as torch.compile takes it: `lowering` says what compiles the graphs, `session` where they are recorded.
+
+    `options` are ours, without "record" and "on_stage".
+    """
+
+    def __init__(self, lowering: Lowering, options: Mapping[str, Any], session: Session) -> None:
+        ours = dict(options)
+        self.__name__ = f"aotviz {lowering.name}"  # Dynamo's errors say it
+        self.raises = _raises(ours.pop("on_refusal", "eager"))
+        self.lowering, self.options, self.session = lowering, ours, session
+        lowering.options(**ours)  # what it does not know is named now, not by the first call
+
+    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
+        lowering, graph = self.lowering.for_graph(gm, inputs)
+        return _with_nested(_compile(self, lowering, graph, gm, inputs), leaves)
 
 
 def _compile(
-    gm: Any, example_inputs: Sequence[Any], lowering: Lowering, ours: dict[str, Any], original: Any
+    backend: Backend, lowering: Lowering, gm: Any, original: Any, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    raises = _raises(ours.pop("on_refusal", "eager"))
     dynamic = any(map(dynamo.is_symbolic, example_inputs))
-    graph = _Graph(gm, original, lowering, ours, dynamic, raises)
+    graph = _Graph(backend, lowering, gm, original, dynamic)
     eager, captured = _in_eager(original), capturing.capture(original)
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
         program = graph.compiled(request)
     except NotImplementedError as error:
-        if raises:
+        if backend.raises:
             raise
         reason, where = in_words(error)
         _warn(f"{graph.function} runs in eager, since aotviz refused its graph: {reason}", where or graph.place)
@@ -146,21 +163,16 @@ def _telling(compiled: Callable[..., Any], captured: capturing.Capture | None) -
 class _Graph:
     """A graph of Dynamo's, and all that compiling it takes but the inputs."""
 
-    def __init__(
-        self, gm: Any, original: Any, lowering: Lowering, ours: dict[str, Any], dynamic: bool, raises: bool
-    ) -> None:
-        self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, raises
+    def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
+        self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
         self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
         self.function = self.name.partition(" [")[0]  # as the user knows it
         self.strips = dynamo.starts_in_module(original)
-        self.code, self.on_stage = dynamo.Moment().code(), ours.pop("on_stage", None)
-        self.keeps = ours.pop("record", True)
-        self.options = lowering.options(**ours, dynamic=dynamic)
+        self.code, self.backend = dynamo.Moment().code(), backend
+        self.options = lowering.options(**backend.options, dynamic=dynamic)
 
     def session(self) -> Session:
-        made = Session(False, self.name, self.on_stage, self.code)
-        made.store = _recent if self.keeps else None
-        return made
+        return self.backend.session.part(self.name, self.code)
 
     def request(self, inputs: Sequence[Any], reasons: Sequence[str]) -> Request:
         request = graph_request(self.graph, tuple(inputs), self.options, self.name)
@@ -260,8 +272,15 @@ def _warn(text: str, place: str) -> None:
     warnings.warn_explicit(text, RanInEager, file or __file__, int(line or 0), module="aotviz", registry=_warned)
 
 
-def _sorted(options: Mapping[str, Any], theirs: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options that are ours, and options that are the compiler's."""
+def sorted_options(
+    options: Mapping[str, Any], backend: str | Callable[..., Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options that are ours, and options that are the compiler's.
+
+    Raises:
+        ValueError: an option that neither knows, by its name.
+    """
+    theirs = settings.names_of_inductor() if backend == "inductor" else frozenset[str]()
     mine = {name: value for name, value in options.items() if name in OPTIONS}
     rest = {name: value for name, value in options.items() if name not in OPTIONS}
     for name in rest:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz import captured, compiling, pipeline, strays
+from aotviz import compiling, pipeline, strays
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, Exported, GraphCall, JointCall, Program, Request
@@ -31,6 +31,7 @@ from aotviz.sessions import CompiledCallable, Session
 from aotviz.torch_private import fakes, graphs, operators, pytree, settings
 from aotviz.torch_private.attributes import Attributes
 from aotviz.torch_private.partitioners import default_partition, named
+from aotviz.tracing.outside import outside
 
 __all__ = [
     "BackwardSignature",
@@ -363,7 +364,7 @@ def _request(
         input_names=None,
         is_graph=False,
         static_inputs=None,
-        references=captured.outside(fn),
+        references=outside(fn),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aotviz.options import Options
@@ -36,6 +36,10 @@ class Lowering(Protocol):
 
     def around(self) -> contextlib.AbstractContextManager[None]:
         """Must be active while the pipeline runs."""
+        ...
+
+    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
+        """The lowering for one graph of Dynamo's, and that graph as this backend wants it before the pipeline."""
         ...
 
 
@@ -67,6 +71,9 @@ class Eager:
 
     def around(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
+        return self, graph
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,11 @@ class Inductor:
         with self.compilers.around():
             yield
 
+    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
+        made = replace(self, origin=graph)
+        with made.around():
+            return made, made.compilers.before_gradients(graph, inputs)
+
 
 @dataclass(frozen=True)
 class Custom:
@@ -130,6 +142,9 @@ class Custom:
     def around(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
+        return self, graph
+
 
 def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
     if overrides.get("partition_fn") is not None:
@@ -142,19 +157,23 @@ def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
     return Options(**{**settings.current(), **chosen})
 
 
-def lowering_named(backend: str | Callable[..., Any], settings: Mapping[str, Any] | None = None) -> Lowering:
-    """The lowering for "inductor", "eager", or a compiler of the user's. `settings` are Inductor's options.
+def lowering_named(
+    backend: str | Callable[..., Any], settings: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Lowering:
+    """The lowering for "inductor", "eager", or a compiler of the user's. `settings` and `mode` are Inductor's.
 
     Raises:
-        ValueError: another name, settings for a backend that has none, or a setting that Inductor hasn't.
+        ValueError: another name; settings or a mode for a backend that has none; a setting that Inductor hasn't.
 
     >>> lowering_named("eager").options().partition_fn.__name__
     'min_cut_rematerialization_partition'
     """
     if backend == "inductor":
-        return Inductor(for_inductor(None, settings or {}, None))
+        return Inductor(for_inductor(mode, settings or {}, None))
     if settings:
         raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
+    if mode not in (None, "default"):
+        raise ValueError(f"mode={mode!r} is Inductor's; backend {backend!r} has no modes")
     if backend == "eager":
         return Eager()
     if isinstance(backend, str) or not callable(backend):

@@ -41,7 +41,6 @@ class Options:
     keep_inference_input_mutations: bool = False
     dynamic: bool = False
     static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
-    guards_duplicates: bool = False  # a call that passes one tensor twice, and one that does not, get two programs
     donate_buffers: bool = True
     compile_backward_now: bool = False  # with the forward, and not when it is first needed
     functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset

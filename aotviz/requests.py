@@ -13,13 +13,50 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.nn.parameter import UninitializedTensorMixin
 
-from aotviz import captured
 from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.ir.spelling import called
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, nested_inputs, operators, pytree, script_objects
-from aotviz.tracing.places import Place
+from aotviz.tracing.outside import modules, outside
+
+_PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
+
+
+class Modules(torch.nn.Module):
+    """Holds the modules that a function refers to, under the names by which it does."""
+
+    def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+
+def root_of(fn: Any) -> torch.nn.Module | None:
+    """The module whose tensors are lifted for `fn`: itself, or a holder of those that it refers to."""
+    if isinstance(fn, torch.nn.Module):
+        return fn
+    found = modules(fn)
+    return Modules(found) if found else None
+
+
+def _refuse_modules(root: torch.nn.Module) -> None:
+    """Raise for a module whose tensors do not exist yet, or that does in Python what each call needs."""
+    for path, module in root.named_modules():
+        kind, name = type(module).__name__, path or "the module"
+        if any(base.__module__.startswith(_PARALLEL) for base in type(module).__mro__):
+            raise NotImplementedError(
+                f"{name} is a {kind}, which prepares its processes in Python before each call, and a compiled call "
+                f"would not: wrap the compiled module instead, {kind}(aotviz.compile(module)), or use "
+                'torch.compile(module, backend="aotviz")'
+            )
+        for tensor_name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if isinstance(tensor, UninitializedTensorMixin):
+                raise NotImplementedError(
+                    f"{tensor_name!r} of {name} ({kind}) has no shape until the first call: call the module once "
+                    "before it is compiled"
+                )
 
 
 def request_for(
@@ -29,7 +66,6 @@ def request_for(
     options: Options,
     *,
     root: torch.nn.Module | None = None,
-    reached: tuple[Place, ...] = (),
     boxed: bool = False,
     is_graph: bool = False,
     input_names: tuple[str, ...] | None = None,
@@ -37,8 +73,6 @@ def request_for(
     evidence: tuple[Reason, ...] = (),
 ) -> Request:
     """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs.
-
-    `reached` are the places of further tensors to lift.
 
     `evidence` says why programs that exist already do not do, one reason a program.
 
@@ -48,13 +82,11 @@ def request_for(
     named: list[tuple[str, str, Any]] = []
     parameters = None
     if root is not None:
-        captured.refuse_modules(root)
+        _refuse_modules(root)
         named += [("parameter", name, p) for name, p in root.named_parameters()]
         named += [("buffer", name, b) for name, b in root.named_buffers()]
         named += [("object", name, value) for name, value in script_objects.attributes(root)]
         parameters = reader(root, [name for _, name, _ in named])
-    if reached:
-        parameters = _with_places(parameters, reached)
     spec = None if boxed else pytree.tree_flatten((args, dict(kwargs)))[1]
     return Request(
         options=options,
@@ -62,14 +94,13 @@ def request_for(
         args=args,
         kwargs=kwargs,
         named=tuple(named),
-        reached=reached,
         root=root,
         convention=Convention("boxed" if boxed else "python", spec, parameters),
         name=called(fn),
         input_names=input_names,
         is_graph=is_graph,
         static_inputs=static_inputs,
-        references=() if is_graph else captured.outside(fn),
+        references=() if is_graph else outside(fn),
         evidence=evidence,
     )
 
@@ -80,13 +111,6 @@ def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any
 
     def read() -> list[Any]:
         return [place[leaf] for place, leaf in places]
-
-    return read
-
-
-def _with_places(parameters: Callable[[], list[Any]] | None, places: tuple[Place, ...]) -> Callable[[], list[Any]]:
-    def read() -> list[Any]:
-        return [*(parameters() if parameters else ()), *[place.value() for place in places]]
 
     return read
 
@@ -120,7 +144,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         input_names=_names(module, len(args)) if is_graph else None,
         is_graph=is_graph and not named,
         static_inputs=tuple(sorted(static)),
-        references=() if is_graph else captured.outside(module),
+        references=() if is_graph else outside(module),
     )
 
 

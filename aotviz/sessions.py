@@ -12,6 +12,7 @@ import itertools
 import platform
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from types import MethodType
 from typing import Any
 
 import torch
@@ -111,6 +112,12 @@ class Session:
             return Silent()
         return observers[0] if len(observers) == 1 else Several(observers)
 
+    def part(self, name: str, function: Hashable) -> Session:
+        """The session of one function that Dynamo compiles of it, with the same recording and programs."""
+        made = Session(False, name, self.on_stage, None if function is None else (self.function, function))
+        made.store, made.programs = self.store, self.programs
+        return made
+
     def attach(self, compiled: Callable[..., Any]) -> Any:
         """Give a compiled callable the attributes by which a person looks into it."""
         return CompiledCallable(compiled, self)
@@ -119,17 +126,23 @@ class Session:
 class CompiledCallable:
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 
-    def __init__(self, compiled: Callable[..., Any], watching: Session, remake: Any = None) -> None:
+    def __init__(
+        self, compiled: Callable[..., Any], watching: Session, original: Any = None, remake: Any = None
+    ) -> None:
         self._compiled = compiled
         self._watching = watching
         self._remake = remake  # (function, arguments) that make it again
-        self.__wrapped__ = getattr(compiled, "__wrapped__", compiled)
+        self.__wrapped__ = self._original = original or getattr(compiled, "__wrapped__", compiled)
         self.__name__ = watching.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _blocks.tracing:
-            return self.__wrapped__(*args, **kwargs)  # whoever compiles the caller compiles this with it
+            return self._original(*args, **kwargs)  # whoever compiles the caller compiles this with it
         return self._compiled(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method, where it lies in a class."""
+        return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
         """A copy, or what a file holds, is the original and the options: it is compiled anew."""
@@ -143,6 +156,10 @@ class CompiledCallable:
         if self._watching.store is None:
             raise RuntimeError(f"{self.__name__} was compiled with record=False, so there is no recording")
         return live(self._watching.store)
+
+    def explain(self) -> Any:
+        """`Recording.explain` of what was recorded so far."""
+        return self.recording.explain()
 
     @property
     def program(self) -> Program:

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz import captured, compiling, pipeline
+from aotviz import compiling, pipeline
 from aotviz.ir import graphs, verify
 from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split, TracedCall
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.pipeline import PREPARE, Stage
-from aotviz.requests import request_for
+from aotviz.requests import request_for, root_of
 from aotviz.sessions import CompiledCallable, Session
 
 
@@ -53,7 +53,7 @@ def trace_stages(
     if until not in names:
         raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(names))}")
     lowering = lowering_named(backend)
-    root = captured.root_of(fn)
+    root = root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
     watching = Session(True, request.name)
     start = Stopped(request, request, "", PREPARE, watching, lowering, watching.observer())

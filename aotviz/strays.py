@@ -1,9 +1,8 @@
 """A tensor that a trace met and that is no input: which one is it, by the user's name?
 
-Parameters and buffers are lifted where a module is in plain sight (`captured.py`), and by `aotviz.compile` what a
-function reaches in another way (`reached.py`). Elsewhere, and where nothing can be put in its place, such a tensor is
-met in the middle of a trace as a real one among stand-ins. It is then looked for in everything that the function can
-reach.
+The doors that take a function as it is lift the parameters and buffers of a module that they are given. Any other
+tensor is met in the middle of a trace as a real one among stand-ins. It is then looked for in everything that the
+function can reach.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any
 
 import torch
 
-from aotviz import reached
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes
 from aotviz.torch_private.open_trace import is_library
+from aotviz.tracing.outside import reachable
 
 
 def in_words(error: BaseException, request: Request) -> Exception | None:
@@ -40,35 +39,34 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
     if not met:
         return None
     wanted = {id(tensor) for tensor in met}
-    found = {place.path: place.kind for place in reached.reachable(fn, arguments) if id(place.value()) in wanted}
+    found = {place.path: place.of_module for place in reachable(fn, arguments) if id(place.value) in wanted}
     name = getattr(fn, "__name__", type(fn).__name__)
     if not found:
         sizes = " and ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in met)
         return NotImplementedError(
             f"{name} uses a tensor ({sizes}) that is neither an argument nor made inside, and that nothing it refers "
-            'to leads to. Pass it as an argument; torch.compile(fn, backend="aotviz") lifts such tensors itself.'
+            "to leads to. Pass it as an argument; aotviz.compile finds such tensors itself."
         )
     names = " and ".join(repr(path) for path in found)
     advice = "make it a buffer (register_buffer) or a parameter of the module, or pass it as an argument"
-    if "held" in found.values():
+    if any(found.values()):
         advice = "compile an nn.Module that has the module holding it as a submodule, or pass the tensor as an argument"
     holder = next((argument for argument in arguments if any(path.startswith(f"{argument}.") for path in found)), None)
     if holder is not None:
         kind = type(arguments[holder]).__name__
         if isinstance(arguments[holder], torch.nn.Module):
             return NotImplementedError(
-                f"{name} uses the tensor {names} of the {kind} that it is passed as {holder!r}; aotviz.compile follows "
-                "a module that the function finds by its name, as a global or in its closure, and one that is itself "
-                'what is compiled. torch.compile(fn, backend="aotviz") takes modules as arguments.'
+                f"{name} uses the tensor {names} of the {kind} that it is passed as {holder!r}: compile the module "
+                "itself, or pass its tensors. aotviz.compile takes modules as arguments."
             )
         return NotImplementedError(
             f"{name} uses the tensor {names}, which lies in an object that aotviz can't look into: pass the tensor "
             f"itself, or make {kind} a pytree (torch.export.register_dataclass({kind}) if it is a dataclass). "
-            'torch.compile(fn, backend="aotviz") takes such objects.'
+            "aotviz.compile takes such objects."
         )
     return NotImplementedError(
         f"{name} uses the tensor {names} without taking it as an argument, so aotviz can't follow what happens to it: "
-        f'{advice}. torch.compile(fn, backend="aotviz") lifts such tensors itself.'
+        f"{advice}. aotviz.compile finds such tensors itself."
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import re
 
 import pytest
 import torch
 from torch import nn
 
 import aotviz
+import aotviz.backend
 from aotviz import pipeline
 from aotviz.lowerings import run_graph
 
@@ -38,7 +40,7 @@ def test_it_decorates_a_function_and_keeps_its_name_and_docstring():
     assert scale(torch.ones(2)).tolist() == [2, 2]
     assert scale(torch.ones(2), by=3).tolist() == [3, 3]
     assert (scale.__name__, scale.__doc__) == ("scale", "Scales.")
-    assert scale.recording[0].name == "scale"
+    assert re.fullmatch(r"scale \[\d+/0\]", scale.recording[0].name)
 
 
 def test_a_function_that_looks_into_a_mask_unless_it_is_compiled_is_told_that_it_is():
@@ -53,7 +55,6 @@ def test_a_function_that_looks_into_a_mask_unless_it_is_compiled_is_told_that_it
         assert torch.equal(y, masked(x, mask))
         assert torch.equal(torch.autograd.grad(y.sum(), x)[0], 2 * mask)
     assert count(function) == 1
-    assert "torch.compiler.is_compiling()" in function.recording[0].evidence["subject"].tolist()
     assert not torch.compiler.is_compiling()
 
 
@@ -105,12 +106,7 @@ def test_a_tensor_has_the_attributes_that_the_user_gave_it():
     assert found[1:] == expected[1:] == ([True, False, False], [3.0, 5.0, "input"], False)
     with pytest.raises(AttributeError, match="no attribute 'scales'"):
         compiled(lambda x: x * x.scales)(x)
-    with pytest.raises(NotImplementedError, match="neither an argument nor made inside"):
-        compiled(lambda x: x + layer.bias.shift)(x)
-
-
-def test_a_function_that_asks_for_no_value_is_traced_as_eager_runs_it():
-    assert compiled(lambda x: x * (2 if torch.compiler.is_compiling() else 3))(torch.ones(2)).tolist() == [3, 3]
+    assert compiled(lambda x: x + layer.bias.shift)(x).tolist() == [[2, 2]]
 
 
 def test_what_is_no_function_is_refused():
@@ -121,74 +117,69 @@ def test_what_is_no_function_is_refused():
 def test_unknown_backends_and_options_are_refused_when_compile_is_called():
     with pytest.raises(ValueError, match="backend is 'tvm'; it can be"):
         aotviz.compile(lambda x: x, backend="tvm")
-    with pytest.raises(ValueError, match="'eager' has no settings of its own"):
+    with pytest.raises(ValueError, match=r"option 'max_autotune' is not known\. Known are record, on_stage"):
         aotviz.compile(lambda x: x, backend="eager", options={"max_autotune": True})
+    with pytest.raises(ValueError, match=r"option 'max_autotun' is not known\. Did you mean 'max_autotune'"):
+        aotviz.compile(lambda x: x, options={"max_autotun": True})
+    with pytest.raises(ValueError, match="mode='max-autotune' is Inductor's; backend 'eager' has no modes"):
+        aotviz.compile(lambda x: x, backend="eager", mode="max-autotune")
+    with pytest.raises(ValueError, match="'on_refusal' is 'ignore'; it can be 'eager' or 'raise'"):
+        aotviz.compile(lambda x: x, options={"on_refusal": "ignore"})
     with pytest.raises(TypeError, match="backnd"):
         aotviz.compile(lambda x: x, backnd="eager")
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(3, 2)
-        self.drop = nn.Dropout(0.5)
-        self.note = "hello"
+def test_a_method_is_decorated_in_its_class():
+    class Scaler:
+        by = 3
 
-    def forward(self, x, scale=1.0):
-        return self.drop(self.fc(x)) * scale
+        @aotviz.compile(backend="eager")
+        def scaled(self, x, *, plus=0):
+            """Scales."""
+            return x * self.by + plus
 
-    def size(self):
-        return sum(p.numel() for p in self.parameters())
-
-
-def test_a_compiled_module_shares_the_originals_parameters():
-    net = Net()
-    module = compiled(net)
-    assert isinstance(module, nn.Module)
-    assert [id(p) for p in module.parameters()] == [id(p) for p in net.parameters()]
-    module(torch.ones(4, 3)).sum().backward()
-    assert net.fc.weight.grad is not None
-    with torch.no_grad():
-        net.fc.weight.zero_()
-        net.fc.bias.fill_(1.0)
-    module.eval()
-    assert module(torch.ones(1, 3)).tolist() == [[1, 1]]
+    assert Scaler().scaled(torch.ones(2), plus=1).tolist() == [4, 4]
+    assert Scaler.scaled.__doc__ == "Scales."
+    assert len(Scaler().scaled.recording.compilations) == 1
 
 
-def test_a_state_dict_goes_from_one_compiled_module_to_another():
-    first, second = compiled(Net()).eval(), compiled(Net()).eval()
-    second.load_state_dict(first.state_dict())
-    x = torch.ones(1, 3)
-    assert torch.equal(first(x), second(x))
+def test_what_lies_between_graph_breaks_is_run_and_the_rest_is_compiled_too():
+    said = []
+
+    def chatty(x):
+        y = x.sin()
+        torch._dynamo.graph_break()
+        said.append(y.shape)
+        return y.cos()
+
+    g, x = compiled(chatty), leaf(3)
+    assert torch.equal(g(x), x.sin().cos())
+    assert len(said) == 1
+    assert count(g) == 2
+    with pytest.raises(Exception, match="graph break"):
+        compiled(chatty, fullgraph=True)(x)
 
 
-def test_attributes_and_methods_of_the_original_are_reached():
-    module = compiled(Net())
-    assert (module.note, module.size()) == ("hello", 8)
-    assert module.fc.in_features == 3
-    with pytest.raises(AttributeError, match="nothing"):
-        module.nothing  # noqa: B018
+def test_a_function_may_be_compiled_any_number_of_times():
+    def f(x):
+        return x * 2
+
+    for _ in range(12):
+        g = compiled(f)
+        assert g(torch.ones(2)).tolist() == [2, 2]
+        assert count(g) == 1
 
 
-def test_train_and_eval_are_two_programs():
-    module, x = compiled(Net()), torch.ones(1, 3)
-    module.eval()
-    assert torch.equal(module(x), module.fc(x))
-    module.train()
-    assert set((module(x) / (2 * module.fc(x))).round().flatten().tolist()) <= {0.0, 1.0}
-    assert count(module) == 2
-    module.eval()
-    assert torch.equal(module(x), module.fc(x))
-    assert count(module) == 2
+def test_a_refused_graph_runs_in_eager_or_raises_what_aotviz_says():
+    def overlapping(x):
+        x.as_strided((3, 3), (1, 1)).mul_(2)
+        return x + 1
 
-
-def test_a_parameter_that_is_replaced_or_frozen_is_noticed():
-    module, x = compiled(nn.Linear(2, 1, bias=False)), torch.ones(1, 2)
-    assert module(x).requires_grad
-    module.original.weight.requires_grad_(False)
-    assert not module(x).requires_grad
-    module.original.weight = nn.Parameter(torch.full((1, 2), 3.0))
-    assert module(x).item() == 6.0
+    aotviz.backend._warned.clear()
+    with pytest.warns(aotviz.RanInEager, match="overlapping runs in eager, since aotviz refused its graph"):
+        assert torch.equal(compiled(overlapping)(torch.arange(5.0)), overlapping(torch.arange(5.0)))
+    with pytest.raises(aotviz.Refused, match="by mul_"):
+        compiled(overlapping, options={"on_refusal": "raise"})(torch.arange(5.0))
 
 
 def test_a_module_that_a_function_closes_over_is_lifted():
@@ -201,16 +192,6 @@ def test_a_module_that_a_function_closes_over_is_lifted():
     f(torch.ones(3, 2)).backward()
     assert net.weight.grad.tolist() == [[3, 3]]
     assert [str(d) for d in f.program.lowered.graph_inputs] == ["net.weight", "net.bias", "x"]
-    net.eval()
-    f(torch.ones(3, 2))
-    assert count(f) == 2
-
-
-def test_a_bound_method_lifts_its_module():
-    net = Net().eval()
-    f = compiled(net.forward)
-    f(torch.ones(1, 3)).sum().backward()
-    assert net.fc.bias.grad.tolist() == [1, 1]
 
 
 CHANGES = {
@@ -218,7 +199,6 @@ CHANGES = {
     "requires_grad": ((torch.ones(2),), (leaf(2),)),
     "a rank": ((torch.ones(2),), (torch.ones(2, 2),)),
     "a plain value": ((torch.ones(2), 2.0), (torch.ones(2), 3.0)),
-    "the sign of zero": ((torch.ones(2), 0.0), (torch.ones(2), -0.0)),
     "a plain value's type": ((torch.ones(2), 1), (torch.ones(2), True)),
     "a structure": ((torch.ones(2), [1, 2]), (torch.ones(2), (1, 2))),
     "an alias": ((torch.ones(2), torch.ones(2)), (torch.ones(2),) * 2),
@@ -446,14 +426,13 @@ def test_an_attribute_is_not_taken_for_a_global_tensor_of_that_name():
     assert compiled(lambda x: x @ net.weight.t())(torch.ones(1, 2)).shape == (1, 1)
 
 
-def test_what_a_partial_binds_is_lifted_or_refused_by_name():
+def test_what_a_partial_binds_is_lifted():
     net = nn.Linear(2, 1)
     compiled(functools.partial(lambda module, x: module(x), net))(torch.ones(1, 2)).sum().backward()
     assert net.weight.grad.tolist() == [[1, 1]]
     scaled = functools.partial(lambda by, x: x * by, by=torch.ones(2))
     assert compiled(scaled)(x=torch.ones(2)).tolist() == [1, 1]
-    with pytest.raises(NotImplementedError, match=r"uses the tensor 'args\[0\]' without taking it as an argument"):
-        compiled(functools.partial(lambda by, x: x * by, torch.ones(2)))(torch.ones(2))
+    assert compiled(functools.partial(lambda by, x: x * by, torch.ones(2)))(torch.ones(2)).tolist() == [1, 1]
 
 
 def test_a_shape_is_returned_as_a_size() -> None:

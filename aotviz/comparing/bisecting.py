@@ -14,7 +14,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from aotviz import captured
 from aotviz.api import compile_program
 from aotviz.comparing import locating, repro
 from aotviz.comparing.facts import Candidate, Verdict
@@ -23,7 +22,7 @@ from aotviz.comparing.locating import Culprit, Watch
 from aotviz.comparing.verifying import in_eager, place, program_of, refuse_unsteady
 from aotviz.lowerings import Lowering, lowering_named, run_graph
 from aotviz.options import Options
-from aotviz.requests import request_for
+from aotviz.requests import request_for, root_of
 from aotviz.sessions import Session
 from aotviz.torch_private.partitioners import default_partition
 
@@ -80,7 +79,7 @@ class Rung:
 
             def call(*args: Any, **kwargs: Any) -> Any:
                 if not known:
-                    request = request_for(fn, args, kwargs, options, root=captured.root_of(fn))
+                    request = request_for(fn, args, kwargs, options, root=root_of(fn))
                     if self.lowering is None:
                         program = compile_program(request, Session(False, request.name))
                     else:

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz import captured
 from aotviz.api import aot_function
 from aotviz.ir.graphs import copy
 from aotviz.lowerings import run_graph
+from aotviz.requests import Modules
 from aotviz.torch_private import oracle
+from aotviz.tracing.outside import modules
 
 Door = Callable[..., Callable[..., Any]]
 
 
-class Calls(captured.Captured):
+class Calls(Modules):
     """A function and the modules that it refers to, as one module: what torch's doors can lift parameters from."""
 
     def __init__(self, fn: Any, modules: dict[str, torch.nn.Module]) -> None:
@@ -32,8 +33,8 @@ def as_module(fn: Any) -> Any:
     """`fn`, or a module that calls it, where it uses modules without being one."""
     if isinstance(fn, torch.nn.Module):
         return fn
-    modules = {name: value for name, value in captured.references(fn) if isinstance(value, torch.nn.Module)}
-    return Calls(fn, modules) if modules else fn
+    found = modules(fn)
+    return Calls(fn, found) if found else fn
 
 
 def torchs(

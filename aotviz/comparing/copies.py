@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from aotviz import captured
 from aotviz.runtime.tensor_copies import copies
 from aotviz.torch_private import pytree
+from aotviz.tracing.outside import modules, references
 
 
 def fresh(
@@ -28,13 +28,13 @@ def fresh(
     Raises:
         TypeError: an argument, or something that `fn` holds, can't be copied.
     """
-    modules = _modules(fn)
+    holders = _modules(fn)
     held = {
         (f"{path}.{name}" if path else name): tensor
-        for path, module in modules.items()
+        for path, module in holders.items()
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
     }
-    held.update((name, value) for name, value in captured.references(fn) if isinstance(value, torch.Tensor))
+    held.update((name, value) for name, value in references(fn) if isinstance(value, torch.Tensor))
     leaves = [leaf for leaf in pytree.tree_flatten((args, dict(kwargs)))[0] if isinstance(leaf, torch.Tensor)]
     memo: dict[int, Any] = {}
     for original, copied in copies([*held.values(), *leaves]):
@@ -53,7 +53,7 @@ def fresh(
 def _modules(fn: Any) -> dict[str, torch.nn.Module]:
     if isinstance(fn, torch.nn.Module):
         return {"": fn}
-    return {name: value for name, value in captured.references(fn) if isinstance(value, torch.nn.Module)}
+    return modules(fn)
 
 
 def _function(fn: Any, memo: dict[int, Any]) -> Any:
@@ -66,7 +66,7 @@ def _function(fn: Any, memo: dict[int, Any]) -> Any:
         return types.MethodType(fn.__func__, copy.deepcopy(fn.__self__, memo))
     if not isinstance(fn, types.FunctionType):
         return copy.deepcopy(fn, memo)
-    names = {name for name, value in captured.references(fn) if isinstance(value, (torch.nn.Module, torch.Tensor))}
+    names = {name for name, value in references(fn) if isinstance(value, (torch.nn.Module, torch.Tensor))}
     if not names:
         return fn
     cells = []

@@ -101,7 +101,6 @@ class Request(Form):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     named: tuple[tuple[str, str, Any], ...]  # (kind, name, value); kind "parameter", "buffer" or "object"
-    reached: tuple[Any, ...] = field(default=(), kw_only=True)  # places of other tensors, lifted behind those
     root: Any  # the nn.Module whose paths the nodes carry, or None
     convention: Convention
     name: str

@@ -6,7 +6,6 @@ that the user would call it by: `wte.weight`, `x`, `batch['ids']`.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -18,20 +17,20 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
 from aotviz.torch_private import fakes, functional, graphs, pytree
 from aotviz.torch_private.subclasses import closed_class, is_subclass
-from aotviz.tracing import arguments, places, randomness
+from aotviz.tracing import arguments, randomness
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
 
 def run(request: Request) -> FlatCall:
     leaves, in_spec = pytree.tree_flatten((request.args, dict(request.kwargs)))
-    lifted = [*(tensor for _, _, tensor in request.named), *(place.value() for place in request.reached)]
-    flat = [*lifted, *leaves]
+    lifted = len(request.named)
+    flat = [*(tensor for _, _, tensor in request.named), *leaves]
     descriptors = _descriptors(request, leaves)
     _refuse_unsupported(flat, descriptors, request.is_graph)
     fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
     names = [d.name for d in descriptors]
-    static = len(lifted) + request.options.static_parameters
+    static = lifted + request.options.static_parameters
     stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names, request.symbols)
     duplicate_of = _duplicates(flat)
     evidence = tuple(
@@ -39,16 +38,11 @@ def run(request: Request) -> FlatCall:
         for i, first in enumerate(duplicate_of)
         if first is not None
     )
-    evidence += tuple(
-        Reason(place.path, "the function refers to it; it is read there at each call") for place in request.reached
-    )
-    # what the function reaches need not lie at the same place in memory at each call
-    places_kept = (*range(len(request.named)), *range(len(lifted), static))
     return FlatCall(
         options=request.options,
         evidence=evidence,
         name=request.name,
-        fn=_flat_function(request, len(lifted), in_spec),
+        fn=_flat_function(request, in_spec),
         args=tuple(stand_ins),
         descriptors=descriptors,
         duplicate_of=duplicate_of,
@@ -57,13 +51,13 @@ def run(request: Request) -> FlatCall:
         root=request.root,
         is_graph=request.is_graph,
         convention=request.convention,
-        static_inputs=places_kept if request.static_inputs is None else request.static_inputs,
+        static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
     )
 
 
-def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
+def _flat_function(request: Request, in_spec: Any) -> Any:
     fn, root = request.fn, request.root
-    names, reached = [name for _, name, _ in request.named], request.reached
+    names = [name for _, name, _ in request.named]
 
     if request.is_graph:
         return graphs.interpreter(fn)
@@ -78,16 +72,13 @@ def _flat_function(request: Request, lifted: int, in_spec: Any) -> Any:
         with arguments.unchanged(call), randomness.followed(call):
             return fn(*args, **kwargs)
 
-    if not lifted:
+    if not names:
         return plain
     own = len(names)
 
     def functional_call(*flat: Any) -> Any:
-        with contextlib.ExitStack() as stack:
-            if names:
-                stack.enter_context(graphs.swapped(root, dict(zip(names, flat[:own], strict=True))))
-            stack.enter_context(places.swapped(reached, flat[own:lifted]))
-            return plain(*flat[lifted:])
+        with graphs.swapped(root, dict(zip(names, flat[:own], strict=True))):
+            return plain(*flat[own:])
 
     return functional_call
 
@@ -101,8 +92,6 @@ def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
     made: list[PlainInput] = []
     for kind, name, _ in request.named:
         made.append(_LIFTED[kind](len(made), exact(name)))
-    for place in request.reached:
-        made.append(PlainInput(len(made), place.path))
     names = request.input_names or _argument_names(request)
     if len(names) != len(leaves):
         raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")

@@ -89,15 +89,12 @@ def run(call: FlatCall) -> TracedCall:
 
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
-    """Each duplicate as a tensor of its own, so that the program holds for others too; as one, where a guard compares
-    them, since the function may ask whether they are. And as one where the function can't run otherwise, since it moves
-    one of them and relies on the other having moved."""
-    first = call.options.static_parameters if call.options.guards_duplicates else len(call.duplicate_of)
-    guarded = [None if same is None or same < first else same for same in call.duplicate_of]
+    """Each duplicate as a tensor of its own, so that the program holds for others too; as one where the function can't
+    run otherwise, since it moves one of them and relies on the other having moved."""
     try:
-        return ForwardTrace(_as_one(program, guarded))
+        return ForwardTrace(program)
     except (RuntimeError, IndexError, ValueError):
-        if list(call.duplicate_of) == guarded:
+        if all(same is None for same in call.duplicate_of):
             raise
     return ForwardTrace(_as_one(program, call.duplicate_of))
 

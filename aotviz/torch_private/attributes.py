@@ -1,7 +1,4 @@
-"""What a module holds: its tensors, what else a program depends on, and what a call does to it.
-
-A program is traced with the plain attributes, the hooks and the submodules that a module has at that time, so a later
-call must find the same (`State`). To walk a module for them is dear, so the walk is done once and the places are kept.
+"""What a module holds, and what a call does to it.
 
 A traced call that assigns a tensor to `self.x` leaves a tensor of the trace behind, which is good for nothing
 afterwards. So attributes are noted before a trace, compared after it, and put back.
@@ -10,14 +7,10 @@ afterwards. So attributes are noted before a trace, compared after it, and put b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.nn.modules import module as torchs
-
-from aotviz.torch_private import script_objects
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
 _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
@@ -78,86 +71,6 @@ class Attributes:
                 module.__dict__[name] = value
 
 
-class State:
-    """The tensors of a module as they are now, and what else a program takes for granted of it, read at each call."""
-
-    def __init__(self, root: torch.nn.Module) -> None:
-        self._root = root
-        self._walk()
-
-    def _walk(self) -> None:
-        seen: dict[int, tuple[dict[str, Any], str]] = {}
-        self._tied = []  # (a place, the first one that holds the same tensor)
-        self._absent = []  # places that hold None
-        places: tuple[list[Any], list[Any]] = [], []
-        self._rows = []
-        self._counts = []  # attributes of each module: one that is added later may be read
-        for module in self._root.modules():
-            for found, holder in zip(places, (module._parameters, module._buffers), strict=True):
-                for name, tensor in holder.items():
-                    if tensor is None:
-                        self._absent.append((holder, name))
-                    elif id(tensor) not in seen:
-                        seen[id(tensor)] = (holder, name)
-                        found.append((holder, name))
-                    else:
-                        self._tied.append(((holder, name), seen[id(tensor)]))
-            names = [name for name, value in _own(module).items() if _is_plain(value)]
-            held = (module._modules, module._parameters, module._buffers)
-            own = vars(module)
-            self._rows.append((itemgetter("training", *names), own, held, hooks_of(module)))
-            self._counts.append(len(own))
-        self._places = [*places[0], *places[1]]
-        numbers = {(id(holder), name): i for i, (holder, name) in enumerate(self._places)}
-        self._ties = tuple((name, numbers[id(first), key]) for (_, name), (first, key) in self._tied)
-        self._objects = list(script_objects.attributes(self._root))
-        self._held = [tuple(tuple(part) for part in held) for _, _, held, _ in self._rows]
-        self._submodules = [tuple(held[0].values()) for _, _, held, _ in self._rows]
-
-    def read(self) -> tuple[list[torch.Tensor], tuple[Any, ...]]:
-        """(parameters, buffers and script objects, each once; of each module, what a program depends on besides)."""
-        if not self._is_current():
-            self._walk()
-        tensors = [holder[name] for holder, name in self._places]
-        if any(tensor is None for tensor in tensors):
-            self._walk()
-            tensors = [holder[name] for holder, name in self._places]
-        tensors += (value for _, value in self._objects)
-        try:
-            facts = self._facts()
-        except KeyError:  # an attribute has gone, and another has come
-            self._walk()
-            facts = self._facts()
-        return tensors, (facts, tuple(self._held), _global_hooks(), self._ties)
-
-    def _facts(self) -> tuple[Any, ...]:
-        return tuple((read(own), tuple(map(tuple, hooks)) if any(hooks) else ()) for read, own, _, hooks in self._rows)
-
-    def _is_current(self) -> bool:
-        """Whether modules, parameters and buffers are where the walk found them."""
-        for (_, own, held, _), names, modules, count in zip(
-            self._rows, self._held, self._submodules, self._counts, strict=True
-        ):
-            if tuple(held[0].values()) != modules or any(len(h) != len(n) for h, n in zip(held, names, strict=True)):
-                return False
-            if len(own) != count or "training" not in own:
-                return False
-        if any(holder[name] is not None for holder, name in self._absent):
-            return False
-        return all(holder[name] is first[key] for (holder, name), (first, key) in self._tied)
-
-
-def difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    """What changed between two readings of a State, in words."""
-
-    def modes(state: tuple[Any, ...]) -> list[Any]:
-        return [own[0] if isinstance(own, tuple) else own for own, *_ in state[0]] if state else []
-
-    if modes(before) != modes(now) and len(modes(before)) == len(modes(now)):
-        return "a module changed between train() and eval()"
-    return "a plain attribute, a hook or a submodule of a module changed"
-
-
 def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """The dicts that hold a module's parameters and its buffers, or None, by name."""
     return module._parameters, module._buffers
@@ -166,21 +79,6 @@ def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]
 def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
     """What a module runs at each call and its backward, as dicts by the hooks' numbers."""
     return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-
-
-def _global_hooks() -> tuple[Any, ...]:
-    """The hooks that run at every module."""
-    hooks = (
-        torchs._global_forward_pre_hooks,
-        torchs._global_forward_hooks,
-        torchs._global_backward_pre_hooks,
-        torchs._global_backward_hooks,
-    )
-    return tuple(map(tuple, hooks)) if any(hooks) else ()
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(isinstance(item, PLAIN) for item in value))
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:

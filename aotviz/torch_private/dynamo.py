@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint
+from inspect import signature
 from types import FrameType
 from typing import Any
 
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 
 from aotviz.torch_private import failed_guards
+
+BackendFailed = BackendCompilerFailed
+_ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 
 _GROUP = "torch_dynamo_backends"
 
@@ -44,6 +49,11 @@ def offer(name: str, where: str) -> None:
     An installed package announces the same by an entry point, and that one wins.
     """
     registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
+
+
+def compiled(fn: Any, backend: Any, **options: Any) -> Any:
+    """`torch.compile`, the programs of which count towards no other function's limit where torch can do that."""
+    return torch.compile(fn, backend=backend, **options, **_ISOLATED)
 
 
 def count_compilation(outcome: str) -> None:

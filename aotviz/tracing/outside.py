@@ -1,0 +1,136 @@
+"""What a function refers to without taking it as an argument, under the names by which its code does.
+
+The doors that take a function as it is (`aot_function` and its family) lift no tensor that they find there: a trace
+that meets one is refused, and says which one it is. `aotviz.compile` leaves all this to Dynamo.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, MappingProxyType
+from typing import Any
+
+import torch
+
+from aotviz.torch_private.attributes import PLAIN, tensors_of
+
+DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Something that a call leads to. `path` is what the user would write for it."""
+
+    path: str
+    value: Any
+    of_module: bool = False  # a parameter or buffer of a module
+
+
+def references(fn: Any) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what a function refers to from outside: bound object or arguments, closure cells, globals."""
+    if isinstance(fn, functools.partial):
+        yield from ((f"args[{position}]", value) for position, value in enumerate(fn.args))
+        yield from fn.keywords.items()
+        yield from references(fn.func)
+        return
+    if isinstance(fn, torch.nn.Module):
+        return
+    if inspect.ismethod(fn):
+        yield "self", fn.__self__
+    fn = plain_function(fn)
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # a variable that is assigned later
+    used = (step.argval for step in _steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
+    for name in dict.fromkeys(used):  # not `co_names`, which holds the names of attributes too
+        if name in fn.__globals__:
+            yield name, fn.__globals__[name]
+
+
+def outside(fn: Any) -> tuple[tuple[str, Any], ...]:
+    """`references` of a function, or of what a module does when it is called."""
+    return tuple(references(getattr(fn, "forward", fn)))
+
+
+def modules(fn: Any) -> dict[str, torch.nn.Module]:
+    """The modules among them."""
+    return {name: value for name, value in references(fn) if isinstance(value, torch.nn.Module)}
+
+
+def plain_function(fn: Any) -> Any:
+    """The function that a method, a partial function or a decorated one calls."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)
+    return inspect.unwrap(fn) if callable(fn) else fn
+
+
+def _steps(code: CodeType) -> Iterator[dis.Instruction]:
+    """The instructions of a function, and of the lambdas, comprehensions and functions written in it."""
+    yield from dis.get_instructions(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _steps(constant)
+
+
+def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Reached]:
+    """The tensors, random generators, classes and Python modules that a call leads to, each container once."""
+    seen: set[int] = set()
+    is_function = inspect.isroutine(fn) or isinstance(fn, functools.partial)
+    starts = _of_function(fn) if is_function else iter([("self", fn)])
+    for path, value in (*starts, *arguments.items()):
+        yield from _walk(Reached(path, value), seen, DEPTH)
+
+
+def _of_function(fn: Any) -> Iterator[tuple[str, Any]]:
+    """`references`, and the default arguments."""
+    yield from references(fn)
+    fn = plain_function(fn)
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        defaults = fn.__defaults__ or ()
+        yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
+        yield from (fn.__kwdefaults__ or {}).items()
+
+
+def _walk(found: Reached, seen: set[int], depth: int) -> Iterator[Reached]:
+    value = found.value
+    if isinstance(value, (torch.Tensor, torch.Generator, type)) or inspect.ismodule(value):
+        yield found
+    elif depth and id(value) not in seen and not isinstance(value, (*PLAIN, bytes)):
+        seen.add(id(value))
+        for part in _parts(found.path, value):
+            yield from _walk(part, seen, depth - 1)
+
+
+def _parts(path: str, value: Any) -> Iterator[Reached]:
+    if isinstance(value, dict):
+        yield from (Reached(f"{path}[{key!r}]", item) for key, item in list(value.items()))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from (Reached(f"{path}[{index}]", item) for index, item in enumerate(list(value)))
+    elif inspect.isroutine(value) or isinstance(value, functools.partial):
+        yield from (Reached(f"{path}.{name}", item) for name, item in _of_function(value))
+    elif isinstance(value, torch.nn.Module):
+        yield from _of_module(path, value)
+    else:
+        yield from (Reached(f"{path}.{name}", item) for name, item in list(getattr(value, "__dict__", {}).items()))
+        if callable(value):
+            yield from (Reached(f"{path}.__call__.{name}", item) for name, item in _of_function(type(value).__call__))
+
+
+def _of_module(path: str, root: torch.nn.Module) -> Iterator[Reached]:
+    for name, module in root.named_modules():
+        prefix = f"{path}.{name}" if name else path
+        for holder in tensors_of(module):
+            yield from (Reached(f"{prefix}.{key}", tensor, of_module=True) for key, tensor in holder.items())
+        own = vars(module)
+        yield from (Reached(f"{prefix}.{key}", item) for key, item in list(own.items()) if not key.startswith("_"))
