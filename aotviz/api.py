@@ -17,6 +17,7 @@ from aotviz import compiling, dynamo_guards, pipeline, strays
 from aotviz.ir.forms import Program, Request
 from aotviz.ir.refusals import in_words
 from aotviz.ir.spelling import called
+from aotviz.lowerings import Eager, run_graph
 from aotviz.options import Options
 from aotviz.requests import graph_request, request_for
 from aotviz.runtime.refusals import InsideTransform
@@ -95,7 +96,7 @@ def _options(
         bw_compiler=bw_compiler or fw_compiler,
         inference_compiler=inference_compiler or fw_compiler,
         partition_fn=named(partition_fn),
-        backend=str(getattr(fw_compiler, "__name__", "custom")),
+        backend=Eager.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
         **{**settings.current(), **others},
     )
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aotviz
+from tests.doors import alone
 
 
 def compiled(fn):
@@ -37,7 +38,7 @@ def test_the_error_names_the_input_that_was_written_before_the_backward():
 
 def test_the_error_names_the_result_that_was_written_before_the_backward():
     x = grown(3)
-    result = compiled(lambda x: x.exp())(x)
+    result = alone(lambda x: x.exp())(x)
     result.mul_(2)
     with pytest.raises(aotviz.Refused, match=r"^output was written after"):
         result.sum().backward()
@@ -135,7 +136,7 @@ def test_what_was_written_and_moved_before_the_data_is_assigned_is_refused():
         x.data = x * 2
 
     with pytest.raises(aotviz.Refused) as caught:
-        compiled(f)(torch.ones(2, 3))
+        alone(f)(torch.ones(2, 3))
     assert caught.value.reason == "old storage is written"
 
 
@@ -201,7 +202,7 @@ def test_the_function_is_told_whether_two_arguments_are_one_tensor():
 def test_an_input_that_is_given_its_own_view_as_storage_is_refused():
     x = torch.ones(4)
     with pytest.raises(aotviz.Refused) as caught:
-        compiled(lambda x: x.set_(x[1:]))(x)
+        alone(lambda x: x.set_(x[1:]))(x)
     assert caught.value.reason == "alias is given another storage"
     assert x.shape == (4,)
 
@@ -215,7 +216,7 @@ def test_a_write_through_a_view_of_a_view_that_was_moved_is_refused():
         return whole * 1
 
     with pytest.raises(aotviz.Refused) as caught:
-        compiled(f)(grown(2, 2))
+        alone(f)(grown(2, 2))
     assert caught.value.reason == "view moved under autograd"
 
 

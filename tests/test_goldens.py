@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-import aotviz
 from aotviz.recorder.terminal import inputs, outputs
+from tests.doors import alone
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDENS = Path(__file__).with_name("goldens")
@@ -87,7 +87,7 @@ PROGRAMS = (
 
 
 def described(program: Callable[..., Any]) -> str:
-    compiled = aotviz.compile(program, backend="eager")
+    compiled = alone(program)
     result = compiled(*arguments(program))
     leaves = [leaf for leaf in (result if isinstance(result, tuple) else (result,)) if leaf.requires_grad]
     if leaves:

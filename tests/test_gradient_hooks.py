@@ -10,12 +10,13 @@ import aotviz
 import aotviz.backend
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
+from tests.doors import alone
 
 torch.set_num_threads(1)
 
 
 def compiled(fn):
-    return aotviz.compile(fn, backend="eager", debug=True)
+    return alone(fn, debug=True)
 
 
 def leaf(*shape):
@@ -376,7 +377,7 @@ def test_a_hook_on_an_input_that_no_gradient_of_the_call_reaches_is_not_called()
             view = x.view_as(x)
         return torch.cat([view, view])  # requires grad, and leads nowhere
 
-    for fn in (f, aotviz.compile(f, backend="eager")):
+    for fn in (f, alone(f)):
         heard = []
         x = torch.ones(2, requires_grad=True)
         x.register_hook(heard.append)

@@ -7,6 +7,7 @@ import torch
 
 import aotviz
 from aotviz.lowerings import run_graph
+from tests.doors import alone
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
 
@@ -168,10 +169,10 @@ def test_the_wrapper_says_why_it_touches_the_input():
         x.detach_()
         return y, x + 1
 
-    compiled = aotviz.compile(step, backend="eager")
+    compiled = alone(step)
     compiled(torch.ones(2, requires_grad=True) * 2)
     assert "    # x no longer requires grad\n    x.detach_()\n" in compiled.source
-    compiled = aotviz.compile(lambda x: x.requires_grad_() * 2, backend="eager")
+    compiled = alone(lambda x: x.requires_grad_() * 2)
     compiled(torch.ones(2))
     assert "    # the function makes x require grad\n    x.requires_grad_()\n" in compiled.source
 

@@ -227,7 +227,6 @@ class Cached(nn.Module):
 
 
 DOORS: dict[str, Callable[[Any], Any]] = {
-    "compile": lambda x: aotviz.compile(Cached(), backend="eager")(x),
     "aot_function": lambda x: aotviz.aot_function(Cached(), run_graph)(x),
     "aot_module": lambda x: aotviz.aot_module(Cached(), run_graph)(x),
     "aot_module_simplified": lambda x: aotviz.aot_module_simplified(Cached(), [x], run_graph)(x),

@@ -7,6 +7,7 @@ import torch
 
 import aotviz
 from aotviz.torch_private import versions
+from tests.doors import alone
 
 GROWS = pytest.mark.skipif(versions.has("an input that grows is taken for a view"), reason="refused on this torch")
 
@@ -64,7 +65,7 @@ def test_of_several_each_gets_its_shape():
 
 
 def test_symbolic_sizes_are_refused_by_the_statement():
-    compiled = aotviz.compile(lambda x, out: torch.sin(x, out=out), backend="eager", dynamic=True)
+    compiled = alone(lambda x, out: torch.sin(x, out=out), dynamic=True)
     with pytest.raises(aotviz.Refused, match="out=out") as caught:
         compiled(torch.ones(4), torch.empty(3))
     assert caught.value.reason == "resize of a symbolic shape"

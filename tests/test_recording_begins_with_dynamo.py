@@ -11,6 +11,7 @@ import torch
 import aotviz
 import aotviz.backend
 from aotviz.torch_private import capturing
+from tests.doors import alone
 
 HERE = __file__
 
@@ -237,7 +238,7 @@ def test_two_threads_get_the_guards_of_their_own_programs() -> None:
 
 
 def test_other_doors_have_no_half_of_dynamos() -> None:
-    f = aotviz.compile(lambda x: x.sin(), backend="eager")
+    f = alone(lambda x: x.sin())
     f(torch.ones(3))
     assert "dynamo" not in set(f.recording[0].stages.stage)
     assert f.recording.guards.empty

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import aotviz
 from aotviz.torch_private import versions
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+from tests.doors import alone
 
 takes_generators = pytest.mark.skipif(
     not versions.has("a trace takes generators"), reason="torch can't trace a generator"
@@ -89,7 +90,7 @@ def assert_same(mine, others, exact=True):
 @pytest.mark.parametrize("partition_fn", [default_partition, min_cut_rematerialization_partition])
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_operator_by_operator_the_numbers_and_the_state_left_behind_are_eagers(fn, partition_fn):
-    compiled = aotviz.compile(fn, backend="eager", partition_fn=partition_fn, debug=True)
+    compiled = alone(fn, partition_fn=partition_fn, debug=True)
     assert_same(run(compiled), run(fn))
 
 
@@ -228,7 +229,7 @@ def seeds_its_own(x):
 def test_a_function_that_sets_a_random_state_is_refused_and_the_state_is_as_it_was(fn):
     before = torch.get_rng_state(), OWN.get_state()
     with pytest.raises(aotviz.Refused) as caught:
-        aotviz.compile(fn, backend="eager")(torch.ones(4))
+        alone(fn)(torch.ones(4))
     assert caught.value.reason == "random state inside"
     assert torch.equal(torch.get_rng_state(), before[0])
     assert torch.equal(OWN.get_state(), before[1])
@@ -262,7 +263,7 @@ def seeds_what_an_object_holds(x):
 def test_a_generator_that_is_made_or_seeded_inside_is_refused(fn):
     before = HOLDER.generator.get_state()
     with pytest.raises(aotviz.Refused) as caught:
-        aotviz.compile(fn, backend="eager")(torch.ones(4))
+        alone(fn)(torch.ones(4))
     assert caught.value.reason == "random state inside"
     assert torch.equal(HOLDER.generator.get_state(), before)
 
@@ -287,7 +288,7 @@ def drawn_again(fn, state):
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])
 def test_a_draw_of_pythons_or_numpys_is_warned_of(draw):
     with pytest.warns(UserWarning, match="draws from"):
-        aotviz.compile(lambda x: x * draw(), backend="eager")(torch.ones(2))
+        alone(lambda x: x * draw())(torch.ones(2))
 
 
 @pytest.mark.skipif(versions.has("a trace takes generators"), reason="torch traces a generator")

@@ -11,6 +11,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
+from tests.doors import alone
 
 torch.set_num_threads(1)
 
@@ -164,7 +165,7 @@ def test_a_hook_can_ask_for_which_tensor_it_is_compiled():
 
 def test_a_hook_that_writes_its_argument_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="the pack hook of the saved tensor 'mm' writes the"):
-        gradients(compiled(fn), (opaque(lambda x: x.mul_(2)), opaque(lambda x: x)))
+        gradients(alone(fn), (opaque(lambda x: x.mul_(2)), opaque(lambda x: x)))
 
 
 def test_an_unpack_hook_that_returns_something_else_is_refused_by_name():

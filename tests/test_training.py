@@ -7,6 +7,7 @@ import torch
 
 import aotviz
 import aotviz.backend
+from tests.doors import alone
 from tests.oracle.compare import same
 from tests.oracle.training import LOOPS, loop_named
 
@@ -14,7 +15,6 @@ DOORS = {
     "compile": lambda fn: aotviz.compile(fn, backend="eager"),
     "torch.compile": lambda fn: torch.compile(fn, backend="aotviz_eager"),
 }
-REFUSED = {"step_of_an_optimizer_compiled": "gradient of an argument", "whole_step_in_one_function": "backward inside"}
 
 
 @pytest.mark.filterwarnings("error:.* while it runs; a compiled call")
@@ -22,11 +22,6 @@ REFUSED = {"step_of_an_optimizer_compiled": "gradient of an argument", "whole_st
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_equals_eager(name, door):
     torch._dynamo.reset()
-    if door == "compile" and name in REFUSED:
-        with pytest.raises(aotviz.Refused) as caught:
-            loop_named(name, DOORS[door])
-        assert caught.value.reason == REFUSED[name]
-        return
     expected, found = loop_named(name), loop_named(name, DOORS[door])
     assert found.keys() == expected.keys()
     assert [key for key in expected if not same(expected[key], found[key])] == []
@@ -45,11 +40,11 @@ def test_a_loss_whose_history_the_function_let_go_has_a_backward():
         return loss, torch.autograd.grad(loss, x)
 
     x = torch.ones(3, requires_grad=True)
-    loss, (gradient,) = aotviz.compile(loss_and_gradient, backend="eager")(x)
+    loss, (gradient,) = alone(loss_and_gradient)(x)
     loss.backward()
     assert gradient.tolist() == x.grad.tolist() == [2, 2, 2]
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        aotviz.compile(lambda x: [loss_and_gradient(x)[0], *twice(x)], backend="eager")(x)
+        alone(lambda x: [loss_and_gradient(x)[0], *twice(x)])(x)
 
 
 def twice(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import re
 import sys
 import traceback
 import weakref
@@ -15,6 +16,7 @@ import aotviz
 from aotviz.api import aot_module_simplified
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
+from tests.doors import alone
 
 torch.set_num_threads(1)
 
@@ -69,7 +71,7 @@ def test_an_error_inside_shows_the_line_of_the_wrapper():
     frames = traceback.extract_tb(caught.value.__traceback__)
     ours = [frame for frame in frames if frame.filename == f.program.filename]
     assert [frame.line for frame in ours][-1] == "out = compiled_forward([*inputs])"
-    assert ours[0].name == "lambda_1"
+    assert re.fullmatch(r"lambda_\d+_0", ours[0].name)
 
 
 def test_a_debugger_steps_through_the_lines_of_the_forward_and_the_backward():
@@ -129,7 +131,7 @@ def test_any_names_at_once_do_not_collide_with_the_wrappers_own(gradients):
 @pytest.mark.parametrize("name", ["out", "saved", "args", "ctx", "ünï", "print"])
 def test_a_positional_argument_of_the_wrappers_own_name_is_told_apart(name):
     fn = eval(f"lambda {name}, w: ({name}.mul_(2), {name} * w)[1]")
-    f, x, w = compiled(fn), torch.ones(2), leaf(2)
+    f, x, w = alone(fn), torch.ones(2), leaf(2)
     assert f(x, w).tolist() == [2, 2]
     assert x.tolist() == [2, 2]
     assert f"{name}_1" in f.source or f"({name}, w)" in f.source

@@ -279,7 +279,7 @@ class _Writer:
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
             refuse = source.bind("refuse_deterministic", refusals.refuse_deterministic)
             fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
-            source.line(f"if {deterministic}(): {refuse}({self.label!r})", fact)
+            source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
     def _partial(self, names: list[str], whole: list[str]) -> None:
         """The way that a backward takes to which not all gradients come in. `whole` are the names that these had."""

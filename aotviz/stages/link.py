@@ -55,7 +55,7 @@ class _Wrapper:
         source, call = self.source, self.call
         variables = self.entry.signature(self.label)
         transformed, refuse = source.bind("transformed", runtime.transformed), refusals.refuse_transforms
-        refused = f"{source.bind('refuse_transforms', refuse)}({self.label!r})"
+        refused = f"{source.bind('refuse_transforms', refuse)}({call.name!r})"
         source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
         compare = ""
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
@@ -175,7 +175,8 @@ class _Wrapper:
         setter = self.source.bind("set_grad_enabled", runtime.set_grad_enabled)
         fact = "compiled without grad mode for a function that turns it on inside"
         self.source.line(f"grad_mode = {grad}()", fact)
-        self.source.line(f"{setter}(True)", fact)
+        inference = self.source.bind("is_inference_mode_enabled", torch.is_inference_mode_enabled)
+        self.source.line(f"{setter}(not {inference}())", "inference mode records nothing, whatever the grad mode")
         self.source.line("try:", fact)
         self.source.indent()
         self._guarded(text, fact)

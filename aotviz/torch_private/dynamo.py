@@ -39,7 +39,7 @@ class Moment:
     def failed_guards(self) -> list[failed_guards.Program]:
         """Why each program that Dynamo has of the function does not do for this call, the newest first."""
         found = compile_call() or {}
-        entries, frame = found.get("cache_entries_for_reasons") or found.get("cache_entries"), found.get("frame")
+        entries, frame = found.get("cache_entries"), found.get("frame")
         return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []
 
 

@@ -14,6 +14,7 @@ from aotviz.recorder import files
 from aotviz.recorder.events import AliasTensor, RecordingData, StorageRecord
 from aotviz.recorder.recording import Compilation, RecordingError
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
+from tests.doors import alone
 
 
 def puzzle(w, same, a, b, steps):
@@ -25,7 +26,7 @@ def puzzle(w, same, a, b, steps):
 
 
 def compiled_puzzle() -> Compilation:
-    f = aotviz.compile(puzzle, backend="eager")
+    f = alone(puzzle)
     w, memory = torch.ones(2, 4, requires_grad=True), torch.arange(8.0)
     f(w, w, memory[:5], memory[3:], torch.zeros((), dtype=torch.int64))
     return f.recording[0]
@@ -78,7 +79,7 @@ def test_a_write_to_an_intermediate_and_a_move_are_seen() -> None:
         x.unsqueeze_(0)
         return buffer.sum()
 
-    compiled = aotviz.compile(f, backend="eager")
+    compiled = alone(f)
     compiled(torch.ones(2))
     writes = compiled.recording[0].writes
     assert writes[["operator", "kind"]].values.tolist() == [["add_", "data"], ["unsqueeze_", "metadata"]]
@@ -93,13 +94,13 @@ def test_a_write_under_no_grad_says_so() -> None:
             x.add_(1)
         return x * 2
 
-    compiled = aotviz.compile(f, backend="eager")
+    compiled = alone(f)
     compiled(torch.ones(2, requires_grad=True) * 1)
     assert compiled.recording[0].writes.grad_mode.tolist() == [False]
 
 
 def test_symbolic_sizes_are_text() -> None:
-    compiled = aotviz.compile(lambda x: x[1:].view(-1), backend="eager", dynamic=True)
+    compiled = alone(lambda x: x[1:].view(-1), dynamic=True)
     compiled(torch.ones(4, 6))
     storage = compiled.recording[0].data.storages[0]
     assert storage.nbytes is None
@@ -107,13 +108,13 @@ def test_symbolic_sizes_are_text() -> None:
 
 
 def test_tables_of_a_call_without_tensors_have_their_columns() -> None:
-    compiled = aotviz.compile(lambda n: torch.full((2,), n), backend="eager")
+    compiled = alone(lambda n: torch.full((2,), n))
     compiled(3.0)
     assert {"operator", "source", "kind"} <= set(compiled.recording[0].writes.columns)
 
 
 def test_saved_tensors_name_their_readers_in_the_backward() -> None:
-    compiled = aotviz.compile(lambda x: x.sin().tanh(), backend="eager")
+    compiled = alone(lambda x: x.sin().tanh())
     compiled(torch.ones(3, requires_grad=True))
     saved = compiled.recording[0].saved_tensors
     backward = set(compiled.recording[0].graph("backward").nodes.name)
@@ -121,7 +122,7 @@ def test_saved_tensors_name_their_readers_in_the_backward() -> None:
 
 
 def test_a_circle_of_views_in_a_file_is_refused(tmp_path: Path) -> None:
-    f = aotviz.compile(lambda x: x.view(-1), backend="eager")
+    f = alone(lambda x: x.view(-1))
     f(torch.ones(2, 2))
     data = msgspec.to_builtins(f.recording.data)
     data["compilations"][0]["storages"][0]["tensors"][0][6] = 1
@@ -132,7 +133,7 @@ def test_a_circle_of_views_in_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_storages_still_opens() -> None:
-    f = aotviz.compile(lambda x: x + 1, backend="eager")
+    f = alone(lambda x: x + 1)
     f(torch.ones(2))
     data = msgspec.to_builtins(f.recording.data)
     del data["compilations"][0]["storages"]
@@ -141,7 +142,7 @@ def test_a_recording_without_storages_still_opens() -> None:
 
 def test_what_the_backward_computes_again_is_told_from_what_is_saved() -> None:
     partition_fn = min_cut_rematerialization_partition
-    compiled = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager", partition_fn=partition_fn)
+    compiled = alone(lambda x: x.sin().cos().sum(), partition_fn=partition_fn)
     compiled(torch.ones(3, requires_grad=True))
     compilation = compiled.recording[0]
     again, backward = compilation.recomputed, list(compilation.graph("backward").nodes.name)
@@ -153,7 +154,7 @@ def test_what_the_backward_computes_again_is_told_from_what_is_saved() -> None:
 
 
 def test_a_saved_view_of_an_input_lies_in_the_inputs_memory() -> None:
-    compiled = aotviz.compile(lambda x, w: (x @ w).tanh(), backend="eager")
+    compiled = alone(lambda x, w: (x @ w).tanh())
     compiled(torch.ones(2, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True))
     owners = {row.memory_of for row in compiled.recording[0].data.saved_tensors}
     assert owners == {"", "x", "w"}
@@ -169,7 +170,7 @@ def test_what_is_kept_counts_to_its_module_also_where_the_backward_made_it() -> 
             return torch.mm(x.tanh().view(8, 8), self.weight).view(2, 4, 8)
 
     net = torch.nn.Sequential(Block(), Block())
-    compiled = aotviz.compile(net, backend="eager")
+    compiled = alone(net)
     compiled(torch.ones(2, 4, 8)).sum().backward()
     saved = compiled.recording[0].saved_tensors
     own = saved[saved.memory_of == ""]

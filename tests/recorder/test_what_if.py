@@ -86,6 +86,7 @@ def test_a_function_that_is_gone_is_missed_by_name() -> None:
     with aotviz.record() as recording:
         f = compiled()
     del f
+    torch._dynamo.reset()  # which keeps the programs of each function
     gc.collect()
     with pytest.raises(LookupError, match="The function of this one is gone"):
         recording[0].what_if(partition_fn=MIN_CUT)
