@@ -62,7 +62,8 @@ def compile(
         record: keep a recording; without it `.recording` raises.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
-        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends.
+        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends; of
+            Dynamo's part, "dynamo", with both when it is over.
 
     Raises:
         TypeError: `fn` can't be called.
@@ -76,7 +77,7 @@ def compile(
     >>> scale(torch.ones(3), torch.ones(3))
     tensor(6.)
     >>> print(scale.recording.compilations[0].name)
-    scale [0/0]
+    scale [...]
     """
     arguments = {k: v for k, v in locals().items() if k != "fn"}
     if fn is None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from aotviz import __version__
-from aotviz.ir.forms import Program
+from aotviz.ir.forms import Program, Request
 from aotviz.pipeline import Observer, Several, Silent
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.recording import Recording
@@ -59,6 +59,9 @@ class Progress:
         self.on_stage = on_stage
 
     def before(self, stage: str, argument: Any) -> None:
+        if isinstance(argument, Request) and argument.captured is not None:
+            self.on_stage("dynamo", None)  # which is over by now
+            self.on_stage("dynamo", argument.captured.elapsed_ns)
         self.on_stage(stage, None)
 
     def after(self, stage: str, argument: Any, result: Any, elapsed_ns: int) -> None:

@@ -34,7 +34,7 @@ class Compilation:
     >>> _ = f(torch.ones(3))
     >>> compilation = f.recording[0]
     >>> list(compilation.stages.stage)[:2], compilation.kind
-    (['flatten', 'metadata'], 'inference')
+    (['dynamo', 'flatten'], 'inference')
     >>> list(compilation.graph("inference").nodes.name)
     ['arg0_1', 'sin', 'output']
     """
@@ -218,7 +218,7 @@ class Compilation:
         >>> model = aotviz.compile(torch.nn.Tanh(), backend="eager")
         >>> model(torch.ones(3, requires_grad=True)).sum().backward()
         >>> model.recording[0].plot_saved_tensors().layout.title.text
-        'Tanh: 1 value kept for the backward, 12 B'
+        'Tanh [...]: 1 value kept for the backward, 12 B'
         """
         return plots.saved_tensors(self.saved_tensors, self.name)
 

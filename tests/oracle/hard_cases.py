@@ -21,6 +21,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
 from aotviz.torch_private.pytree import tree_flatten
+from tests.doors import alone
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 CASES: dict[str, Callable[[Compiler], Any]] = {}
@@ -333,8 +334,8 @@ def torch_aot(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 COMPILERS: dict[str, Compiler] = {
+    "aotviz.aot_function": alone,
     "aotviz.compile": partial(aotviz.compile, backend="eager"),
-    'torch.compile, "aotviz_eager"': partial(torch.compile, backend="aotviz_eager"),
     "torch.compile, aot_eager": partial(torch.compile, backend="aot_eager"),
     "torch's aot_function": torch_aot,
 }
