@@ -69,7 +69,9 @@ def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, 
         use_cache=False,
         attn_implementation="sdpa",
     )
-    step = TrainingStep(GPT2LMHeadModel(config)).train()
+    model = GPT2LMHeadModel(config)
+    model.loss_type = "ForCausalLM"  # found out by itself, it is logged, and that breaks the graph
+    step = TrainingStep(model).train()
     tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None]
     return step, (tokens, mask)

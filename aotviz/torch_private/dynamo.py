@@ -65,11 +65,14 @@ def count_compilation(outcome: str) -> None:
 
 
 def frame_name(graph_module: Any) -> str:
-    """The user's function, and which compilation of it this is: "train_step [0/1]"."""
+    """The user's function, or the class of a module, and which compilation of it this is: "train_step [0/1]"."""
     stack = _user_stack(graph_module)
     function = stack[0].name if stack else "graph"
     if starts_in_module(graph_module):
         function = _outermost_module(graph_module) or function
+    elif function == "forward":
+        module = getattr((compile_call() or {}).get("frame"), "f_locals", {}).get("self")
+        function = type(module).__name__ if isinstance(module, torch.nn.Module) else function
     number = CompileContext.current_compile_id()
     return f"{function} [{number}]" if number is not None else str(function)
 

@@ -45,9 +45,12 @@ while not pathlib.Path("import").exists():
 """
 
 FAILING = """
-@aotviz.compile(backend="eager")
-def broken(x):
+def failing(graph, inputs):
     raise ValueError("no such <b>shape</b>")
+
+@aotviz.compile(backend=failing)
+def broken(x):
+    return x + 1
 
 try:
     broken(torch.ones(3))
@@ -59,9 +62,12 @@ except Exception:
 LATE = """
 import aotviz, torch
 
-@aotviz.compile(backend="eager")
+from aotviz.lowerings import run_graph
+
 def late(x, w):
     return (x @ w).relu().sum()
+
+late = aotviz.aot_function(late, run_graph)
 
 loss = late(torch.ones(4, 4), torch.ones(4, 4, requires_grad=True))
 """

@@ -23,6 +23,7 @@ from aotviz.recorder.events import RecordingData
 from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
+from tests.doors import alone
 from tests.ui.fixture import recording
 
 VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
@@ -36,19 +37,19 @@ def nothing() -> RecordingData:
 
 def without_backward() -> RecordingData:
     """Compiled with gradients; nobody has called backward."""
-    compiled = aotviz.compile(lambda x, w: (x * w).sin(), backend="eager")
+    compiled = alone(lambda x, w: (x * w).sin())
     compiled(torch.ones(4), torch.ones(4, requires_grad=True))
     return compiled.recording.data
 
 
 def inference() -> RecordingData:
-    compiled = aotviz.compile(lambda x, y: x + y * 2, backend="eager")
+    compiled = alone(lambda x, y: x + y * 2)
     compiled(torch.ones(4), torch.ones(4))
     return compiled.recording.data
 
 
 def one_node() -> RecordingData:
-    compiled = aotviz.compile(lambda x: x, backend="eager")
+    compiled = alone(lambda x: x)
     compiled(torch.ones(4))
     return compiled.recording.data
 
@@ -60,7 +61,7 @@ def refused() -> RecordingData:
         return x if (x * w).sum() > 0 else w
 
     with aotviz.record() as recorded, pytest.raises(NotImplementedError):
-        aotviz.compile(branching, backend="eager")(torch.ones(4), torch.ones(4, requires_grad=True))
+        alone(branching)(torch.ones(4), torch.ones(4, requires_grad=True))
     return recorded.data
 
 
