@@ -229,7 +229,7 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
 
     row.click()
     expect(page.locator(".workbench .head")).to_contain_text("step", timeout=30_000)
-    expect(page.locator(".workbench .cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(page.locator(".workbench .cm-content")).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph
     page.screenshot(path=screenshots / "extension-dark-live-opened.png")
     jupyter.set_theme(page, "JupyterLab Light")
 
