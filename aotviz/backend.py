@@ -168,6 +168,9 @@ class _Graph:
         self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
         self.function = self.name.partition(" [")[0]  # as the user knows it
         self.strips = dynamo.starts_in_module(original)
+        self.names: dict[
+            str, str
+        ] = {}  # of inputs, if so; asked for while Dynamo compiles, and not for a further program
         self.code, self.backend = dynamo.Moment().code(), backend
         self.options = lowering.options(**backend.options, dynamic=dynamic)
 
@@ -178,7 +181,9 @@ class _Graph:
         request = graph_request(self.graph, tuple(inputs), self.options, self.name)
         names = request.input_names
         if self.strips and names is not None:
-            names = tuple(name.removeprefix("fn.") for name in names)
+            for name in (name for name in names if name not in self.names):
+                self.names[name] = dynamo.called_inside(name)
+            names = tuple(self.names[name] for name in names)
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
     def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:

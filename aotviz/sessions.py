@@ -139,8 +139,9 @@ class CompiledCallable:
         self.__name__ = watching.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _blocks.tracing:
-            return self._original(*args, **kwargs)  # whoever compiles the caller compiles this with it
+        # Whoever compiles the caller compiles this with it. (`is_compiling()` is True in other threads as well.)
+        if torch.compiler.is_dynamo_compiling() or _blocks.tracing or torch.compiler.is_exporting():
+            return self._original(*args, **kwargs)
         return self._compiled(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -6,6 +6,7 @@ import enum
 import functools
 import math
 import re
+import threading
 
 import pytest
 import torch
@@ -127,6 +128,29 @@ def test_unknown_backends_and_options_are_refused_when_compile_is_called():
         aotviz.compile(lambda x: x, options={"on_refusal": "ignore"})
     with pytest.raises(TypeError, match="backnd"):
         aotviz.compile(lambda x: x, backnd="eager")
+
+
+def test_a_function_of_torchs_goes_by_its_name():
+    g = compiled(torch.sin)
+    g(torch.ones(2))
+    assert g.recording[0].name.startswith("sin [")
+
+
+def test_threads_compile_for_themselves_while_another_compiles():
+    g, start = compiled(lambda x: x.cos()), threading.Barrier(3)
+    found = []
+
+    def call(size):
+        start.wait()
+        found.append(torch.equal(g(torch.ones(size)), torch.ones(size).cos()))
+
+    threads = [threading.Thread(target=call, args=(size,)) for size in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 3
+    assert count(g) > 1
 
 
 def test_a_method_is_decorated_in_its_class():

@@ -118,6 +118,13 @@ def test_a_forward_that_is_put_around_the_compiled_one_calls_it():
     assert count(module) == 1
 
 
+def test_inputs_of_a_module_of_torchs_have_the_names_of_its_arguments():
+    module = compiled(nn.Linear(3, 2))
+    module(torch.ones(1, 3))
+    assert list(module.recording[0].inputs["name"]) == ["weight", "bias", "input"]
+    assert module.recording[0].name.startswith("Linear [")
+
+
 def test_hooks_of_a_module_are_heard_once():
     module, heard = compiled(Net().eval()), []
     module.register_forward_hook(lambda module, inputs, output: heard.append(tuple(output.shape)))

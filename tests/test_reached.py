@@ -76,7 +76,7 @@ REACHED: dict[str, tuple[Any, list[str]]] = {
     "a function that it calls": (lambda x: by_default(x), ["x"]),
     "a named tuple": (lambda x: x @ PAIR.w + PAIR.b, ["PAIR.w", "PAIR.b"]),
     "an attribute": (lambda x: x @ CONFIG.weight, ["CONFIG.weight"]),
-    "an object that is called": (HOLDER, ["weight"]),
+    "an object that is called": (HOLDER, ["weight", "x"]),
     "a bound object's module": (HOLDER.through_the_layer, ["weight", "layer.weight", "layer.bias"]),
     "a list of modules": (lambda x: LAYERS[1](LAYERS[0](x)), ["LAYERS[0].weight", "LAYERS[1].bias"]),
     "an attribute that is no buffer": (PlainAttribute(), ["inner.weight", "rest[0]"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import EntryPoint
 from inspect import signature
@@ -68,11 +69,12 @@ def frame_name(graph_module: Any) -> str:
     """The user's function, or the class of a module, and which compilation of it this is: "train_step [0/1]"."""
     stack = _user_stack(graph_module)
     function = stack[0].name if stack else "graph"
-    if starts_in_module(graph_module):
-        function = _outermost_module(graph_module) or function
-    elif function == "forward":
-        module = getattr((compile_call() or {}).get("frame"), "f_locals", {}).get("self")
-        function = type(module).__name__ if isinstance(module, torch.nn.Module) else function
+    inside = starts_in_module(graph_module)
+    called = _variables().get("fn" if inside else "self") if inside or function == "forward" else None
+    if isinstance(called, torch.nn.Module):
+        function = type(called).__name__
+    elif inside:
+        function = getattr(called, "__name__", function)
     number = CompileContext.current_compile_id()
     return f"{function} [{number}]" if number is not None else str(function)
 
@@ -110,11 +112,30 @@ def _user_stack(graph_module: Any) -> list[Any]:
     return getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
 
 
-def _outermost_module(graph_module: Any) -> str | None:
-    for node in graph_module.graph.nodes:
-        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
-            return str(getattr(kind, "__name__", kind))
-    return None
+def called_inside(name: str) -> str:
+    """The user's name for an input of a graph that starts in Dynamo's own frame: `args[0]` there is its first argument.
+
+    It is asked for while the graph is handed to a backend.
+    """
+    called = _variables().get("fn")
+    name = name.removeprefix("fn.")
+    found = re.fullmatch(r"(?:args\[(?P<place>\d+)\]|kwargs\['(?P<key>\w+)'\])(?P<part>.*)", name)
+    if found is None or called is None:
+        return name
+    if found["key"]:
+        return found["key"] + found["part"]
+    try:
+        parameters = list(signature(getattr(called, "forward", called)).parameters.values())
+    except (TypeError, ValueError):  # of a function written in C
+        return name
+    place = int(found["place"])
+    one = parameters[place] if place < len(parameters) else None
+    return one.name + found["part"] if one is not None and one.kind < one.VAR_POSITIONAL else name
+
+
+def _variables() -> dict[str, Any]:
+    """Those of the frame that Dynamo compiles."""
+    return getattr((compile_call() or {}).get("frame"), "f_locals", {})
 
 
 def is_symbolic(value: Any) -> bool:
