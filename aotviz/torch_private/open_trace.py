@@ -192,7 +192,8 @@ class OpenTrace:
                 enter(_set_make_fx_tracer(self._make_fx))
                 enter(fx_traceback.preserve_node_meta())
                 enter(_current_half(self.tracer, tag))
-                enter(_tracing_flag())
+                if self.tracer.keeps_stacks:  # Python is traced, not a graph, and may ask
+                    enter(_tracing_flag())
                 enter(_lstm_in_steps())
                 enter(corrections.as_eager())
                 # Functionalisation happens in the Python mode; the C++ key above it stays out of the way.
@@ -364,7 +365,10 @@ def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tracing_flag() -> Iterator[None]:
-    """What `torch.fx.is_fx_tracing` reports; libraries ask it whether values are concrete."""
+    """What `torch.fx.is_fx_tracing` reports; libraries ask it whether values are concrete.
+
+    Before torch has a flag per thread, a call of what Dynamo compiled is refused in every other thread meanwhile.
+    """
     state: Any = sys.modules["torch.fx._symbolic_trace"]
     if versions.has("the tracing flag is per thread"):
         with state._is_fx_tracing_context(True):
