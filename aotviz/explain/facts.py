@@ -196,15 +196,6 @@ class Facts:
         """The compilation of the same function with that compile id, -1 if there is none."""
         return self._by_compile_id.get((self._process(place), compile_id), -1)
 
-    def sibling_of(self, place: int, id: str) -> int:
-        """The same by its id in the recording."""
-        log = self.data.compilations[place].log
-        return self._by_id.get((log, id), -1)
-
-    @cached_property
-    def _by_id(self) -> dict[tuple[int, str], int]:
-        return {(c.log, c.id): place for place, c in enumerate(self.data.compilations)}
-
     @cached_property
     def _by_compile_id(self) -> dict[tuple[Hashable, str], int]:
         compilations = enumerate(self.data.compilations)

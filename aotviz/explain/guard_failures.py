@@ -347,7 +347,7 @@ def _metadata(match: re.Match[str]) -> GuardFailure:
 
 
 def _own(match: re.Match[str]) -> GuardFailure:
-    """What changed, as aotviz says it of its own guards, and of Dynamo's that it tries (`failed_guards.py`)."""
+    """What changed, as aotviz says it of the guards of Dynamo's that it tries (`failed_guards.py`)."""
     name, before, after = spoken(match["name"]), match["before"], match["after"]
     source, _, fact = match["name"].rpartition(".")
     subject = spoken(source)
@@ -360,30 +360,14 @@ def _own(match: re.Match[str]) -> GuardFailure:
     if before == "a tensor":
         return GuardFailure("type", name, before, after, words, advice.tensor_or_not(name), match["name"])
     remedies: dict[str, Callable[[], str]] = {
-        "shape": lambda: f"Pass `dynamic=True` to `aotviz.compile` if the size of `{subject}` varies.",
-        "stride": lambda: advice.stride(subject),
         "dtype": lambda: advice.dtype(subject, before),
         "ndim": lambda: advice.rank(subject),
         "device": lambda: advice.device(subject, before),
         "requires_grad": lambda: advice.requires_grad(subject),
     }
     if subject and fact in remedies:
-        return GuardFailure(
-            {"shape": "size", "ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact](), source
-        )
+        return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact](), source)
     return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
-
-
-def _own_mode(match: re.Match[str]) -> GuardFailure:
-    what = match["what"]
-    if what == "a module":
-        words, fix = "a module changed between `train()` and `eval()`", advice.value("", "", False, True, True)
-        return GuardFailure("value", "training", "", "", words, fix)
-    if what.startswith("the structure"):
-        fix = advice.keys("the arguments").replace("`", "")
-        return GuardFailure("type", "arguments", "", "", "the structure of the arguments changed", fix)
-    words = "gradient mode, inference mode, autocast, determinism, the default dtype or device, or the hooks changed"
-    return GuardFailure("mode", "grad_mode", "", "", words, advice.global_state(["grad_mode"]))
 
 
 def _symbolic(match: re.Match[str]) -> GuardFailure:
@@ -429,10 +413,6 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _type,
         ),
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
-        (
-            r"(?P<what>the structure of the arguments|a module|grad mode, [^:;]+) changed.*",
-            _own_mode,
-        ),
         (
             rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",
             _related,

@@ -247,10 +247,6 @@ class ViewAndMutationMeta:
     replay: tuple[ReplayStep, ...] = ()  # what the wrapper repeats of the user's statements about aliases
     counts_with: Mapping[Ref, Ref] = field(default_factory=dict)  # member -> the base whose version counter it shares
 
-    @property
-    def num_intermediate_bases(self) -> int:
-        return len(self.intermediate_bases)
-
     @functools.cached_property
     def replayed_writes(self) -> Counter[Ref]:
         """How often the replay bumps the version counter of each tensor, its views counted with it."""

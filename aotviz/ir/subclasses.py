@@ -122,11 +122,6 @@ class SubclassMeta:
     tangents: tuple[RuntimePlan, ...]  # one per differentiable slot; () for inference
     gradients: tuple[RuntimePlan | None, ...]  # one per input; None for no gradient; () for inference
 
-    @property
-    def slot_count(self) -> int:
-        """How many values the forward graph returns for the slots."""
-        return sum(plan.count for plan in self.slots)
-
 
 class Wrapping(ABC):
     """A rewrite that happens inside the `autograd.Function`: autograd sees the caller's tensors, the graph their parts.

@@ -105,13 +105,6 @@ def autocast_state() -> tuple[Any, ...]:
     return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
 
 
-def default_device() -> torch.device | None:
-    """Where a new tensor goes that nobody gives a device; None where nobody has said."""
-    if not torch._C._len_torch_function_stack():
-        return None
-    return torch.get_default_device()
-
-
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:
     """Tell a compiler that is called inside Dynamo's compilation which tensors were lifted to inputs."""
     tracing_context = TracingContext.try_get()

@@ -142,10 +142,6 @@ def under_no_grad(tensor: Any) -> bool:
     return all(map(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode, _written(tensor)))
 
 
-def multi_output_view(tensor: Any) -> bool:
-    return any(map(torch._functionalize_is_multi_output_view, _elements(tensor)))
-
-
 def grad_fn(tensor: torch.Tensor) -> Any:
     """Read under the functional mode, since a stale view regenerates its history when asked.
 

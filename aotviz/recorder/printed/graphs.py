@@ -91,7 +91,6 @@ class PrintedGraphs:
         self.values: list[ValueRecord] = []
         self._known: dict[tuple[str, str, str, str], int] = {}  # family, path, name, annotation -> value
         self._target_of: list[int] = []  # of each value: the target that made it; NONE while only placeholders did
-        self._taken = 0
 
     def read(self, text: str, role: str = "forward", family: str = "") -> Printed:
         """The graphs in a text. `role` says what is known of the whole ("joint", "backward", ...); never raises."""
@@ -118,11 +117,6 @@ class PrintedGraphs:
         if not found:
             lines.note("there is no graph in the text")
         return Printed(graphs, tuple(lines.notes))
-
-    def take_values(self) -> list[ValueRecord]:
-        """The records of the values met since the last time, in the order of their numbers."""
-        taken, self._taken = self.values[self._taken :], len(self.values)
-        return taken
 
     def _collect(self, lines: _Lines, found: list[_Graph]) -> None:
         """The graphs of a text, outermost first, each with its parameters and statements."""
