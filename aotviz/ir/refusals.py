@@ -138,21 +138,21 @@ REFUSALS = {
     ),
     "argument is changed": (
         "{operator} changes what {names} holds, a thing of Python's, which a compiled call would not do. Return what "
-        'is new; or use torch.compile(fn, backend="aotviz"), which does to Python objects what the function does.'
+        "is new; or use aotviz.compile(fn), which does to Python objects what the function does."
     ),
     "tensor is kept": (
         "{operator} keeps a tensor in {names} while it runs, which a compiled call would not do. What was kept is a "
         "stand-in of the trace, and has been taken out again. Make that tensor outside, and pass it as an argument or "
-        'hold it as a buffer; or use torch.compile(fn, backend="aotviz").'
+        "hold it as a buffer; or use aotviz.compile(fn)."
     ),
     "backward inside": (
         "the function calls backward(), which adds to the gradients of its inputs or parameters: a compiled call "
         "returns gradients, and does not assign them. Return what torch.autograd.grad(...) gives, or use "
-        'torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
+        "aotviz.compile(fn), which leaves that line to Python."
     ),
     "gradient of an argument": (
         "the function reads or assigns the attribute .grad of {names}, which a compiled call is not given. Pass the "
-        'gradient as an argument of its own; or use torch.compile(fn, backend="aotviz"), which lifts it.'
+        "gradient as an argument of its own; or use aotviz.compile(fn), which lifts it."
     ),
     "nested tensor inside": (
         "the function makes a nested tensor of the strided layout, which no trace can hold. A TransformerEncoder in "
@@ -162,7 +162,7 @@ REFUSALS = {
     "value of a tensor": (
         "the program asks for the value {names}{operator}, or for a shape that depends on it, which no trace knows. "
         "Use torch.where, or torch.cond for a choice; a line that only spares work goes under `if not "
-        'torch.compiler.is_compiling()`; or use torch.compile(fn, backend="aotviz"), which leaves the line to Python.'
+        "torch.compiler.is_compiling()`; or use aotviz.compile(fn), which leaves the line to Python."
     ),
     "storage is resized": (
         "the function resizes a storage by itself: {names}. A trace sees tensors, and not the memory that they lie in. "
@@ -174,16 +174,16 @@ REFUSALS = {
     ),
     "NumPy inside": (
         "the function hands a tensor to NumPy: {names}. A trace can't follow it there. Use torch's own functions, or "
-        'torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
+        "aotviz.compile(fn), which leaves such a line to Python."
     ),
     "random state inside": (
         "the function calls {names}. A trace draws nothing, and what a compiled call draws would not follow. Seed "
-        'before the call; or use torch.compile(fn, backend="aotviz"), which leaves that line to Python.'
+        "before the call; or use aotviz.compile(fn), which leaves that line to Python."
     ),
     "state of a tensor": (
         "the function asks for `{operator}` of {names}, or of a view of it. That may be another at each call, and a "
         "compiled call does not look. Ask before the call, and pass the answer; or use "
-        'torch.compile(fn, backend="aotviz").'
+        "aotviz.compile(fn)."
     ),
     "address of a tensor": (
         "the function asks where a tensor lies in memory: {names}. In a trace it lies nowhere. Ask outside, or leave "
@@ -200,11 +200,11 @@ REFUSALS = {
     "class is not followed": (
         "input {names} is a {operator}, whose {instead} decides what torch's functions do with it, and a trace would "
         "not ask. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use "
-        'torch.compile(fn, backend="aotviz").'
+        "aotviz.compile(fn)."
     ),
     "sparse tensor inside": (
         "the function makes a tensor without strides: {names}. A trace holds strided tensors only. Leave this function "
-        'to eager; or use torch.compile(fn, backend="aotviz"), which leaves such a line to Python.'
+        "to eager; or use aotviz.compile(fn), which leaves such a line to Python."
     ),
     "logarithm of a symbolic float": (
         "a gradient needs the logarithm of a Python float that changes from call to call, which torch cannot trace: "
