@@ -250,12 +250,12 @@ def test_a_recording_is_saved_and_shown_as_any_other(tmp_path: Path) -> None:
 
 
 def test_a_watch_keeps_the_newest_within_its_bounds() -> None:
-    watch = aotviz.watch(max_bytes=120_000)
+    watch = aotviz.watch(max_bytes=200_000)  # some five times what the newest takes, which stays
     f = compiled(lambda x, n: x * len(n))
     with watch as recording:
         for n in ("a", "b", "c", "d", "e", "f", "g"):
             f(torch.ones(3), n)
-    assert watch._log.nbytes <= 120_000
+    assert watch._log.nbytes <= 200_000
     assert recording.dropped > 0
     assert len(recording) >= 1
     with pytest.raises(ValueError, match="at least one byte"):
