@@ -39,7 +39,17 @@ from aotviz.recorder.torch_trace.guards import told, told_all
 from aotviz.requests import graph_request
 from aotviz.runtime.refusals import CallDiffers
 from aotviz.sessions import Session, live
-from aotviz.torch_private import autograd_functions, capturing, dynamo, fakes, nested_inputs, runtime, scalars, settings
+from aotviz.torch_private import (
+    autograd_functions,
+    capturing,
+    dynamo,
+    fakes,
+    nested_inputs,
+    partitioners,
+    runtime,
+    scalars,
+    settings,
+)
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -102,8 +112,9 @@ class Backend:
         ours = dict(options)
         self.__name__ = f"aotviz {lowering.name}"  # Dynamo's errors say it
         self.raises = _raises(ours.pop("on_refusal", "eager"))
+        if ours.get("partition_fn") is not None:
+            ours["partition_fn"] = partitioners.named(ours["partition_fn"])
         self.lowering, self.options, self.session = lowering, ours, session
-        lowering.options(**ours)  # what it does not know is named now, not by the first call
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
@@ -167,10 +178,7 @@ class _Graph:
         self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
         self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
         self.function = self.name.partition(" [")[0]  # as the user knows it
-        self.strips = dynamo.starts_in_module(original)
-        self.names: dict[
-            str, str
-        ] = {}  # of inputs, if so; asked for while Dynamo compiles, and not for a further program
+        self.arguments = dynamo.arguments_inside(original)
         self.code, self.backend = dynamo.Moment().code(), backend
         self.options = lowering.options(**backend.options, dynamic=dynamic)
 
@@ -180,10 +188,8 @@ class _Graph:
     def request(self, inputs: Sequence[Any], reasons: Sequence[str]) -> Request:
         request = graph_request(self.graph, tuple(inputs), self.options, self.name)
         names = request.input_names
-        if self.strips and names is not None:
-            for name in (name for name in names if name not in self.names):
-                self.names[name] = dynamo.called_inside(name)
-            names = tuple(self.names[name] for name in names)
+        if self.arguments is not None and names is not None:
+            names = tuple(dynamo.named_outside(name, self.arguments) for name in names)
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
     def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:

@@ -14,11 +14,9 @@ from typing import Any
 import torch
 
 from aotviz.backend import Backend, sorted_options
-from aotviz.ir.forms import Program
 from aotviz.ir.spelling import called
 from aotviz.lowerings import lowering_named
-from aotviz.recorder.recording import Recording
-from aotviz.sessions import CompiledCallable, Session
+from aotviz.sessions import CompiledCallable, Inspected, Session
 from aotviz.torch_private import dynamo, operators
 
 
@@ -52,8 +50,8 @@ def compile(
             changes to symbolic ones when they vary.
         fullgraph: raise at what would break the graph.
         options: settings of Inductor's config, and `on_refusal`: "eager" (the default) runs a graph that aotviz
-            refuses as Dynamo captured it, with a warning; "raise" raises the refusal. The five arguments below may
-            stand among them too.
+            refuses as Dynamo captured it, with a warning; "raise" raises the refusal. The arguments below may stand
+            among them too.
         partition_fn: cuts the joint graph in two: a function, "default_partition" (keep what the backward reads) or
             "min_cut_rematerialization_partition" (recompute what is cheap); the backend's own choice if None.
         decompositions: operator -> function that it is traced as; the backend's own if None.
@@ -97,11 +95,10 @@ def compile(
     ours |= {name: value for name, value in given.items() if value is not None}
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
     run = dynamo.compiled(fn, through, dynamic=dynamic, fullgraph=fullgraph)
-    run = (
-        run.forward if isinstance(fn, torch.nn.Module) else run
-    )  # its `__call__` has the hooks of all modules run twice
-    made = CompiledCallable(_plainly(run), session, fn, (_again, (fn, arguments)))
-    return _module(fn, made) if isinstance(fn, torch.nn.Module) else functools.update_wrapper(made, fn, updated=())
+    remake = (_again, (fn, arguments))
+    if isinstance(fn, torch.nn.Module):  # the `__call__` of `run` would call the hooks of all modules once more
+        return _module(fn, CompiledCallable(_plainly(run.forward), session, fn, remake))
+    return functools.update_wrapper(CompiledCallable(_plainly(run), session, fn, remake), fn, updated=())
 
 
 def _again(fn: Any, arguments: dict[str, Any]) -> Any:
@@ -121,7 +118,7 @@ def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
     return plainly
 
 
-class CompiledModule:
+class CompiledModule(Inspected):
     """What a compiled module is besides one of the original's class.
 
     It shares the original's `__dict__`: the parameters, buffers, submodules, hooks and attributes of the one are those
@@ -149,28 +146,6 @@ class CompiledModule:
         """A copy, or what a file holds, is the original and the options: it is compiled there again."""
         return self._compiled.__reduce__()
 
-    @property
-    def recording(self) -> Recording:
-        """What was recorded so far: a Recording, which shows itself in a notebook."""
-        return self._compiled.recording
-
-    def explain(self) -> Any:
-        """`Recording.explain` of what was recorded so far."""
-        return self._compiled.explain()
-
-    @property
-    def program(self) -> Program:
-        """The latest program."""
-        return self._compiled.program
-
-    @property
-    def source(self) -> str:
-        """The generated Python that runs."""
-        return self._compiled.source
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return self.recording._repr_mimebundle_(**kwargs)
-
 
 def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Module:
     """`original` as a module of a class derived from its own, which runs what was compiled."""
@@ -178,6 +153,7 @@ def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Modul
     made.__wrapped__ = original.forward  # who asks for a signature
     names = {
         "_compiled": staticmethod(made),
+        "_watching": made._watching,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,

@@ -163,7 +163,7 @@ def lowering_named(
     """The lowering for "inductor", "eager", or a compiler of the user's. `settings` and `mode` are Inductor's.
 
     Raises:
-        ValueError: another name; settings or a mode for a backend that has none; a setting that Inductor hasn't.
+        ValueError: another name; settings or a mode for another backend than Inductor; a setting that Inductor hasn't.
 
     >>> lowering_named("eager").options().partition_fn.__name__
     'min_cut_rematerialization_partition'

@@ -126,7 +126,39 @@ class Session:
         return CompiledCallable(compiled, self)
 
 
-class CompiledCallable:
+class Inspected:
+    """Something compiled, into which a person looks."""
+
+    _watching: Session
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded so far: a Recording, which shows itself in a notebook."""
+        if self._watching.store is None:
+            raise RuntimeError(f"{self._watching.name} was compiled with record=False, so there is no recording")
+        return live(self._watching.store)
+
+    def explain(self) -> Any:
+        """`Recording.explain` of what was recorded so far."""
+        return self.recording.explain()
+
+    @property
+    def program(self) -> Program:
+        """The latest program, with the form that it was lowered from."""
+        if not self._watching.programs:
+            raise RuntimeError(f"{self._watching.name} has not been compiled yet: call it once")
+        return self._watching.programs[-1]
+
+    @property
+    def source(self) -> str:
+        """The generated Python that runs."""
+        return self.program.source
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return self.recording._repr_mimebundle_(**kwargs)
+
+
+class CompiledCallable(Inspected):
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 
     def __init__(
@@ -139,7 +171,7 @@ class CompiledCallable:
         self.__name__ = watching.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        # Whoever compiles the caller compiles this with it. (`is_compiling()` is True in other threads as well.)
+        # What compiles the caller compiles this with it. (`is_compiling()` is True in other threads as well.)
         if torch.compiler.is_dynamo_compiling() or _blocks.tracing or torch.compiler.is_exporting():
             return self._original(*args, **kwargs)
         return self._compiled(*args, **kwargs)
@@ -153,32 +185,6 @@ class CompiledCallable:
         if self._remake is None:
             raise TypeError(f"{self.__name__} can't be copied or pickled; compile it again where it is needed")
         return self._remake
-
-    @property
-    def recording(self) -> Recording:
-        """What was recorded so far: a Recording, which shows itself in a notebook."""
-        if self._watching.store is None:
-            raise RuntimeError(f"{self.__name__} was compiled with record=False, so there is no recording")
-        return live(self._watching.store)
-
-    def explain(self) -> Any:
-        """`Recording.explain` of what was recorded so far."""
-        return self.recording.explain()
-
-    @property
-    def program(self) -> Program:
-        """The latest program, with the form that it was lowered from."""
-        if not self._watching.programs:
-            raise RuntimeError(f"{self.__name__} has not been compiled yet: call it once")
-        return self._watching.programs[-1]
-
-    @property
-    def source(self) -> str:
-        """The generated Python that runs."""
-        return self.program.source
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return self.recording._repr_mimebundle_(**kwargs)
 
     def __repr__(self) -> str:
         return f"<aotviz {self.__name__}, compiled {len(self._watching.programs)} times>"

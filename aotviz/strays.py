@@ -35,7 +35,7 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
 
     `arguments` has each argument of the call under its name.
     """
-    met = met_in(error)
+    met = fakes.strays(error)
     if not met:
         return None
     wanted = {id(tensor) for tensor in met}
@@ -68,11 +68,6 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
         f"{name} uses the tensor {names} without taking it as an argument, so aotviz can't follow what happens to it: "
         f"{advice}. aotviz.compile finds such tensors itself."
     )
-
-
-def met_in(error: BaseException) -> list[torch.Tensor]:
-    """The tensors that a trace met and that are no inputs, where that is what `error` is about."""
-    return fakes.strays(error)
 
 
 def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refused:

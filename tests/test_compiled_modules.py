@@ -141,7 +141,7 @@ def test_a_copy_of_a_compiled_module_is_compiled_and_has_weights_of_its_own():
         assert count(other) == 1
 
 
-def test_whoever_compiles_a_caller_compiles_what_was_compiled_with_it():
+def test_what_compiles_a_caller_compiles_the_compiled_functions_that_it_calls():
     module, scale = compiled(Net().eval()), compiled(lambda x: x * 2)
     outer = torch.compile(lambda x: scale(module(x)), backend="eager", fullgraph=True)
     assert torch.equal(outer(torch.ones(1, 3)), module.fc(torch.ones(1, 3)) * 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 from inspect import signature
 from types import FrameType
@@ -112,25 +113,32 @@ def _user_stack(graph_module: Any) -> list[Any]:
     return getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
 
 
-def called_inside(name: str) -> str:
-    """The user's name for an input of a graph that starts in Dynamo's own frame: `args[0]` there is its first argument.
+def arguments_inside(graph_module: Any) -> tuple[str, ...] | None:
+    """The user's names for the positional arguments of what a frame of Dynamo's own calls; None for another frame.
 
-    It is asked for while the graph is handed to a backend.
+    Asked for while the graph is handed to a backend.
     """
-    called = _variables().get("fn")
+    if not starts_in_module(graph_module):
+        return None
+    called: Any = _variables().get("fn")
+    try:
+        parameters = signature(getattr(called, "forward", called)).parameters.values()
+    except (TypeError, ValueError):  # of a function written in C
+        return ()
+    return tuple(one.name for one in parameters if one.kind < one.VAR_POSITIONAL)
+
+
+def named_outside(name: str, arguments: Sequence[str]) -> str:
+    """The user's name for an input of a graph that starts in such a frame.
+
+    >>> [named_outside(name, ["x"]) for name in ("args[0].T", "args[1]", "kwargs['mask']", "fn.weight")]
+    ['x.T', 'args[1]', 'mask', 'weight']
+    """
     name = name.removeprefix("fn.")
     found = re.fullmatch(r"(?:args\[(?P<place>\d+)\]|kwargs\['(?P<key>\w+)'\])(?P<part>.*)", name)
-    if found is None or called is None:
+    if found is None or (found["place"] and int(found["place"]) >= len(arguments)):
         return name
-    if found["key"]:
-        return found["key"] + found["part"]
-    try:
-        parameters = list(signature(getattr(called, "forward", called)).parameters.values())
-    except (TypeError, ValueError):  # of a function written in C
-        return name
-    place = int(found["place"])
-    one = parameters[place] if place < len(parameters) else None
-    return one.name + found["part"] if one is not None and one.kind < one.VAR_POSITIONAL else name
+    return (found["key"] or arguments[int(found["place"])]) + found["part"]
 
 
 def _variables() -> dict[str, Any]:
