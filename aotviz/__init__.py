@@ -13,31 +13,31 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "compile": "aotviz.compiled",
-    "trace_stages": "aotviz.stepping",
-    "aot_function": "aotviz.api",
-    "aot_module": "aotviz.api",
-    "aot_module_simplified": "aotviz.api",
-    "aot_autograd_decompositions": "aotviz.api",
-    "compiled_function": "aotviz.api",
-    "compiled_module": "aotviz.api",
-    "make_boxed_compiler": "aotviz.api",
-    "make_boxed_func": "aotviz.api",
-    "aot_export_module": "aotviz.export",
-    "aot_export_joint_simple": "aotviz.export",
-    "aot_export_joint_with_descriptors": "aotviz.export",
-    "aot_compile_joint_with_descriptors": "aotviz.export",
+    "compile": "aotviz.frontends.compile",
+    "trace_stages": "aotviz.frontends.stepping",
+    "aot_function": "aotviz.frontends.functions",
+    "aot_module": "aotviz.frontends.functions",
+    "aot_module_simplified": "aotviz.frontends.functions",
+    "aot_autograd_decompositions": "aotviz.frontends.functions",
+    "compiled_function": "aotviz.frontends.functions",
+    "compiled_module": "aotviz.frontends.functions",
+    "make_boxed_compiler": "aotviz.frontends.functions",
+    "make_boxed_func": "aotviz.frontends.functions",
+    "aot_export_module": "aotviz.frontends.export",
+    "aot_export_joint_simple": "aotviz.frontends.export",
+    "aot_export_joint_with_descriptors": "aotviz.frontends.export",
+    "aot_compile_joint_with_descriptors": "aotviz.frontends.export",
     "Refused": "aotviz.ir.refusals",
     "RanInEager": "aotviz.ir.refusals",
-    "record": "aotviz.sessions",
+    "record": "aotviz.recorder.sessions",
     "saved_hook_context": "aotviz.tracing.hooks",
     "verify": "aotviz.comparing.verifying",
     "bisect": "aotviz.comparing.bisecting",
-    "watch": "aotviz.watching",
-    "load": "aotviz.recorder.recording",
-    "read_trace": "aotviz.recorder.torch_trace.reading",
-    "Recording": "aotviz.recorder.recording",
-    "RecordingError": "aotviz.recorder.recording",
+    "watch": "aotviz.live.watching",
+    "load": "aotviz.reading.recording",
+    "read_trace": "aotviz.logs.read_trace",
+    "Recording": "aotviz.reading.recording",
+    "RecordingError": "aotviz.reading.recording",
 }
 __all__ = sorted(_HOMES)
 
@@ -50,11 +50,11 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """For `%load_ext aotviz`: the magic `%%aotviz watch`."""
-    import_module("aotviz.magics").load(shell)
+    import_module("aotviz.frontends.magics").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    import_module("aotviz.magics").unload(shell)
+    import_module("aotviz.frontends.magics").unload(shell)
 
 
 def __dir__() -> list[str]:
@@ -62,4 +62,4 @@ def __dir__() -> list[str]:
 
 
 if "ipykernel" in sys.modules:  # JupyterLab's panel of live compilations finds this kernel
-    import_module("aotviz.live").announce()
+    import_module("aotviz.live.panel").announce()

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotviz import __version__
-from aotviz.recorder.recording import Recording, RecordingError, load
-from aotviz.recorder.torch_trace.reading import read_trace
+from aotviz.logs.read_trace import read_trace
+from aotviz.reading.recording import Recording, RecordingError, load
 from aotviz.widgets.server import Viewer
 from aotviz.widgets.static_files import FrontEndMissing
 
@@ -75,7 +75,7 @@ def _verify_arguments(verify: argparse.ArgumentParser) -> None:
 
 def _demo(chosen: Arguments) -> int:
     try:
-        from aotviz import demo as demonstration  # torch, which reading commands do without
+        from aotviz.frontends import demo as demonstration  # torch, which reading commands do without
     except ImportError as error:
         raise CommandError(f"{error}. It needs torch and transformers: pip install 'aotviz[demo]'") from error
     try:

@@ -16,7 +16,7 @@ import torch
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.api import aot_function
+from aotviz.frontends.functions import aot_function
 
 from .measure import in_turns, ratio
 from .results import Result, Row, result

@@ -18,8 +18,8 @@ from torch._functorch.aot_autograd import aot_module as torch_aot_module
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.api import aot_module
-from aotviz.demo import gpt2
+from aotviz.frontends.demo import gpt2
+from aotviz.frontends.functions import aot_module
 
 from .measure import in_turns, ratio
 from .results import Result, Row, result

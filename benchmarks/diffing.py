@@ -16,7 +16,7 @@ from statistics import median
 from msgspec.structs import replace
 from playwright.sync_api import Page
 
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests.ui import browser
 
 from . import synthetic_graphs

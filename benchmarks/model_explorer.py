@@ -44,7 +44,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, TimeoutError
 
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from aotviz.widgets.server import Viewer
 from tests.ui import browser as finder
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import aotviz
-from aotviz import demo
+from aotviz.frontends import demo
 from aotviz.widgets import parts
 from tests.ui import browser, jupyter
 

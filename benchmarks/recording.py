@@ -12,9 +12,9 @@ import time
 from statistics import median
 from typing import Any
 
-from aotviz.api import aot_module
-from aotviz.recorder.files import pack
+from aotviz.frontends.functions import aot_module
 from aotviz.recorder.recorder import Observed, Recorder
+from aotviz.recording.files import pack
 
 from .compiling import LAYERS, PARTITIONERS, Step, training_step
 from .measure import cpu_ns

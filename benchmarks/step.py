@@ -32,7 +32,7 @@ Step = Callable[[], object]
 
 
 class Trainer:
-    """Training steps of a model under a backend. `aotviz.backend` is one of `torch.compile`'s, as any other."""
+    """Training steps of a model under a backend. Ours is one of `torch.compile`'s, as any other."""
 
     def __init__(self, model: torch.nn.Module, batch: Mapping[str, Any], backend: str) -> None:
         self.batch = batch

@@ -14,7 +14,7 @@ import torch
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch.testing._internal.two_tensor import TwoTensor
 
-from aotviz.api import aot_function
+from aotviz.frontends.functions import aot_function
 
 from .calls import SHAPE, Case, contestant, product, stub, with_counter
 from .measure import in_turns, ratio

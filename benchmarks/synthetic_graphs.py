@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aotviz.recorder import events
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
+from aotviz.recording import events
 from tests.ui.fixture import Builder, Ref, Strings, modules
 
 SIZES = (200, 1_000, 5_000, 20_000)  # nodes

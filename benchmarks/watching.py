@@ -18,8 +18,8 @@ import torch._dynamo
 from torch._functorch import config as aot_config
 from torch._inductor import config as inductor_config
 
-from aotviz.demo import gpt2
-from aotviz.watching import watch
+from aotviz.frontends.demo import gpt2
+from aotviz.live.watching import watch
 
 from .measure import in_turns, ratio
 from .results import Result, Row, result

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 import aotviz
-import aotviz.backend  # the backends have names from here on
+import aotviz.frontends.backend  # the backends have names from here on
 from aotviz.lowerings import run_graph
 
 

@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 
 BOTH = pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
 
@@ -300,7 +300,7 @@ def test_options_of_both_kinds_are_taken():
         "max_autotune": False,
         "debug": True,
         "on_stage": lambda name, elapsed: stages.append(name) if elapsed else None,
-        "partition_fn": aotviz.api.default_partition,
+        "partition_fn": aotviz.frontends.functions.default_partition,
     }
     compiled = torch.compile(lambda x: x.sin() + 1, backend="aotviz", options=options)
     compiled(leaf(3))
@@ -323,14 +323,14 @@ def test_an_unknown_option_is_named(backend, options, said):
 
 def test_what_was_compiled_is_there_afterwards():
     torch.compile(nn.ReLU(), backend="aotviz_eager")(torch.ones(2))
-    assert aotviz.backend.recent().compilations[-1].name.startswith("ReLU [")
+    assert aotviz.frontends.backend.recent().compilations[-1].name.startswith("ReLU [")
     torch.compile(nn.Sequential(nn.Linear(2, 3)), backend="aotviz_eager")(torch.ones(2))
-    assert set(aotviz.backend.recent().compilations[-1].inputs["name"]) >= {"0.weight", "0.bias"}
+    assert set(aotviz.frontends.backend.recent().compilations[-1].inputs["name"]) >= {"0.weight", "0.bias"}
     torch.compile(lambda x: x + 1, backend="aotviz_eager")(torch.ones(2))
-    latest = aotviz.backend.recent().compilations[-1]
+    latest = aotviz.frontends.backend.recent().compilations[-1]
     assert latest.name.startswith("<lambda> [")
     torch.compile(lambda x: x + 2, backend="aotviz_eager", options={"record": False})(torch.ones(2))
-    assert aotviz.backend.recent().compilations[-1].id == latest.id
+    assert aotviz.frontends.backend.recent().compilations[-1].id == latest.id
 
 
 def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make demo` compares that
@@ -351,7 +351,7 @@ def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make de
 
 def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors() -> None:
     program = """
-import sys, torch, aotviz.backend
+import sys, torch, aotviz.frontends.backend
 x = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.sin(), backend="aotviz_eager")(x).sum().backward()
 print([name for name in ("torch._inductor.compile_fx", "aotviz.torch_private.inductor") if name in sys.modules])

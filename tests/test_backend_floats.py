@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")
 

@@ -10,9 +10,9 @@ from torch._guards import DuplicateInputs, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
+from aotviz.frontends.requests import graph_request
 from aotviz.lowerings import lowering_named, run_graph
-from aotviz.requests import graph_request
 
 OPTIONS = lowering_named("eager").options()
 

@@ -14,7 +14,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.ir.refusals import RanInEager
 
 
@@ -101,7 +101,7 @@ def test_the_reason_says_how_the_arguments_lay_and_lie():
     ]
     assert "overlap in one storage now" in str(recording.explain())
     assert second["earlier"] in ("0", "1")
-    assert [one.name for one in aotviz.backend.recent().compilations[-3:]] == ["doubled [0/0]"] * 3
+    assert [one.name for one in aotviz.frontends.backend.recent().compilations[-3:]] == ["doubled [0/0]"] * 3
 
 
 def test_where_nothing_is_written_one_program_serves_all():
@@ -258,7 +258,7 @@ def test_a_compiler_that_fails_for_a_pattern_leaves_it_to_eager(monkeypatch):
 def test_two_threads_compile_a_pattern_once():
     compiled = torch.compile(written_first, backend="aotviz_eager")
     compiled(torch.ones(4), torch.ones(4))
-    before = len(aotviz.backend.recent().compilations)
+    before = len(aotviz.frontends.backend.recent().compilations)
     start, found = threading.Barrier(3), []
 
     def calls():
@@ -273,7 +273,7 @@ def test_two_threads_compile_a_pattern_once():
     for one in found:
         torch.testing.assert_close(one, shifts(written_first, 2))
     assert len(found) == 3
-    assert len(aotviz.backend.recent().compilations) == before + 2
+    assert len(aotviz.frontends.backend.recent().compilations) == before + 2
 
 
 def test_options_are_respected_by_further_compilations():
@@ -281,10 +281,10 @@ def test_options_are_respected_by_further_compilations():
     options = {"record": False, "on_stage": lambda name, elapsed: stages.append(name) if elapsed else None}
     compiled = torch.compile(written_first, backend="aotviz_eager", options=options)
     compiled(torch.ones(4), torch.ones(4))
-    count, before = len(stages), len(aotviz.backend.recent().compilations)
+    count, before = len(stages), len(aotviz.frontends.backend.recent().compilations)
     shifts(compiled, 1)
     assert stages[count:].count("link") == 1
-    assert len(aotviz.backend.recent().compilations) == before
+    assert len(aotviz.frontends.backend.recent().compilations) == before
     shifts(compiled, 1)
     assert stages[count:].count("link") == 1
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
 
 

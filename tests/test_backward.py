@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 import aotviz
-from aotviz.backend import aotviz_eager
+from aotviz.frontends.backend import aotviz_eager
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone
 

@@ -10,7 +10,7 @@ import pytest
 
 import aotviz
 from aotviz.__main__ import main
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests.ui import fixture
 
 

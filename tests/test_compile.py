@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz import pipeline
 from aotviz.lowerings import run_graph
 
@@ -199,7 +199,7 @@ def test_a_refused_graph_runs_in_eager_or_raises_what_aotviz_says():
         x.as_strided((3, 3), (1, 1)).mul_(2)
         return x + 1
 
-    aotviz.backend._warned.clear()
+    aotviz.frontends.backend._warned.clear()
     with pytest.warns(aotviz.RanInEager, match="overlapping runs in eager, since aotviz refused its graph"):
         assert torch.equal(compiled(overlapping)(torch.arange(5.0)), overlapping(torch.arange(5.0)))
     with pytest.raises(aotviz.Refused, match="by mul_"):

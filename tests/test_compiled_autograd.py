@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo import compiled_autograd
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
 
 

@@ -10,7 +10,7 @@ from functorch.compile import default_partition, min_cut_rematerialization_parti
 from torch import fx, nn
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from torch._dynamo.backends import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.memory_check import MemoryDiffers
 from aotviz.stages import synthetic_bases

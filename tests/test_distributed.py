@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed._functional_collectives import all_reduce
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from tests.distributed.ranks import EAGER, Ranks
 from tests.parity.sections.distributed import judged, recorded
 

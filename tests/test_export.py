@@ -14,8 +14,8 @@ from torch._functorch import aot_autograd as torchs
 from torch.utils._pytree import tree_flatten
 
 import aotviz
-from aotviz.comparing.graphs import difference
-from aotviz.export import ExportRefused
+from aotviz.comparing.same_graph import difference
+from aotviz.frontends.export import ExportRefused
 from aotviz.torch_private import versions
 from tests.oracle.compare import tensor_leaves
 from tests.oracle.modules import MODULES

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotviz.recorder.terminal import inputs, outputs
+from aotviz.recording.terminal import inputs, outputs
 from tests.doors import alone
 
 ROOT = Path(__file__).resolve().parents[1]

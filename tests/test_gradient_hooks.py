@@ -7,7 +7,7 @@ import torch
 from torch.autograd.graph import register_multi_grad_hook
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from tests.doors import alone

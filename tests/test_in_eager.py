@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 
 BOTH = pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
 
@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
 @pytest.fixture(autouse=True)
 def _fresh():
     torch._dynamo.reset()
-    aotviz.backend._warned.clear()
+    aotviz.frontends.backend._warned.clear()
     yield
     torch._dynamo.reset()
 

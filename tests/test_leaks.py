@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import aotviz
-from aotviz.export import aot_export_joint_simple, aot_export_joint_with_descriptors, aot_export_module
+from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_with_descriptors, aot_export_module
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional import FunctionalTensor

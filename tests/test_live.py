@@ -15,9 +15,9 @@ import torch
 from jupyter_client.manager import start_new_kernel
 
 import aotviz
-from aotviz import live
-from aotviz.recorder import progress
-from aotviz.recorder.events import RecordingData
+from aotviz.live import panel as live
+from aotviz.recording import progress
+from aotviz.recording.events import RecordingData
 
 
 class Comm:

@@ -8,7 +8,7 @@ from torch import nn
 from torch._inductor import compile_fx, config
 
 import aotviz
-from aotviz.backend import aotviz_inductor
+from aotviz.frontends.backend import aotviz_inductor
 from aotviz.lowerings import lowering_named, run_graph
 from aotviz.torch_private.partitioners import default_partition
 

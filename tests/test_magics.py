@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 
 
 @pytest.fixture

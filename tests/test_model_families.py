@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from tests.oracle.models import MORE
 from tests.parity.sections.models import problem, step
 

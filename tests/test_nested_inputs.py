@@ -9,8 +9,8 @@ import torch
 from torch import fx, nn
 
 import aotviz
-import aotviz.backend
-from aotviz.backend import aotviz_eager, aotviz_inductor
+import aotviz.frontends.backend
+from aotviz.frontends.backend import aotviz_eager, aotviz_inductor
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder import progress
-from aotviz.recorder.recording import Recording
-from aotviz.recorder.watched import WatchedLog, read_lines
+from aotviz.live.watched import WatchedLog, read_lines
+from aotviz.reading.recording import Recording
+from aotviz.recording import progress
 from tests.explain.logs import logged
 
 X = torch.ones(3)

@@ -20,7 +20,7 @@ from torch import nn
 
 import aotviz
 from aotviz.comparing import repro
-from aotviz.export import aot_export_joint_simple
+from aotviz.frontends.export import aot_export_joint_simple
 from aotviz.ir.spelling import literal
 from aotviz.lowerings import run_graph
 

@@ -13,7 +13,7 @@ from torch._functorch import config
 from torch._functorch._aot_autograd import graph_capture_wrappers
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.lowerings import Eager, run_graph
 from aotviz.torch_private import settings
 

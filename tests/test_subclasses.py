@@ -10,7 +10,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.versions import release
 from tests.doors import alone

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotviz
-import aotviz.backend
+import aotviz.frontends.backend
 from tests.doors import alone
 from tests.oracle.compare import same
 from tests.oracle.training import LOOPS, loop_named

@@ -11,8 +11,8 @@ from torch import nn
 
 import aotviz
 from aotviz.comparing.copies import fresh
-from aotviz.comparing.facts import same, values
-from aotviz.comparing.graphs import difference
+from aotviz.comparing.observed import same, values
+from aotviz.comparing.same_graph import difference
 from aotviz.runtime.tensor_copies import copies
 from tests.oracle.programs import PROGRAMS
 from tests.test_bisect import cosine_for_sine, inputs, step

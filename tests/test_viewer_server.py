@@ -14,7 +14,7 @@ import torch
 
 import aotviz
 from aotviz.__main__ import main
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from aotviz.widgets.server import SCRIPTS, Viewer
 from tests.ui import fixture
 
@@ -153,7 +153,7 @@ def test_the_timeline_has_a_bar_for_each_stage(training):
 
 
 def test_names_in_a_figure_are_text_not_tags():
-    from aotviz.recorder import plots
+    from aotviz.recording import plots
 
     table = pd.DataFrame(
         [

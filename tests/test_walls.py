@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests.ui import fixture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +125,7 @@ def test_the_oracle_is_imported_only_when_a_comparison_is_asked_for() -> None:
         for _, name in imported(tree)
         if name.startswith("aotviz.torch_private.oracle")
     }
-    assert importers == {"comparing/capturing.py"}
+    assert importers == {"comparing/caught_graphs.py"}
 
 
 @pytest.mark.parametrize(

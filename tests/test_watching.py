@@ -17,7 +17,7 @@ import torch
 from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter
 
 import aotviz
-from aotviz.recorder.watched import WatchedLog, read_lines
+from aotviz.live.watched import WatchedLog, read_lines
 from aotviz.torch_private import structured_trace
 
 LOGGER = logging.getLogger("torch.__trace")

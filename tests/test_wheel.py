@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import aotviz
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests.ui import fixture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,8 +52,8 @@ def test_the_wheel_holds_the_front_end_and_no_sources_of_it(wheel: Path) -> None
     assert not [name for name in sizes if name.endswith((".ts", ".map")) or "node_modules" in name]
     assert not [name for name in sizes if name.startswith(("tests/", "notebooks/"))]
     assert "aotviz/py.typed" in sizes
-    assert "aotviz_eager = aotviz.backend:aotviz_eager" in declared
-    assert "aotviz = aotviz.backend:aotviz_inductor" in declared
+    assert "aotviz_eager = aotviz.frontends.backend:aotviz_eager" in declared
+    assert "aotviz = aotviz.frontends.backend:aotviz_inductor" in declared
 
 
 def test_the_wheel_holds_the_prebuilt_extension_of_the_same_version(wheel: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.api import aot_module_simplified
+from aotviz.frontends.functions import aot_module_simplified
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone

@@ -14,16 +14,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from aotviz.api import compile_program
 from aotviz.comparing import locating, repro
-from aotviz.comparing.facts import Candidate, Verdict
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
+from aotviz.comparing.observed import Candidate, Verdict
 from aotviz.comparing.verifying import in_eager, place, program_of, refuse_unsteady
+from aotviz.frontends.functions import compile_program
+from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import Lowering, lowering_named, run_graph
 from aotviz.options import Options
-from aotviz.requests import request_for, root_of
-from aotviz.sessions import Session
+from aotviz.recorder.sessions import Session
 from aotviz.torch_private.partitioners import default_partition
 
 REPRO = "aotviz_repro.py"

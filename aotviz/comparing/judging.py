@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing.facts import (
+from aotviz.comparing.observed import (
     Candidate,
     Difference,
     EagerRaised,

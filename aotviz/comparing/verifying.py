@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing import capturing, copies
-from aotviz.comparing.facts import Candidate, EagerRaised, Failure, Program, Setup, Verdict
-from aotviz.comparing.graphs import GraphDifference, difference
+from aotviz.comparing import caught_graphs, copies
 from aotviz.comparing.judging import Expectation, expect, judge
-from aotviz.compiled import compile
+from aotviz.comparing.observed import Candidate, EagerRaised, Failure, Program, Setup, Verdict
+from aotviz.comparing.same_graph import GraphDifference, difference
+from aotviz.frontends.compile import compile
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 
 STAGE_OF = {"joint": "trace", "inference": "trace", "forward": "partition", "backward": "partition"}
@@ -151,7 +151,9 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     partition = settings.get("partition_fn") or min_cut_rematerialization_partition
     decompositions = settings.get("decompositions")
     dynamic = bool(settings.get("dynamic"))
-    theirs = Candidate("torch", lambda f, _: capturing.torchs(f, partition, decompositions, dynamic), loose_tuple=True)
+    theirs = Candidate(
+        "torch", lambda f, _: caught_graphs.torchs(f, partition, decompositions, dynamic), loose_tuple=True
+    )
     verdict = judge(program, ours, expected)
     graphs, missing = _graphs(fn, args, kwargs, partition, decompositions, dynamic)
     cause = None
@@ -204,10 +206,12 @@ def _graphs(
 ) -> tuple[tuple[GraphCheck, ...], str]:
     """Each graph of ours beside torch's; or why they can't be compared."""
     found = []
-    for whose, door in (("aotviz", capturing.ours), ("torch", capturing.torchs)):
+    for whose, door in (("aotviz", caught_graphs.ours), ("torch", caught_graphs.torchs)):
         new_fn, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
         try:
-            found.append(capturing.graphs_of(door, new_fn, new_args, new_kwargs, partition_fn, decompositions, dynamic))
+            found.append(
+                caught_graphs.graphs_of(door, new_fn, new_args, new_kwargs, partition_fn, decompositions, dynamic)
+            )
         except Exception as error:
             return (), f"{whose} raised {Failure.of(error, 'compile')}"
         finally:

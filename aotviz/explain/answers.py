@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
-from aotviz.explain.facts import Facts
-from aotviz.recorder.recording import Recording
+from aotviz.explain.rows import Facts
+from aotviz.reading.recording import Recording
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from aotviz.explain.tables import ExplainedTable
+    from aotviz.explain.explained_tables import ExplainedTable
 
 
 def facts_of(recording: Recording) -> Facts:

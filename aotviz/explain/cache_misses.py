@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from aotviz.explain import key_parts, tables
+from aotviz.explain import explained_tables, key_parts
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
-from aotviz.explain.facts import Facts
 from aotviz.explain.key_parts import Difference
-from aotviz.recorder.events import CacheLookup
+from aotviz.explain.rows import Facts
+from aotviz.recording.events import CacheLookup
 
 NAMES = {"aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph", "dynamo": "Dynamo"}
 MOST_COMPARED = 32  # of the lookups that a miss has something in common with
@@ -159,7 +159,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts, earlier: Facts | None = None) -> tables.ExplainedTable:
+def frame(facts: Facts, earlier: Facts | None = None) -> explained_tables.ExplainedTable:
     """One row a lookup."""
     rows: list[dict[str, Any]] = [
         {
@@ -179,7 +179,7 @@ def frame(facts: Facts, earlier: Facts | None = None) -> tables.ExplainedTable:
         }
         for lookup in find(facts, earlier)
     ]
-    return tables.table(COLUMNS, rows, marked=("differs", "before", "after"), hidden=("key", "rank"))
+    return explained_tables.table(COLUMNS, rows, marked=("differs", "before", "after"), hidden=("key", "rank"))
 
 
 def explain_one(facts: Facts, place: int, earlier: Facts | None = None) -> list[Point]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotviz.explain import tables
+from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
-from aotviz.explain.facts import Facts, user_frames
-from aotviz.recorder.events import GraphBreak
+from aotviz.explain.rows import Facts, user_frames
+from aotviz.recording.events import GraphBreak
 
 KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, what to do; the first that matches
     (
@@ -113,7 +113,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts) -> tables.ExplainedTable:
+def frame(facts: Facts) -> explained_tables.ExplainedTable:
     """One row a distinct break."""
     rows: list[dict[str, Any]] = [
         {
@@ -128,7 +128,7 @@ def frame(facts: Facts) -> tables.ExplainedTable:
         }
         for one in find(facts)
     ]
-    return tables.table(COLUMNS, rows, marked=("code",))
+    return explained_tables.table(COLUMNS, rows, marked=("code",))
 
 
 def explain_one(facts: Facts, place: int) -> list[Point]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from aotviz.explain import tables
+from aotviz.explain import explained_tables
 from aotviz.explain.explanation import counted, sentence
-from aotviz.recorder.compilation import Compilation
-from aotviz.recorder.graphs import Graph, Node
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.graph import Graph, Node
 
 ROLES = ("dynamo", "forward", "inference", "joint", "backward")  # which graph is compared, the first that both have
 CONSTANT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])|'[^']*'")
@@ -74,7 +74,7 @@ COLUMNS = {
 }
 
 
-def frame(before: Compilation, after: Compilation, role: str | None = None) -> tables.ExplainedTable:
+def frame(before: Compilation, after: Compilation, role: str | None = None) -> explained_tables.ExplainedTable:
     """One row a node."""
     rows: list[dict[str, Any]] = [
         {
@@ -88,7 +88,7 @@ def frame(before: Compilation, after: Compilation, role: str | None = None) -> t
         }
         for change in find(*common_graphs(before, after, role))
     ]
-    return tables.table(COLUMNS, rows, marked=("before", "after"))
+    return explained_tables.table(COLUMNS, rows, marked=("before", "after"))
 
 
 def told(before: Compilation, after: Compilation) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aotviz.explain.expressions import spoken
-from aotviz.explain.facts import Facts
 from aotviz.explain.guard_failures import STATES, global_state
-from aotviz.recorder.events import CacheLookup
+from aotviz.explain.rows import Facts
+from aotviz.recording.events import CacheLookup
 
 LONGEST = 80  # characters of a value that are shown
 SETTINGS = {"dynamo_config": "torch._dynamo.config", "inductor_config": "torch._inductor.config"}

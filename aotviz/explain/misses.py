@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from aotviz.explain import guard_failures
 from aotviz.explain.expressions import spoken
-from aotviz.explain.facts import Facts, user_frames
 from aotviz.explain.guard_failures import GuardFailure
-from aotviz.recorder.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
+from aotviz.explain.rows import Facts, user_frames
+from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
 
 SIZES = {  # of a guard on a tensor, by how a size of it is called
     "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),

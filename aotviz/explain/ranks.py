@@ -13,12 +13,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aotviz.explain import recompiles, tables
+from aotviz.explain import explained_tables, recompiles
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
-from aotviz.explain.facts import Facts
 from aotviz.explain.key_parts import first_difference, short
-from aotviz.recorder.graphs import Graph
-from aotviz.recorder.listing import call
+from aotviz.explain.rows import Facts
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import call
 
 GRAPHS = {
     "dynamo_output_graph": "Dynamo's graph",
@@ -68,13 +68,13 @@ def find(facts: Facts) -> list[RankDifference]:
 COLUMNS = {"kind": "str", "function": "str", "compilations": "object", "why": "str", "fix": "str"}
 
 
-def frame(facts: Facts) -> tables.ExplainedTable:
+def frame(facts: Facts) -> explained_tables.ExplainedTable:
     """One row a difference."""
     rows: list[dict[str, Any]] = [
         {"kind": one.kind, "function": one.function, "compilations": one.ids, "why": one.words, "fix": one.fix}
         for one in find(facts)
     ]
-    return tables.table(COLUMNS, rows, marked=("why",))
+    return explained_tables.table(COLUMNS, rows, marked=("why",))
 
 
 def explain_all(facts: Facts) -> Explanation:

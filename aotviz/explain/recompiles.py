@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from aotviz.explain import misses, tables
+from aotviz.explain import explained_tables, misses
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
-from aotviz.explain.facts import Facts
 from aotviz.explain.misses import LIBRARY, Miss, Reason
-from aotviz.recorder.events import CompilationData
-from aotviz.recorder.torch_trace import guards
+from aotviz.explain.rows import Facts
+from aotviz.recording import guard_texts
+from aotviz.recording.events import CompilationData
 
 ONLY_FIRST = (
     "A log of torch's names only the first guard that a call failed, for each program; others are read off the guards "
@@ -183,7 +183,9 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
     for place, compilation in enumerate(facts.data.compilations):
         earlier = programs[compilation.frame, compilation.name]
         asked = ASKED.fullmatch(compilation.name)
-        guarded = asked is not None and guards.FAILED.match(compilation.because[0]) if compilation.because else None
+        guarded = (
+            asked is not None and guard_texts.FAILED.match(compilation.because[0]) if compilation.because else None
+        )
         if compilation.because and not compilation.compile_id and not (asked and guarded and asked["id"] in logged):
             if asked and guarded:
                 reasons = tuple(
@@ -193,7 +195,7 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                 told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
                 those = earlier if told else [-1] * len(compilation.because)
                 reasons = tuple(
-                    misses.of_own(facts, place, one, guards.parts(text))
+                    misses.of_own(facts, place, one, guard_texts.parts(text))
                     for one, text in zip(those, compilation.because, strict=True)
                 )
             name = asked["function"] if asked else compilation.name
@@ -217,11 +219,11 @@ def _of_dynamo(
     facts: Facts, place: int, function: str, programs: Mapping[tuple[int, str], list[int]], text: str
 ) -> Reason:
     """Why a program of ours that Dynamo asked for did not do, from what the backend was told."""
-    match = guards.FAILED.fullmatch(text)
+    match = guard_texts.FAILED.fullmatch(text)
     frame = facts.data.compilations[place].frame
     earlier = programs.get((frame, f"{function} [{match['id']}]"), []) if match else []
     guard = match["guard"] if match else text
-    return misses.of_own(facts, place, earlier[0] if earlier else -1, guards.parts(guard))
+    return misses.of_own(facts, place, earlier[0] if earlier else -1, guard_texts.parts(guard))
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
@@ -253,7 +255,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts) -> tables.ExplainedTable:
+def frame(facts: Facts) -> explained_tables.ExplainedTable:
     """One row a recompile."""
     recompiles = find(facts)
     size = {r.id: len(cause.recompiles) for cause in causes(facts, recompiles) for r in cause.recompiles}
@@ -280,7 +282,7 @@ def frame(facts: Facts) -> tables.ExplainedTable:
                 "fix": main.failure.fix,
             }
         )
-    return tables.table(
+    return explained_tables.table(
         COLUMNS, rows, marked=("subject", "before", "after", "also", "code"), hidden=("kind", "function", "rank")
     )
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aotviz.explain import tables
+from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
-from aotviz.explain.facts import Facts
+from aotviz.explain.rows import Facts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -79,7 +79,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts, only: int | None = None) -> tables.ExplainedTable:
+def frame(facts: Facts, only: int | None = None) -> explained_tables.ExplainedTable:
     """One row a span, from the top of the tree down, the longest of brothers first."""
     top = tree(facts, only)
     rows: list[dict[str, Any]] = []
@@ -100,7 +100,7 @@ def frame(facts: Facts, only: int | None = None) -> tables.ExplainedTable:
         )
         below = sorted(span.children.values(), key=lambda child: child.seconds)
         stack.extend((child, depth + 1) for child in below if child.seconds > 0 or child.unfinished)
-    return tables.table(COLUMNS, rows, marked=("seconds",), hidden=("path", "unfinished"))
+    return explained_tables.table(COLUMNS, rows, marked=("seconds",), hidden=("path", "unfinished"))
 
 
 def figure(facts: Facts, only: int | None = None) -> Figure:

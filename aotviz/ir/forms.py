@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
-from aotviz.ir.metadata import Ref, ViewAndMutationMeta
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclasses import Wrapping
+from aotviz.ir.subclass_meta import Wrapping
+from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 
 if TYPE_CHECKING:
-    from aotviz.torch_private.capturing import Capture
+    from aotviz.torch_private.dynamo_capture import Capture
 
 
 @dataclass(frozen=True)

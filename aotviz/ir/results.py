@@ -7,7 +7,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Split
-from aotviz.ir.metadata import Ref
+from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 
 

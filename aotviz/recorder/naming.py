@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from aotviz.recorder.sources import module_path
+from aotviz.recording.sources import module_path
 from aotviz.torch_private import snapshotting
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)

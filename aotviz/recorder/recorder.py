@@ -29,13 +29,13 @@ from typing import Any, ParamSpec
 from torch import fx
 
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
-from aotviz.recorder import records, storages, summaries, what_if
-from aotviz.recorder.dynamo_stage import Captured
-from aotviz.recorder.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
+from aotviz.recorder import memory, records, summaries, what_if
 from aotviz.recorder.snapshot import SnapshotWriter
-from aotviz.recorder.store import CompilationLog, Store
-from aotviz.recorder.strings import clean
-from aotviz.torch_private.capturing import Capture, Guard
+from aotviz.recording.dynamo_stage import Captured
+from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
+from aotviz.recording.store import CompilationLog, Store
+from aotviz.recording.strings import clean
+from aotviz.torch_private.dynamo_capture import Capture, Guard
 from aotviz.torch_private.snapshotting import Parts
 
 P = ParamSpec("P")
@@ -292,8 +292,8 @@ class Recorder:
                 self._inputs = records.with_reasons(fresh, self._reasons)
                 self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons))
             if first_look:
-                self._storages = self._storages or storages.storages(call, self.writer.source)
-                self.log.facts(storages=storages.with_bases(self._storages, call))
+                self._storages = self._storages or memory.storages(call, self.writer.source)
+                self.log.facts(storages=memory.with_bases(self._storages, call))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
             self.log.facts(kept=records.kept(form, self._graphs, self.writer))

@@ -15,19 +15,12 @@ from msgspec.structs import replace
 
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, Program, Reason, Split, TracedCall
-from aotviz.ir.metadata import OutputAliasInfo, OutputType
-from aotviz.recorder.events import (
-    NONE,
-    Evidence,
-    InputRecord,
-    OutputRecord,
-    WrapperNote,
-    WrapperRecord,
-)
-from aotviz.recorder.kept import Kept, SavedNote
+from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
-from aotviz.recorder.strings import clean
+from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, WrapperNote, WrapperRecord
+from aotviz.recording.saved import Kept, SavedNote
+from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
 
 Reasons = Mapping[str, Iterable[str]]  # subject -> sentences, in the order in which stages gave them

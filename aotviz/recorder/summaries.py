@@ -22,9 +22,9 @@ from aotviz.ir.forms import (
     Split,
     TracedCall,
 )
-from aotviz.ir.metadata import OutputType
-from aotviz.recorder import sizes
+from aotviz.ir.view_and_mutation import OutputType
 from aotviz.recorder.records import nbytes, storage, storage_nbytes
+from aotviz.recording import sizes
 from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes

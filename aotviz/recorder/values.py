@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from aotviz.recorder.events import NONE, ValueRecord
 from aotviz.recorder.naming import sizes
-from aotviz.recorder.strings import StringTable
+from aotviz.recording.events import NONE, ValueRecord
+from aotviz.recording.strings import StringTable
 from aotviz.torch_private import snapshotting
 
 SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}

@@ -15,9 +15,9 @@ from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir.forms import JointGraph, LoweredSplit, Program
-from aotviz.recorder import progress
-from aotviz.recorder.events import CompilationData
-from aotviz.recorder.store import Store
+from aotviz.recording import progress
+from aotviz.recording.events import CompilationData
+from aotviz.recording.store import Store
 from aotviz.stages import lower, partition
 from aotviz.torch_private import partitioners
 

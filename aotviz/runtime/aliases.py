@@ -24,10 +24,18 @@ from torch.autograd.graph import get_gradient_edge
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
-from aotviz.ir.metadata import InputAliasInfo, Layout, MutationType, OutputAliasInfo, OutputType, Ref, ReplayStep
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import keywords, literal
-from aotviz.runtime import refusals
+from aotviz.ir.view_and_mutation import (
+    InputAliasInfo,
+    Layout,
+    MutationType,
+    OutputAliasInfo,
+    OutputType,
+    Ref,
+    ReplayStep,
+)
+from aotviz.runtime import call_differs
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.torch_private import functional, gradient_hooks, operators, runtime
@@ -137,7 +145,7 @@ class Epilogue:
         for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, LoweredSplit) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
                 name = str(self.call.graph_inputs[i])
-                refuse = self.source.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
+                refuse = self.source.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
                 text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
                 self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
         for i, info in enumerate(self.call.meta.input_info):
@@ -509,7 +517,7 @@ class Epilogue:
         kept = self.call.kept_and_written if isinstance(self.call, LoweredSplit) else ()
         if not kept or self.call.wrapping is not None:
             return
-        watch = self.source.bind("watch", refusals.watch)
+        watch = self.source.bind("watch", call_differs.watch)
         slots = (k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
         slot = next(slots, None)
         if slot is None:

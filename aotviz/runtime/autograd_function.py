@@ -15,9 +15,9 @@ import torch
 from aotviz.ir import graphs, results
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
-from aotviz.ir.metadata import TensorAlias
 from aotviz.ir.spelling import literal
-from aotviz.runtime import aliases, cuts, double_backward, partial_backward, refusals, tangents
+from aotviz.ir.view_and_mutation import TensorAlias
+from aotviz.runtime import aliases, call_differs, cuts, double_backward, partial_backward, tangents
 from aotviz.runtime.captured_backward import CapturedBackward
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
@@ -209,17 +209,17 @@ class _Writer:
         if heard:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
-            refuse = source.bind("refuse_hooks", refusals.refuse_hooks)
+            refuse = source.bind("refuse_hooks", call_differs.refuse_hooks)
             fact = "a hook here would miss gradients that pass inside the graph"
             source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.kept_and_written and self.insides is None:
-            refuse = source.bind("refuse_written", refusals.refuse_written)
+            refuse = source.bind("refuse_written", call_differs.refuse_written)
             fact = "the backward has a copy of these, and would not read what was written to them since"
             source.line(f"{refuse}(getattr(ctx, 'watched', ()), {literal(call.name)})", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
-            refuse = source.bind("refuse_reshaped", refusals.refuse_reshaped)
+            refuse = source.bind("refuse_reshaped", call_differs.refuse_reshaped)
             fact = "torch.autograd.grad would give a gradient of the shape that this leaf had before the call"
             source.line(f"{refuse}(ctx, {literal(leaves)})", fact)
         names = self._tangents()
@@ -235,7 +235,7 @@ class _Writer:
         self._refuse_deterministic()
         self._partial(names, whole)
         if self.tensors:
-            explained = source.bind("written_since", refusals.WrittenSince(call))
+            explained = source.bind("written_since", call_differs.WrittenSince(call))
             source.line(f"try: saved = {self._unpacked()}", _UNPACKED, comment=False)
             source.line(f"except RuntimeError as error: raise {explained}(ctx, error)", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
@@ -277,7 +277,7 @@ class _Writer:
         source, call = self.source, self.call
         if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.bind("refuse_deterministic", refusals.refuse_deterministic)
+            refuse = source.bind("refuse_deterministic", call_differs.refuse_deterministic)
             fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
             source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 

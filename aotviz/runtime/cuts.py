@@ -33,8 +33,8 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Heard, Split
-from aotviz.ir.metadata import ALIASES_OF_INTERMEDIATES, OutputType, Ref
 from aotviz.ir.refusals import Refused
+from aotviz.ir.view_and_mutation import ALIASES_OF_INTERMEDIATES, OutputType, Ref
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import gradient_hooks

@@ -24,10 +24,10 @@ import torch
 
 from aotviz.ir import results
 from aotviz.ir.forms import Split
-from aotviz.ir.metadata import Ref
 from aotviz.ir.refusals import Refused
-from aotviz.ir.subclasses import PlainTensorMeta, RuntimeSubclass
-from aotviz.runtime.refusals import WrittenSince
+from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
+from aotviz.ir.view_and_mutation import Ref
+from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off

@@ -33,8 +33,8 @@ import torch
 
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split, Tangent
+from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.lazy_backward import LazyBackward
-from aotviz.runtime.refusals import WrittenSince
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import gradient_hooks, runtime
 from aotviz.torch_private.fakes import all_concrete

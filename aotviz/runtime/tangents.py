@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import Emitter, Tangent
-from aotviz.ir.subclasses import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
+from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
 from aotviz.torch_private import runtime
-from aotviz.torch_private.subclasses import anatomy, is_subclass, parts, rebuilt
+from aotviz.torch_private.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.ir.metadata import InputAliasInfo
-from aotviz.runtime import refusals
+from aotviz.ir.view_and_mutation import InputAliasInfo
+from aotviz.runtime import call_differs
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MergeDuplicates:
                 f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
                 "of them is mutated; now they differ. Compile again for this call."
             )
-            refuse = emit.bind("refuse", refusals.refuse)
+            refuse = emit.bind("refuse", call_differs.refuse)
             emit.line(
                 f"if {variable} is not {variables[first]}: {refuse}({message!r})",
                 "a tensor is passed twice and mutated, so both places must still hold the same one",

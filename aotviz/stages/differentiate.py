@@ -13,7 +13,7 @@ import torch
 
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import Convention, GradientRequest, Reason, TracedCall
-from aotviz.ir.metadata import ViewAndMutationMeta
+from aotviz.ir.view_and_mutation import ViewAndMutationMeta
 from aotviz.tracing.second_order import GradientTrace
 
 

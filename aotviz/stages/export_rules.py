@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import Reason, TracedCall
-from aotviz.ir.metadata import OutputType
 from aotviz.ir.signature import ExportRefused
+from aotviz.ir.view_and_mutation import OutputType
 from aotviz.torch_private import pytree
-from aotviz.torch_private.subclasses import is_subclass, paths
+from aotviz.torch_private.wrapper_subclasses import is_subclass, paths
 
 
 def run(call: TracedCall) -> TracedCall:

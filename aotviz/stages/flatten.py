@@ -15,9 +15,9 @@ from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
-from aotviz.torch_private import fakes, functional, graphs, pytree
-from aotviz.torch_private.subclasses import closed_class, is_subclass
-from aotviz.tracing import arguments, randomness
+from aotviz.torch_private import fakes, functional, graph_modules, pytree
+from aotviz.torch_private.wrapper_subclasses import closed_class, is_subclass
+from aotviz.tracing import containers, randomness
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
@@ -60,7 +60,7 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
     names = [name for _, name, _ in request.named]
 
     if request.is_graph:
-        return graphs.interpreter(fn)
+        return graph_modules.interpreter(fn)
 
     empty = replace(request, args=(), kwargs={}, named=())  # the program lives longer than the tensors of this call
 
@@ -69,7 +69,7 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
         if any(map(_is_real, flat)):  # debug mode runs the function on copies
             return fn(*args, **kwargs)
         call = replace(empty, args=args, kwargs=kwargs)
-        with arguments.unchanged(call), randomness.followed(call):
+        with containers.unchanged(call), randomness.followed(call):
             return fn(*args, **kwargs)
 
     if not names:
@@ -77,7 +77,7 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
     own = len(names)
 
     def functional_call(*flat: Any) -> Any:
-        with graphs.swapped(root, dict(zip(names, flat[:own], strict=True))):
+        with graph_modules.swapped(root, dict(zip(names, flat[:own], strict=True))):
             return plain(*flat[own:])
 
     return functional_call

@@ -13,11 +13,11 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
 from aotviz.ir.spelling import literal
-from aotviz.runtime import aliases, autograd_function, expectations, memory_check, refusals
+from aotviz.runtime import aliases, autograd_function, call_differs, expectations, memory_check
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
-from aotviz.torch_private import runtime, saved_hooks
+from aotviz.torch_private import runtime, saved_tensor_hooks
 from aotviz.torch_private.storages import has_no_root
 
 
@@ -54,7 +54,7 @@ class _Wrapper:
     def write(self) -> None:
         source, call = self.source, self.call
         variables = self.entry.signature(self.label)
-        transformed, refuse = source.bind("transformed", runtime.transformed), refusals.refuse_transforms
+        transformed, refuse = source.bind("transformed", runtime.transformed), call_differs.refuse_transforms
         refused = f"{source.bind('refuse_transforms', refuse)}({call.name!r})"
         source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
         compare = ""
@@ -114,7 +114,7 @@ class _Wrapper:
                 f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}. "
                 "Compile again for this call."
             )
-            has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", refusals.refuse)
+            has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", call_differs.refuse)
             fact = f"which of its views require grad depends on what {name} is a view of"
             self.source.line(f"if {wrong}{has}({named[i]}): {refuse}({literal(message)})", fact, name)
 
@@ -195,7 +195,7 @@ class _Wrapper:
         if not isinstance(self.call, LoweredSplit) or not any(saved.hook for saved in self.call.saved):
             self._without_autocast(text, fact)
             return
-        off, why = self.source.bind("HooksOff", saved_hooks.Off), "the saved-tensor hooks are in the graphs"
+        off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved-tensor hooks are in the graphs"
         self.source.line(f"with {off}():", why)
         self.source.indent()
         self._without_autocast(text, fact)

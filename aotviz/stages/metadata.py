@@ -13,12 +13,12 @@ import torch
 
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
-from aotviz.ir.metadata import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
+from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private import functional
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.storages import has_no_root
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.wrapper_subclasses import is_subclass
 from aotviz.tracing import facts, stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program

@@ -25,7 +25,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.metadata import Ref
+from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import effects, functional, operators, philox, random_halves
 from aotviz.torch_private.partitioners import must_save, partitioning
 from aotviz.tracing import kept_by_name

@@ -20,7 +20,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import SavedInput, SavedOutput
 from aotviz.ir.forms import Reason, SavedTensor, Split
-from aotviz.torch_private import operators, saved_hooks
+from aotviz.torch_private import operators, saved_tensor_hooks
 from aotviz.tracing.hooks import HookGraph, SavedHookContext, trace_hook
 from aotviz.tracing.lifetimes import deaths
 
@@ -29,10 +29,10 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def run(call: Split) -> Split:
     """Split -> Split."""
-    hooks = saved_hooks.inlineable()
+    hooks = saved_tensor_hooks.inlineable()
     if hooks is None:
         return replace(call, evidence=())
-    chosen, evidence = _chosen(call, saved_hooks.filtering_mode())
+    chosen, evidence = _chosen(call, saved_tensor_hooks.filtering_mode())
     if not any(chosen):
         return replace(call, evidence=tuple(evidence))
     return _Inliner(call, *hooks).run(chosen, evidence)

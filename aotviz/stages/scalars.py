@@ -12,20 +12,20 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import GraphCall, Reason, TracedCall
-from aotviz.torch_private import scalars
+from aotviz.torch_private import symbolic_floats
 
 
 def needed(call: TracedCall) -> bool:
     """Whether the forward computes with symbolic floats."""
-    return any(map(scalars.is_float, call.args)) or bool(scalars.reads(call.forward.graph()))
+    return any(map(symbolic_floats.is_float, call.args)) or bool(symbolic_floats.reads(call.forward.graph()))
 
 
 def run(call: GraphCall) -> GraphCall:
     """JointGraph -> JointGraph, or GraphCall -> GraphCall."""
-    before = [_source(node) for node in scalars.reads(call.graph_module.graph)]
+    before = [_source(node) for node in symbolic_floats.reads(call.graph_module.graph)]
     module = graphs.copy(call.graph_module)
-    scalars.as_tensors(module, call.fake_mode)
-    left = {_source(node) for node in scalars.reads(module.graph)}
+    symbolic_floats.as_tensors(module, call.fake_mode)
+    left = {_source(node) for node in symbolic_floats.reads(module.graph)}
     evidence = tuple(
         Reason(name, "it is a float that the graph computes with as a tensor: every value of it is good")
         for name in dict.fromkeys(before)

@@ -18,9 +18,8 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
-from aotviz.ir.metadata import InputAliasInfo, MutationType, ViewAndMutationMeta
 from aotviz.ir.spelling import attribute, keywords, literal
-from aotviz.ir.subclasses import (
+from aotviz.ir.subclass_meta import (
     OpaqueMeta,
     PlainTensorMeta,
     Plan,
@@ -31,10 +30,11 @@ from aotviz.ir.subclasses import (
     Wrapping,
     leads_to_tensor,
 )
-from aotviz.runtime import refusals, tangents
+from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
+from aotviz.runtime import call_differs, tangents
 from aotviz.torch_private import functional, runtime
-from aotviz.torch_private.subclasses import parts
-from aotviz.tracing.subclasses import flat_results, plan
+from aotviz.torch_private.wrapper_subclasses import parts
+from aotviz.tracing.laid_out import flat_results, plan
 from aotviz.tracing.views import layout
 
 
@@ -59,7 +59,7 @@ class SubclassParts(Wrapping):
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
             if isinstance(one, RuntimeSubclass):
-                refuse = emit.bind("refuse", refusals.refuse)
+                refuse = emit.bind("refuse", call_differs.refuse)
                 wanted = " or ".join(_types_differ(emit, variable, one))
                 message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
                 fact = f"the graph takes the parts of {descriptor}"

@@ -27,13 +27,13 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.ir.metadata import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.refusals import Refused
-from aotviz.runtime import refusals
+from aotviz.ir.view_and_mutation import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
+from aotviz.runtime import call_differs
 from aotviz.torch_private import functional, gradient_hooks
 from aotviz.torch_private.fakes import hint
 from aotviz.torch_private.storages import has_no_root, is_dense, is_root, lie_in, storage_as_tensor
-from aotviz.torch_private.subclasses import is_subclass, like_in_autograd, parts, paths
+from aotviz.torch_private.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.tracing import facts, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
@@ -192,7 +192,7 @@ class SyntheticBases:
             wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
         if wrong:
             message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
-            refuse = f"{emit.bind('refuse', refusals.refuse)}({message!r})"
+            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
             fact = f"{names} have their histories from where they had them at compile time"
             emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
         return base, roots
@@ -210,13 +210,13 @@ class SyntheticBases:
             listens = emit.bind("listens", gradient_hooks.listens)
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
-            refuse = emit.bind("refuse_hooked_alias", refusals.refuse_hooked_alias)
+            refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
             emit.line(f"if {either}: {refuse}({names!r})", "a hook would see no gradient here", names)
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
         names, where = self._names(group), group.base_layout
-        lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", refusals.refuse)
+        lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", call_differs.refuse)
         places = ", ".join(
             f"({variables[p]}, {int(fake.storage_offset())})"
             for p, fake in zip(group.members, group.fakes, strict=True)
@@ -232,7 +232,7 @@ class SyntheticBases:
                 f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is written; now "
                 "they differ. Compile again for this call."
             )
-            refuse = f"{emit.bind('refuse', refusals.refuse)}({message!r})"
+            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
             fact = f"{name} and {other} are one tensor, whose memory is written"
             emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
 

@@ -28,8 +28,8 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aotviz.torch_private import script_objects, seeding
-from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass, parts, ragged
 from aotviz.torch_private.tensors import of_other_kind
+from aotviz.torch_private.wrapper_subclasses import has_ragged_sizes, is_subclass, parts, ragged
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:

@@ -22,15 +22,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotviz.torch_private import subclasses
+from aotviz.torch_private import wrapper_subclasses
 
 __all__ = ["FunctionalTensor", "StorageWeakRef"]
 
 
 def is_functional(value: Any) -> bool:
     """Whether the trace follows a tensor, or some part of it."""
-    if subclasses.is_subclass(value):
-        return any(map(is_functional, subclasses.parts(value)))
+    if wrapper_subclasses.is_subclass(value):
+        return any(map(is_functional, wrapper_subclasses.parts(value)))
     return isinstance(value, FunctionalTensor)
 
 
@@ -39,7 +39,7 @@ def inner(tensor: Any) -> Any:
     if isinstance(tensor, FunctionalTensor):
         torch._sync(tensor)
         return torch._from_functional_tensor(tensor.elem)
-    return subclasses.mapped(tensor, inner) if subclasses.is_subclass(tensor) else tensor
+    return wrapper_subclasses.mapped(tensor, inner) if wrapper_subclasses.is_subclass(tensor) else tensor
 
 
 def stand_in(value: Any, empty: bool = False) -> Any:
@@ -55,9 +55,9 @@ def stand_in(value: Any, empty: bool = False) -> Any:
 
 def wrapped(tensor: Any) -> Any:
     """A functional tensor around a fake one; of a subclass, one with functional parts."""
-    if not subclasses.is_subclass(tensor):
+    if not wrapper_subclasses.is_subclass(tensor):
         return FunctionalTensor.to_functional(tensor)
-    return subclasses.like_in_autograd(tensor, subclasses.mapped(tensor, wrapped))
+    return wrapper_subclasses.like_in_autograd(tensor, wrapper_subclasses.mapped(tensor, wrapped))
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def storage(tensor: torch.Tensor) -> StorageWeakRef:
 
 
 def _elements(tensor: Any) -> list[Any]:
-    return [part.elem for part in subclasses.parts(tensor) if isinstance(part, FunctionalTensor)]
+    return [part.elem for part in wrapper_subclasses.parts(tensor) if isinstance(part, FunctionalTensor)]
 
 
 def _written(tensor: Any) -> list[Any]:
@@ -185,7 +185,7 @@ def counters(values: Sequence[Any]) -> tuple[int, ...]:
     found = []
     for index, value in enumerate(values):
         known = index
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not subclasses.is_subclass(value):
+        if has_storage(value):
             others = seen.setdefault(value.untyped_storage()._cdata, [])
             known = next((i for i in others if _count_together(value, values[i])), index)
             if known == index:
@@ -449,7 +449,9 @@ def number(node: Any) -> int:
 
 def has_storage(value: Any) -> bool:
     """Whether a value is a plain strided tensor."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not subclasses.is_subclass(value)
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not wrapper_subclasses.is_subclass(value)
+    )
 
 
 def several_results(node: Any) -> bool:

@@ -45,13 +45,13 @@ from aotviz.torch_private import (
     fakes,
     functional,
     operators,
-    saved_hooks,
+    saved_tensor_hooks,
     script_objects,
     seeding,
     versions,
 )
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.torch_private.subclasses import SubclassLog, is_subclass, leaves
+from aotviz.torch_private.wrapper_subclasses import SubclassLog, is_subclass, leaves
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -177,7 +177,7 @@ class OpenTrace:
             with contextlib.ExitStack() as stack:
                 enter = stack.enter_context
                 enter(torch.autograd.set_multithreading_enabled(False))
-                enter(saved_hooks.set_aside())
+                enter(saved_tensor_hooks.set_aside())
                 if torch.is_anomaly_check_nan_enabled():  # a trace has no values that could be NaN
                     enter(torch.autograd.set_detect_anomaly(True, check_nan=False))
                 enter(self.fake_mode)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from aotviz.torch_private import saved_hooks, versions
-from aotviz.torch_private.subclasses import has_ragged_sizes, is_subclass
+from aotviz.torch_private import saved_tensor_hooks, versions
+from aotviz.torch_private.wrapper_subclasses import has_ragged_sizes, is_subclass
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
@@ -83,7 +83,7 @@ def edge_of(tensor: torch.Tensor) -> Any:
 
     It has the tensor's shape, or none where that is a subclass: the engine looks at what it stands in for.
     """
-    if make_saved_tensor is None or saved_hooks.are_on():
+    if make_saved_tensor is None or saved_tensor_hooks.are_on():
         return _Edge(tensor)
     dtype, device = tensor.dtype, tensor.device
     shape = () if is_subclass(tensor) else tensor.shape

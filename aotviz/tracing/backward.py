@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.torch_private import functional, subclasses
+from aotviz.torch_private import functional, wrapper_subclasses
 from aotviz.torch_private.context import backward_autocast
 from aotviz.torch_private.fakes import all_concrete, empty_like_layout, rng_preserved
 from aotviz.torch_private.open_trace import OpenTrace, mark_backward
@@ -106,14 +106,14 @@ def _gradients(
 
 
 def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:
-    if not subclasses.is_subclass(value):
+    if not wrapper_subclasses.is_subclass(value):
         return _plain_tangent(trace, names, value)
     with trace.untraced():
-        value = subclasses.expected_tangent(value).detach()
-        if any(map(functional.overlaps_itself, subclasses.parts(value))):
+        value = wrapper_subclasses.expected_tangent(value).detach()
+        if any(map(functional.overlaps_itself, wrapper_subclasses.parts(value))):
             value = value.clone(memory_format=torch.contiguous_format)
-    parts = tuple(_plain_tangent(trace, names, part) for part in subclasses.parts(value))
-    fake = subclasses.rebuilt(value, iter([part.value for part in parts]))
+    parts = tuple(_plain_tangent(trace, names, part) for part in wrapper_subclasses.parts(value))
+    fake = wrapper_subclasses.rebuilt(value, iter([part.value for part in parts]))
     return TracedTangent(fake, tuple(node for part in parts for node in part.nodes), (), parts)
 
 

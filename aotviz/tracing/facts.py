@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from aotviz.ir.metadata import (
+from aotviz.ir.refusals import Refused
+from aotviz.ir.spelling import attribute
+from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
     IntermediateBase,
     Layout,
@@ -25,12 +27,10 @@ from aotviz.ir.metadata import (
     ReplayStep,
     ViewStep,
 )
-from aotviz.ir.refusals import Refused
-from aotviz.ir.spelling import attribute
 from aotviz.torch_private import functional, operators, runtime, script_objects
 from aotviz.torch_private.fakes import hint, is_concrete
-from aotviz.torch_private.subclasses import is_subclass, parts, paths
-from aotviz.tracing import gradient_hooks, overlap, overlapping_writes, replay, stale_uses, views
+from aotviz.torch_private.wrapper_subclasses import is_subclass, parts, paths
+from aotviz.tracing import overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
@@ -407,14 +407,16 @@ class _Outputs:
         One on a result that was written afterwards hears of the gradients before the write, inside the graph.
         """
         named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
-        written = not named and gradient_hooks.is_written(self.ledger, hook.tensor, self.ledger.events[hook.position :])
+        written = not named and registered_hooks.is_written(
+            self.ledger, hook.tensor, self.ledger.events[hook.position :]
+        )
         if hook.why and written:
             raise Refused("hook of one call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
             return
         if named or (leaves and not returned):
             raise Refused("hook on an alias", "an input" if named else "an output")
-        raise gradient_hooks.PutOff(hook.number)
+        raise registered_hooks.PutOff(hook.number)
 
     @staticmethod
     def _lies_elsewhere(info: InputAliasInfo) -> bool:
@@ -432,7 +434,7 @@ class _Outputs:
                 given = next(position for position, arg in enumerate(self.args) if arg is output)
                 ref = Ref("input", given)
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
-            if isinstance(output, gradient_hooks.Handle):
+            if isinstance(output, registered_hooks.Handle):
                 raise Refused("hook of one call", "a tensor", "its handle is returned")
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)

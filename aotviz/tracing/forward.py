@@ -28,19 +28,19 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
-from aotviz.ir.metadata import InputAliasInfo, MutationType, Ref
 from aotviz.ir.refusals import Refused, translated
+from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, Ref
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.gradient_hooks import module_hooks_noted, registered_together
 from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
-from aotviz.torch_private.subclasses import is_subclass, parts
-from aotviz.tracing import facts, gradient_hooks, leaks
+from aotviz.torch_private.wrapper_subclasses import is_subclass, parts
+from aotviz.tracing import facts, leaks, registered_hooks
 from aotviz.tracing.given import Kind
+from aotviz.tracing.laid_out import plan
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
 from aotviz.tracing.rootless import Rootless, viewed_like
-from aotviz.tracing.subclasses import plan
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Program:
     turns_on: bool = False  # the function calls requires_grad_() on an input
     tells: bool = False  # `torch.compiler.is_compiling()`; see Note [Values asked for]
     keeps_histories: bool = False  # of what it differentiates itself; see Note [Differentiated inside]
-    put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/gradient_hooks.py
+    put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/registered_hooks.py
     made_rootless: list[Rootless] | None = None  # where `fn` puts those that it makes itself, if it may
 
 
@@ -102,7 +102,7 @@ class ForwardTrace:
                 return
             except facts.TurnsOn:  # an input is differentiable that was not
                 program = replace(program, turns_on=True)
-            except gradient_hooks.PutOff as found:
+            except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
             except RuntimeError as error:  # see Note [Values asked for]
                 if program.tells or program.is_graph or not asks_for_values(error):
@@ -196,7 +196,7 @@ class ForwardTrace:
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
-        self.outputs += gradient_hooks.hooked_inside(self.ledger, (*args, *whole.members.values(), *self.outputs))
+        self.outputs += registered_hooks.hooked_inside(self.ledger, (*args, *whole.members.values(), *self.outputs))
         paths, _ = pytree.tree_flatten_with_path(result)
         names = (f"output{pytree.keystr(path)}" for path, _ in paths)
         hooked = (f"hooked_{number + 1}" for number in range(len(self.outputs) - len(paths)))
@@ -432,7 +432,7 @@ class ForwardTrace:
             raise Refused("gradient of an argument", self._name(position))
 
     def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
-        """A hook that the function registers; see tracing/gradient_hooks.py."""
+        """A hook that the function registers; see tracing/registered_hooks.py."""
         together = registered_together()
         if together is not None and self.ledger.open:
             if together.key not in self.together:
@@ -454,29 +454,29 @@ class ForwardTrace:
         waits = [
             tensor
             for position, tensor in zip(positions, tensors, strict=True)
-            if position is None or gradient_hooks.is_written(self.ledger, tensor, self.ledger.events)
+            if position is None or registered_hooks.is_written(self.ledger, tensor, self.ledger.events)
         ]
         why = ""
         if waits and not self.program.is_graph:
-            why = "it waits for several gradients" if several else gradient_hooks.why_not_traced(hook)
+            why = "it waits for several gradients" if several else registered_hooks.why_not_traced(hook)
         position = next((one for one in positions if one is not None), len(self.program.names))
         name = self._name(position) if position < len(self.program.names) else "a tensor that it makes"
         if fits and (not waits or number in self.program.put_off):
-            return gradient_hooks.put_off(self.ledger, tensors, method, hook, name, why)
+            return registered_hooks.put_off(self.ledger, tensors, method, hook, name, why)
         if fits:
             self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
         # The run is of no use where several are hooked, and a handle does nothing in it.
-        return gradient_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+        return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
 
     def _handle(self, handle: Any) -> Any:
         """What registering a hook that was traced returns: removed later, the hook would still be in the graph."""
         traced = self.ledger.open and handle is not None and not self.program.is_graph
-        return gradient_hooks.Handle(self.ledger, handle.remove) if traced else handle
+        return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
 
     def _refuse_module_hook(self, hook: Any) -> None:
         """Raise for a backward hook of a module that is more than a part of the graph: no tensor of it leaves."""
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
-            why = gradient_hooks.why_not_traced([hook], of_a_module=True)
+            why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
                 raise Refused("hook of one call", "a module (register_full_backward_hook)", why)
 

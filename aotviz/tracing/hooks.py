@@ -13,7 +13,7 @@ import torch.fx as fx
 
 from aotviz.torch_private import functional, pytree
 from aotviz.torch_private.open_trace import OpenTrace
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.wrapper_subclasses import is_subclass
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -18,7 +18,7 @@ import torch.fx as fx
 
 from aotviz.torch_private import functional
 from aotviz.torch_private.open_trace import OpenTrace
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.wrapper_subclasses import is_subclass
 
 _READS = "reads_kept_by_name"  # in a node's `meta`: the names of the nodes that it reads so
 

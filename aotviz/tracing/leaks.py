@@ -32,7 +32,7 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import functional
 from aotviz.torch_private.functional import FunctionalTensor
-from aotviz.tracing import holders
+from aotviz.tracing import who_holds
 
 _ITERATORS: tuple[type, ...] = (zip, map, enumerate, type(iter([])), type(iter(())))
 _CONTAINERS = (list, tuple, dict, set, frozenset, CellType, FunctionType, *_ITERATORS)
@@ -76,7 +76,7 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
     Raises:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
     """
-    made, before = _Made(), holders.Before()
+    made, before = _Made(), who_holds.Before()
     found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
@@ -96,16 +96,16 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
 
 
 def _taken_out(
-    made: _Made, before: holders.Before, roots: Sequence[Any], frames: Sequence[FrameType]
+    made: _Made, before: who_holds.Before, roots: Sequence[Any], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Where tensors of the trace were, in words."""
     kept = _held_elsewhere(made, frames)
-    if not kept or not holders.any_of(kept, roots):
+    if not kept or not who_holds.any_of(kept, roots):
         return ()
     kept.clear()
     gc.collect()  # what only cycles hold is not reachable
     kept = _held_elsewhere(made, frames)
-    return holders.taken_out(kept, before, roots)
+    return who_holds.taken_out(kept, before, roots)
 
 
 def _frames(error: BaseException) -> list[FrameType]:

@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import Layout
 from aotviz.ir.refusals import Refused
+from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.fakes import geometry
 from aotviz.torch_private.runtime import increment_version
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.wrapper_subclasses import is_subclass
 from aotviz.tracing import out_arguments, overlap, overlapping_writes
 from aotviz.tracing.given import Given, Kind, order
 from aotviz.tracing.strides import strides_in

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aotviz.ir.metadata import Layout
+from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.fakes import hint
 from aotviz.tracing.views import layout
 

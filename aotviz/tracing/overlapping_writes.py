@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import Layout
 from aotviz.ir.refusals import Refused
+from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private import functional, operators, pytree
 from aotviz.tracing.overlap import overlap, span
 from aotviz.tracing.views import layout
@@ -67,7 +67,7 @@ def _steps(where: Layout) -> tuple[Any, ...]:
 def writes_twice(where: Layout) -> bool:
     """Whether two indices address one element.
 
-    >>> from aotviz.ir.metadata import Layout
+    >>> from aotviz.ir.view_and_mutation import Layout
     >>> writes_twice(Layout((3, 2), (1, 1), 0)), writes_twice(Layout((2, 3), (1, 2), 0))
     (True, False)
     """

@@ -35,14 +35,14 @@ import torch.fx as fx
 from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import GradientRequest, JointGraph, Split
-from aotviz.ir.metadata import InputAliasInfo, OutputAliasInfo, OutputType, Ref
-from aotviz.ir.subclasses import PlainTensorMeta, Plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
+from aotviz.ir.view_and_mutation import InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
 from aotviz.tracing.backward import nodes_below
+from aotviz.tracing.laid_out import flat_results, laid_out, plan
 from aotviz.tracing.strides import strides_in
-from aotviz.tracing.subclasses import flat_results, laid_out, plan
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import InputAliasInfo
+from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.torch_private import functional
-from aotviz.torch_private.subclasses import is_subclass
+from aotviz.torch_private.wrapper_subclasses import is_subclass
 from aotviz.tracing import overlap, stale_uses
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.forward import ForwardTrace

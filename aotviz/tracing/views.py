@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.metadata import Layout
+from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.tensors import with_bits, without_bits
 
 _SAYABLE = (int, float, bool, str, type(None), torch.dtype)

@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 
 from aotviz.explain import page
-from aotviz.recorder.events import RecordingData
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
+from aotviz.recording.events import RecordingData
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
 from aotviz.widgets.workbench import HasRecording

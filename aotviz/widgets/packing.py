@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recorder.events import CompilationData, RecordingData, StageRecord, ValueRecord
+from aotviz.recording.events import CompilationData, RecordingData, StageRecord, ValueRecord
 
 DIFFERENCES = ("name", "value", "sequence")  # columns of a graph that are written so; those of deltas.ts
 SEPARATOR = "\0"  # of texts

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recorder import numbers
-from aotviz.recorder.compilation import Compilation
-from aotviz.recorder.events import (
+from aotviz.recording import numbers
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import (
     FORMAT,
     NONE,
     VERSION,
@@ -32,7 +32,7 @@ from aotviz.recorder.events import (
     RecordingData,
     ValueRecord,
 )
-from aotviz.recorder.sizes import graph_bytes
+from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
 LEVEL = 4  # of gzip: between kernel and page time counts for more than the last kilobyte
@@ -107,7 +107,7 @@ class CodePart(Frozen, frozen=True):
 
 
 class HasCompilations(Protocol):
-    """What parts are made from: `aotviz.recorder.recording.Recording`."""
+    """What parts are made from: `aotviz.reading.recording.Recording`."""
 
     @property
     def compilations(self) -> list[Compilation]: ...

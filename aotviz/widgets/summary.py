@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
-from aotviz.recorder.events import CompilationData, RecordingData, StageRecord
+from aotviz.recording.events import CompilationData, RecordingData, StageRecord
 
 HEAD = ("stage", "ms", "nodes", "what changed")
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import anywidget
 import traitlets
 
-from aotviz.recorder.events import RecordingData
+from aotviz.recording.events import RecordingData
 from aotviz.widgets import packing, parts, static_files, subshells, summary
-from aotviz.widgets.answers import Answers, OnStage
+from aotviz.widgets.replies import Answers, OnStage
 
 KEPT = "application/vnd.aotviz.recording+gzip"  # base64; "" for a recording that is too large
 AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
@@ -35,7 +35,7 @@ def _is_what_if(data: Any) -> bool:
 
 
 class HasRecording(Protocol):
-    """What a page needs of `aotviz.recorder.recording.Recording`."""
+    """What a page needs of `aotviz.reading.recording.Recording`."""
 
     @property
     def data(self) -> RecordingData: ...

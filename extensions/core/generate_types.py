@@ -1,4 +1,4 @@
-"""Writes src/wire.ts from aotviz/recorder/events.py and aotviz/widgets/parts.py: one wire format, written once.
+"""Writes src/wire.ts from aotviz/recording/events.py and aotviz/widgets/parts.py: one wire format, written once.
 
 Each record becomes a TypeScript interface (with the field comments of the Python source) and one row of `SCHEMA`,
 the table by which `decode.ts` checks a recording before any view sees it. A type that TypeScript can't express
@@ -22,7 +22,7 @@ import msgspec
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = HERE / "src" / "wire.ts"
-MODULES = ("aotviz.recorder.events", "aotviz.widgets.parts")
+MODULES = ("aotviz.recording.events", "aotviz.widgets.parts")
 
 LEAVES: dict[Any, tuple[str, str]] = {  # Python type -> (TypeScript type, schema code)
     msgspec.inspect.StrType: ("string", "str"),
@@ -83,7 +83,7 @@ def generate() -> str:
     sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules]
     notes = {key: note for source in sources for key, note in comments(source).items()}
     events = modules[0]
-    magic = ", ".join(f"0x{byte:02x}" for byte in importlib.import_module("aotviz.recorder.files").MAGIC)
+    magic = ", ".join(f"0x{byte:02x}" for byte in importlib.import_module("aotviz.recording.files").MAGIC)
     records = [
         getattr(module, node.name)
         for module, source in zip(modules, sources, strict=True)

@@ -160,7 +160,7 @@ def _train(program: str, backend: str, stem: str) -> None:
     import torch
 
     import aotviz
-    import aotviz.backend
+    import aotviz.frontends.backend
     from tests.distributed.programs import PROGRAMS
 
     steps: list[list[torch.Tensor]] = []

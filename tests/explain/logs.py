@@ -11,7 +11,7 @@ from pathlib import Path
 from torch._logging._internal import TorchLogsFormatter
 
 import aotviz
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests import corpus
 
 

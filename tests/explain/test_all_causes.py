@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from tests.explain.logs import logged
 
 X = torch.ones(3)

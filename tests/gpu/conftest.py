@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import aotviz.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
+import aotviz.frontends.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
 
 from . import DEVICE, THERE
 

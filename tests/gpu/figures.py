@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-import aotviz.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
+import aotviz.frontends.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
 from benchmarks import results
 from benchmarks.results import Row
 

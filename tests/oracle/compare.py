@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing.facts import (
+from aotviz.comparing.judging import Expectation, differences, expect, judge, show
+from aotviz.comparing.observed import (
     DETAILS,
     SEED,
     Candidate,
@@ -30,7 +31,6 @@ from aotviz.comparing.facts import (
     tensor_leaves,
     values,
 )
-from aotviz.comparing.judging import Expectation, differences, expect, judge, show
 
 __all__ = [
     "CANDIDATES",
@@ -100,7 +100,7 @@ def torch_compile(backend: str = "aot_eager", **options: Any) -> Candidate:
 
     def compile(fn: Function, dynamic: bool) -> Function:
         if backend.startswith("aotviz"):
-            import aotviz.backend  # noqa: F401 -- in a checkout that is not installed, this makes the name known
+            import aotviz.frontends.backend  # noqa: F401 -- in a checkout that is not installed, this makes the name known
         return torch.compile(fn, backend=backend, dynamic=True if dynamic else None, options=options or None)
 
     name = "/".join(["torch.compile", backend, *map(str, options.values())])

@@ -18,7 +18,7 @@ from typing import Any
 import torch.fx as fx
 from torch.utils._pytree import tree_leaves
 
-from aotviz.comparing.graphs import difference, is_copy
+from aotviz.comparing.same_graph import difference, is_copy
 from aotviz.torch_private.operators import may_alias
 from tests.oracle.progress import Row, stable
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aotviz.recorder import events
-from aotviz.recorder.events import FORMAT, NONE, VERSION
+from aotviz.recording import events
+from aotviz.recording.events import FORMAT, NONE, VERSION
 
 MARKUP = '<img src=x onerror="alert(1)">'
 

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aotviz.recorder import files, log_tables
-from aotviz.recorder.events import (
+from aotviz.reading.recording import Recording, RecordingError, load
+from aotviz.recording import files, log_tables
+from aotviz.recording.events import (
     NONE,
     VERSION,
     EventTable,
@@ -26,7 +27,6 @@ from aotviz.recorder.events import (
     RecompileRecord,
     RecordingData,
 )
-from aotviz.recorder.recording import Recording, RecordingError, load
 from tests.recorder.strategies import recordings, small
 
 relaxed = settings(

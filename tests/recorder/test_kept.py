@@ -15,10 +15,10 @@ import torch
 
 import aotviz
 from aotviz.lowerings import run_graph
-from aotviz.recorder import plots, sizes, tables, terminal
-from aotviz.recorder.compilation import Compilation
-from aotviz.recorder.events import SavedTensorRecord
-from aotviz.recorder.kept import cost
+from aotviz.recording import plots, sizes, tables, terminal
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import SavedTensorRecord
+from aotviz.recording.saved import cost
 
 LEDGER = Path(__file__).parents[2] / "extensions" / "core" / "test" / "kept.json"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.reading.recording import Recording, load
 from aotviz.recorder import summaries
-from aotviz.recorder.recording import Recording, load
 
 
 def boxed(graph, inputs):

@@ -16,11 +16,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen, _BoxedCodeGen, _parse_stack_trace
 from torch.utils.checkpoint import checkpoint
 
-from aotviz.recorder import files
-from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, RecordingData, StageRecord
-from aotviz.recorder.graphs import Graph
-from aotviz.recorder.printed import Printed, PrintedGraphs
+from aotviz.logs.printed import Printed, PrintedGraphs
 from aotviz.recorder.snapshot import SnapshotWriter
+from aotviz.recording import files
+from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, RecordingData, StageRecord
+from aotviz.recording.graph import Graph
 from tests.oracle.programs import PROGRAMS
 
 

@@ -14,10 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotviz.ir.forms import Form, Reason
 from aotviz.options import Options
+from aotviz.reading.recording import Compilation, Recording
 from aotviz.recorder import recorder as module
 from aotviz.recorder.recorder import Recorder
-from aotviz.recorder.recording import Compilation, Recording
-from aotviz.recorder.store import Store
+from aotviz.recording.store import Store
 from aotviz.torch_private.snapshotting import Parts
 
 

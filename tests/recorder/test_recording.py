@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from aotviz.recorder.recording import Compilation, Recording
+from aotviz.reading.recording import Compilation, Recording
 from tests.recorder.strategies import MARKUP, small
 
 
@@ -162,7 +162,7 @@ def test_a_recording_opens_where_torch_is_not_installed(tmp_path: Path) -> None:
 
         sys.meta_path.insert(0, NoTorch())
         import aotviz
-        from aotviz.recorder.recording import load
+        from aotviz.reading.recording import load
 
         recording = load(sys.argv[1])
         print(recording)

@@ -15,10 +15,19 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aotviz.recorder import files, naming
-from aotviz.recorder.events import FORMAT, NONE, VERSION, CompilationData, GraphSnapshot, RecordingData, StageRecord
-from aotviz.recorder.graphs import Graph
+from aotviz.recorder import naming
 from aotviz.recorder.snapshot import SnapshotWriter
+from aotviz.recording import files
+from aotviz.recording.events import (
+    FORMAT,
+    NONE,
+    VERSION,
+    CompilationData,
+    GraphSnapshot,
+    RecordingData,
+    StageRecord,
+)
+from aotviz.recording.graph import Graph
 
 
 def traced(fn: Any, *inputs: Any, symbolic: bool = False) -> fx.GraphModule:
@@ -208,7 +217,7 @@ def test_a_sparse_tensor_among_others_has_no_stride_and_no_storage() -> None:
 
 def test_only_the_frames_of_the_user_are_kept() -> None:
     torch_file = f"{naming.TORCHS[0]}nn/modules/linear.py"
-    our_file = f"{naming.OURS[0]}api.py"
+    our_file = f"{naming.OURS[0]}frontends/functions.py"
     trace = (
         f'  File "{our_file}", line 1, in compile\n    a()\n'
         '  File "/home/me/model.py", line 2, in forward\n    b(1,\n    ~^^^\n'

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder import files
-from aotviz.recorder.events import AliasTensor, RecordingData, StorageRecord
-from aotviz.recorder.recording import Compilation, RecordingError
+from aotviz.reading.recording import Compilation, RecordingError
+from aotviz.recording import files
+from aotviz.recording.events import AliasTensor, RecordingData, StorageRecord
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 from tests.doors import alone
 

@@ -7,11 +7,11 @@ import threading
 import msgspec
 import pytest
 
-from aotviz.recorder.arguments import PackedGraph
-from aotviz.recorder.events import NONE, CompilationData, StageRecord, ValueRecord
-from aotviz.recorder.recording import Recording
-from aotviz.recorder.store import CompilationLog, Store
-from aotviz.recorder.strings import StringTable
+from aotviz.reading.recording import Recording
+from aotviz.recording.events import NONE, CompilationData, StageRecord, ValueRecord
+from aotviz.recording.node_arguments import PackedGraph
+from aotviz.recording.store import CompilationLog, Store
+from aotviz.recording.strings import StringTable
 from aotviz.widgets import parts
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder import progress
-from aotviz.recorder.recording import Compilation
+from aotviz.reading.recording import Compilation
+from aotviz.recording import progress
 from aotviz.torch_private.partitioners import named
 
 MIN_CUT = "min_cut_rematerialization_partition"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.runtime.refusals import CallDiffers
+from aotviz.runtime.call_differs import CallDiffers
 from tests.stages.support import evidence, stage_alone
 
 torch.set_num_threads(1)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aotviz.frontends.requests import request_for
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.lowerings import lowering_named
-from aotviz.requests import request_for
 from aotviz.stages import flatten
 from tests.stages.support import evidence
 

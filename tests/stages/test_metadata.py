@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotviz.ir.metadata import MutationType, OutputType
+from aotviz.ir.view_and_mutation import MutationType, OutputType
 from tests.stages.support import evidence, stage_alone, targets
 
 torch.set_num_threads(1)

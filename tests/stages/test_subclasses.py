@@ -9,7 +9,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import aotviz
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointCall
-from aotviz.ir.subclasses import PlainTensorMeta, RuntimeSubclass
+from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
 from tests.stages.support import evidence, stage_alone
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import torch
 
 import aotviz
 from aotviz.ir.descriptors import SyntheticBaseInput
-from aotviz.runtime.refusals import CallDiffers
+from aotviz.runtime.call_differs import CallDiffers
 from tests.stages.support import evidence, stage_alone
 
 torch.set_num_threads(1)

@@ -18,9 +18,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from aotviz.recorder import files
-from aotviz.recorder.torch_trace.lines import ABOUT
-from aotviz.recorder.torch_trace.reading import read_bytes
+from aotviz.logs.lines import ABOUT
+from aotviz.logs.read_trace import read_bytes
+from aotviz.recording import files
 from tests import corpus
 
 LINE = re.compile(rb"[A-Z]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S+:\d+\] (\{.*)", re.S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aotviz.recorder.torch_trace.reading import read_bytes
+from aotviz.logs.read_trace import read_bytes
 from tests import corpus
 from tests.torch_trace import fuzz
 

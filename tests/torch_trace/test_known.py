@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotviz.recorder.torch_trace.known import is_known
+from aotviz.logs.known import is_known
 
 ROOT = Path(torch.__file__).parent
 CALLS = {"trace_structured": 0, "dtrace_structured": 0, "trace_structured_artifact": 0}

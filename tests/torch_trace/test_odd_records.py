@@ -8,10 +8,9 @@ import hashlib
 import pytest
 
 from aotviz import Recording
-from aotviz.recorder import files, log_tables
-from aotviz.recorder.torch_trace import guards
-from aotviz.recorder.torch_trace.lines import Bad, Record, Splitter
-from aotviz.recorder.torch_trace.reading import read_bytes
+from aotviz.logs.lines import Bad, Record, Splitter
+from aotviz.logs.read_trace import read_bytes
+from aotviz.recording import files, guard_texts, log_tables
 
 PREFIX = "V0701 12:00:00.000000 7 a.py:1] "
 IDS = '"frame_id": 0, "frame_compile_id": 0'
@@ -124,15 +123,15 @@ def test_a_long_text_that_comes_in_many_pieces_is_put_together_once() -> None:
 )
 def test_a_guard_of_any_text_is_read_in_a_time_that_grows_with_its_length(text: str) -> None:
     """Each of these took minutes where a pattern tried every beginning with every end."""
-    assert guards.made(text).guard is not None
-    assert len(list(guards.tree("+- A: " + text.replace("\n", " ")))) <= 1
+    assert guard_texts.made(text).guard is not None
+    assert len(list(guard_texts.tree("+- A: " + text.replace("\n", " ")))) <= 1
 
 
 def test_the_users_line_may_have_a_comment_of_its_own() -> None:
-    made = guards.made(
+    made = guard_texts.made(
         "L['n'] == 2        # y = x * n  # twice  # m.py:4 in f (HINT: mark it)\nUser stack trace:\n  File"
     )
-    assert made == guards.Made("L['n'] == 2", "y = x * n  # twice", "m.py:4 in f", "  File", "HINT: mark it")
+    assert made == guard_texts.Made("L['n'] == 2", "y = x * n  # twice", "m.py:4 in f", "  File", "HINT: mark it")
 
 
 def test_a_text_that_does_not_match_its_checksum_is_read_and_reported() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import aotviz
 from aotviz import RecordingError
-from aotviz.recorder.torch_trace import index, reading
+from aotviz.logs import index, read_trace
 from tests import corpus
 
 GOOD = b'V0701 12:00:00.000000 7 a.py:1] {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 0}\n'
@@ -233,8 +233,8 @@ class TestIndex:
     def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """Grows by one each time that logs are read in full."""
         counted: list[int] = []
-        real = reading._read
-        monkeypatch.setattr(reading, "_read", lambda *given: (counted.append(1), real(*given))[1])
+        real = read_trace._read
+        monkeypatch.setattr(read_trace, "_read", lambda *given: (counted.append(1), real(*given))[1])
         return counted
 
     def test_the_second_reading_is_the_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

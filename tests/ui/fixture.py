@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotviz.recorder import events, files
-from aotviz.recorder.compilation import Compilation
+from aotviz.recording import events, files
+from aotviz.recording.compilation import Compilation
 from aotviz.widgets import packing, parts
 
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")

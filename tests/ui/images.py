@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz import demo
+from aotviz.frontends import demo
 from aotviz.widgets.html import write_html
 from tests.ui import browser as finder
 from tests.ui import puzzle

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from aotviz.recorder.events import CompilationData, RecordingData, StageRecord
+from aotviz.recording.events import CompilationData, RecordingData, StageRecord
 from tests.doors import alone
 from tests.ui.fixture import FixtureRecording
 

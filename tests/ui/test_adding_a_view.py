@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from playwright.sync_api import Browser, expect
 
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from aotviz.widgets import static_files
 from aotviz.widgets.html import write_html
 from tests.ui import puzzle

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect
 
-from aotviz.recorder.files import MAGIC
+from aotviz.recording.files import MAGIC
 from tests.ui import jupyter
 from tests.ui.fixture import MARKUP, TARGET, recording
 from tests.ui.test_accessibility import serious

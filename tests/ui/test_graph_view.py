@@ -10,9 +10,9 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz import demo
-from aotviz.recorder import events
-from aotviz.recorder.recording import Recording
+from aotviz.frontends import demo
+from aotviz.reading.recording import Recording
+from aotviz.recording import events
 from aotviz.widgets.html import write_html
 from tests.ui.fixture import Builder, Ref, Strings, recording
 

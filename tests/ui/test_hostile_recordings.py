@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from aotviz.recorder import events
-from aotviz.recorder.events import CompilationData, RecordingData
+from aotviz.recording import events
+from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.widgets.html import to_html
 from tests.ui import puzzle
 from tests.ui.fixture import recording

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz.recorder.recording import Recording
+from aotviz.reading.recording import Recording
 from aotviz.widgets import packing
 from aotviz.widgets.html import to_html, write_html
 from aotviz.widgets.server import Viewer

@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page, expect
 
-from aotviz.recorder.events import RecordingData
+from aotviz.recording.events import RecordingData
 from aotviz.widgets import packing
 from aotviz.widgets.notebooks import WorkbenchHTML
 from aotviz.widgets.workbench import KEPT, Workbench

@@ -11,7 +11,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz.recorder.events import CompilationData
+from aotviz.recording.events import CompilationData
 from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.ui.fixture import FixtureRecording, recording

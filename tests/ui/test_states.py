@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz.recorder.events import RecordingData
+from aotviz.recording.events import RecordingData
 from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench

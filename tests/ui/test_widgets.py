@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.recorder import files
+from aotviz.recording import files
 from aotviz.widgets import packing, parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench

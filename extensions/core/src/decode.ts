@@ -40,7 +40,7 @@ export async function decodeRecording(file: Uint8Array, takesLong?: (size: strin
   return (await quick(bytes, opening)) ?? checked(tree(bytes));
 }
 
-/** What follows a file's head, as aotviz/recorder/files.py writes it: the magic bytes and two of the version. Raises RecordingError. */
+/** What follows a file's head, as aotviz/recording/files.py writes it: the magic bytes and two of the version. Raises RecordingError. */
 export function withoutHead(file: Uint8Array): Uint8Array {
   if (file.length === 0 || MAGIC.some((byte, i) => i < file.length && file[i] !== byte)) return file; // a page's, or no recording
   const end = MAGIC.length + 2;

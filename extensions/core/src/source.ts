@@ -81,7 +81,7 @@ function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
   return bytes;
 }
 
-/** As graph_bytes in aotviz/recorder/sizes.py; a test holds the two together. */
+/** As graph_bytes in aotviz/recording/sizes.py; a test holds the two together. */
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
   const largest = new Array<number>(values.length).fill(0); // per storage, of which there are as a rule fewer than values
   const seen = new Uint8Array(values.length);

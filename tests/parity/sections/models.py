@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
-from aotviz.backend import aotviz_eager
+from aotviz.frontends.backend import aotviz_eager
 from aotviz.ir import graphs
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 from tests.oracle.compare import same

@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import aotviz
-import aotviz.backend  # torch.compile knows the names then, though aotviz is not installed
+import aotviz.frontends.backend  # torch.compile knows the names then, though aotviz is not installed
 from tests.oracle.progress import Row, stable
 
 from . import language, science, vision  # noqa: F401 (fill the catalogue)

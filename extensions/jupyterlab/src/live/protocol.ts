@@ -1,4 +1,4 @@
-// What a kernel and the panel say to each other. The kernel's side is aotviz/live.py, which explains the rules.
+// What a kernel and the panel say to each other. The kernel's side is aotviz/live/panel.py, which explains the rules.
 
 import type { Question as Part } from "@aotviz/core";
 

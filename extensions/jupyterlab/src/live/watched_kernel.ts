@@ -16,7 +16,7 @@ import { Signal } from "@lumino/signaling";
 import type { LiveCompilation } from "../recording_view";
 import { message, type Question, type Row, TARGET } from "./protocol";
 
-const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live.py)
+const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live/panel.py)
 const PATIENCE_MS = 30_000;
 const GONE = "The kernel that compiled this was restarted, or has ended, and its compilations with it.";
 const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell

@@ -6,7 +6,7 @@ import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
-const CANCELLED = "It was cancelled."; // so says aotviz/widgets/answers.py
+const CANCELLED = "It was cancelled."; // so says aotviz/widgets/replies.py
 
 const PARTITIONERS = [["", "the same partitioner"], ["default_partition", "default_partition"], ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"]] as const;
 const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [ // title, number, whether it is bytes, whether more is better

@@ -1,0 +1,93 @@
+"""The graphs that a door of AOTAutograd makes of one call, ours or torch's: caught on their way to the compilers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.frontends.functions import aot_function
+from aotviz.frontends.requests import Modules
+from aotviz.ir.graphs import copy
+from aotviz.lowerings import run_graph
+from aotviz.torch_private import oracle
+from aotviz.tracing.outside import modules
+
+Door = Callable[..., Callable[..., Any]]
+
+
+class Calls(Modules):
+    """A function and the modules that it refers to, as one module: what torch's doors can lift parameters from."""
+
+    def __init__(self, fn: Any, modules: dict[str, torch.nn.Module]) -> None:
+        super().__init__(modules)
+        self.__dict__["fn"] = fn
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["fn"](*args, **kwargs)
+
+
+def as_module(fn: Any) -> Any:
+    """`fn`, or a module that calls it, where it uses modules without being one."""
+    if isinstance(fn, torch.nn.Module):
+        return fn
+    found = modules(fn)
+    return Calls(fn, found) if found else fn
+
+
+def torchs(
+    fn: Any,
+    partition_fn: Callable[..., Any],
+    decompositions: Mapping[Any, Any] | None,
+    dynamic: bool,
+    compiler: Callable[..., Any] = run_graph,
+) -> Callable[..., Any]:
+    """torch's own AOTAutograd of `fn`."""
+    return oracle.aot(as_module(fn), compiler, compiler, partition_fn, decompositions, dynamic)
+
+
+def ours(
+    fn: Any,
+    partition_fn: Callable[..., Any],
+    decompositions: Mapping[Any, Any] | None,
+    dynamic: bool,
+    compiler: Callable[..., Any] = run_graph,
+) -> Callable[..., Any]:
+    """Ours of `fn`, by the same door."""
+    return aot_function(
+        as_module(fn),
+        compiler,
+        partition_fn=partition_fn,
+        decompositions=decompositions,
+        dynamic=dynamic,
+        record=False,
+    )
+
+
+def graphs_of(
+    door: Door,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    partition_fn: Callable[..., Any],
+    decompositions: Mapping[Any, Any] | None = None,
+    dynamic: bool = False,
+) -> dict[str, fx.GraphModule]:
+    """Role -> graph: "joint", "forward" and "backward" of a call that needs gradients, else "inference"."""
+    found: dict[str, fx.GraphModule] = {}
+
+    def partition(joint: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        found["joint"] = copy(joint)
+        forward, backward = partition_fn(joint, inputs, **others)
+        found["forward"], found["backward"] = copy(forward), copy(backward)
+        return forward, backward
+
+    def compiler(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        if "joint" not in found:
+            found.setdefault("inference", copy(graph))
+        return run_graph(graph, inputs)
+
+    door(fn, partition, decompositions, dynamic, compiler)(*args, **kwargs)
+    return found

@@ -1,0 +1,307 @@
+"""The rows of a recording, found by what they are about.
+
+A recording keeps what a log says in lists, in the order of the log (recording/events.py). An explanation asks the other
+way round: what is known of this compilation? Each question has its index here, made when it is first asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from aotviz.explain.expressions import spoken
+from aotviz.recording.events import (
+    ArtifactRecord,
+    CacheLookup,
+    CollectiveSchedule,
+    CompilationData,
+    GraphBreak,
+    GuardRecord,
+    MetricsRecord,
+    Origin,
+    RecompileRecord,
+    RecordingData,
+    ShapeRecord,
+    TensorDescription,
+)
+from aotviz.recording.graph import Graph
+
+Row = TypeVar(
+    "Row",
+    ArtifactRecord,
+    CacheLookup,
+    CollectiveSchedule,
+    GraphBreak,
+    GuardRecord,
+    MetricsRecord,
+    RecompileRecord,
+    ShapeRecord,
+    TensorDescription,
+)
+TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
+
+
+Frame = Hashable  # one compiled function in one process, between two resets of Dynamo: its compilations share it
+
+
+class Facts:
+    """What a recording knows, by compilation. Compilations go by their place in `data.compilations`."""
+
+    def __init__(self, data: RecordingData, texts: Sequence[str]) -> None:
+        self.data = data
+        self._texts = texts
+        self.memory: dict[Hashable, Any] = {}  # what explanations found out about it, and would ask for again
+        self._about: dict[int, dict[str, list[GuardRecord]]] = {}
+
+    def text(self, number: int) -> str:
+        return self._texts[number] if number >= 0 else ""
+
+    def compilation(self, place: int) -> CompilationData | None:
+        return self.data.compilations[place] if place >= 0 else None
+
+    def id(self, place: int) -> str:
+        """The compilation's id in the recording, e.g. "0/3" or "rank 1: 0/3"."""
+        return self.data.compilations[place].id if place >= 0 else ""
+
+    def function(self, place: int) -> str:
+        """The name of the function that was compiled.
+
+        A compilation that was refused before it began has none of its own: then that of its frame's first.
+        """
+        if place < 0:
+            return ""
+        compilation = self.data.compilations[place]
+        named = [compilation, *(self.data.compilations[other] for other in self.frames.get(self.frame(place), ()))]
+        return next((c.name for c in named if c.name and c.name != c.compile_id), compilation.name)
+
+    def frame(self, place: int) -> Frame:
+        """Which function a compilation is of. Recordings of older releases know no more than its compile id."""
+        compilation = self.data.compilations[place]
+        if compilation.frame >= 0:
+            return compilation.frame
+        return compilation.log, compilation.compile_id.rpartition("/")[0]
+
+    def frame_place(self, place: int) -> str:
+        """Where the compiled function stands: "model.py:16"."""
+        others = self.frames.get(self.frame(place), ()) if self.data.compilations[place].compile_id else ()
+        for other in (place, *others):
+            frames = user_frames(self.text(self.data.compilations[other].stack))
+            if frames:
+                return frames[-1].place
+        return ""
+
+    def rank(self, place: int) -> int:
+        return self.data.compilations[place].rank if place >= 0 else -1
+
+    def find(self, id: str) -> int:
+        """The place of a compilation by its id or, where that says enough, its compile id.
+
+        Raises LookupError, which says what there is.
+        """
+        exact = [n for n, compilation in enumerate(self.data.compilations) if compilation.id == id]
+        found = exact or [n for n, compilation in enumerate(self.data.compilations) if compilation.compile_id == id]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(self.id(place) for place in found) if found else self._known()
+        what = "several compilations" if found else "no compilation"
+        raise LookupError(f"{what} {id!r} in this recording; ask for one of {known}")
+
+    def _known(self) -> str:
+        ids = [compilation.id for compilation in self.data.compilations]
+        return ", ".join(ids[:20]) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "") if ids else "none"
+
+    def graph(self, place: int, role: str) -> Graph | None:
+        """The graph of a role as the last stage left it that has it, in a recording of our own; None in a log's."""
+        compilation = self.data.compilations[place]
+        for stage in reversed(compilation.stages):
+            if role in stage.graphs:
+                snapshot = compilation.graphs[stage.graphs[role]]
+                return Graph(snapshot, compilation.values, self._texts, role, stage.name)
+        return None
+
+    @cached_property
+    def frames(self) -> dict[Frame, list[int]]:
+        """Compilations of Dynamo's by frame, in the order in which they were made."""
+        frames: dict[Frame, list[int]] = defaultdict(list)
+        for place, compilation in enumerate(self.data.compilations):
+            if compilation.compile_id:
+                frames[self.frame(place)].append(place)
+        for places in frames.values():
+            places.sort(key=lambda place: _number(self.data.compilations[place].compile_id))
+        return dict(frames)
+
+    @cached_property
+    def functions(self) -> int:
+        """How many functions Dynamo compiled. One that it compiled again after a reset counts once."""
+        between: dict[int, Counter[Hashable]] = defaultdict(Counter)  # resets before -> (name, line) -> functions
+        for places in self.frames.values():
+            first = self.data.compilations[places[0]]
+            place = self.frame_place(places[0])
+            named = (first.log, first.rank, self.function(places[0]), place) if place else places[0]
+            between[first.reset][named] += 1
+        return sum(functools.reduce(operator.or_, between.values(), Counter()).values())
+
+    @cached_property
+    def metrics(self) -> dict[int, list[MetricsRecord]]:
+        return _by_compilation(self.data.metrics)
+
+    @cached_property
+    def guards(self) -> dict[int, list[GuardRecord]]:
+        return _by_compilation(self.data.guards)
+
+    def guards_about(self, place: int, name: str) -> list[GuardRecord]:
+        """The checks of a compilation on one value, by the name that `spoken` gives it."""
+        if place not in self._about:
+            named: dict[str, list[GuardRecord]] = defaultdict(list)
+            for guard in self.guards.get(place, ()):
+                named[spoken(self.text(guard.source))].append(guard)
+            self._about[place] = dict(named)
+        return self._about[place].get(name, [])
+
+    @cached_property
+    def recompiles(self) -> dict[int, list[RecompileRecord]]:
+        return _by_compilation(self.data.recompiles)
+
+    @cached_property
+    def lookups(self) -> dict[int, list[CacheLookup]]:
+        return _by_compilation(self.data.cache_lookups)
+
+    @cached_property
+    def breaks(self) -> dict[int, list[GraphBreak]]:
+        return _by_compilation(self.data.graph_breaks)
+
+    @cached_property
+    def shapes(self) -> dict[int, list[ShapeRecord]]:
+        return _by_compilation(self.data.shapes)
+
+    @cached_property
+    def artifacts(self) -> dict[int, list[ArtifactRecord]]:
+        return _by_compilation(self.data.artifacts)
+
+    @cached_property
+    def collectives(self) -> dict[int, list[CollectiveSchedule]]:
+        return _by_compilation(self.data.collectives)
+
+    @cached_property
+    def tensors(self) -> dict[int, list[TensorDescription]]:
+        return _by_compilation(self.data.tensors)
+
+    def sibling(self, place: int, compile_id: str) -> int:
+        """The compilation of the same function with that compile id, -1 if there is none."""
+        return self._by_compile_id.get((self._process(place), compile_id), -1)
+
+    @cached_property
+    def _by_compile_id(self) -> dict[tuple[Hashable, str], int]:
+        compilations = enumerate(self.data.compilations)
+        return {(self._process(place), c.compile_id): place for place, c in compilations if c.compile_id}
+
+    def _process(self, place: int) -> Hashable:
+        """Where compile ids are the only ones of their kind."""
+        compilation = self.data.compilations[place]
+        return ("frame", compilation.frame) if compilation.frame >= 0 else ("log", compilation.log)
+
+    def seconds(self, place: int) -> float:
+        """What a compilation cost, its backward included; 0 if the log does not say."""
+        compilation = self.data.compilations[place]
+        if not compilation.compile_id:
+            return sum(stage.elapsed_ns for stage in compilation.stages) / 1e9
+        total = 0.0
+        for record in self.metrics.get(place, ()):
+            if record.kind != "runtime":
+                total += _seconds(record)
+        return total
+
+    def failure(self, place: int) -> MetricsRecord | None:
+        """The summary that says that a compilation failed."""
+        return next((record for record in self.metrics.get(place, ()) if record.fail_type), None)
+
+    def whole_place(self, place: int, shortened: str, stack: str) -> str:
+        """ "/home/me/model.py:4" for a place as a guard names it ("me/model.py:4 in f").
+
+        By the path in the guard's stack or in that of the compilation, which are whole. Where a file and torch
+        share the root alone, torch takes the first letter for a slash ("ome/me/model.py:4").
+        """
+        position, _, function = shortened.partition(" in ")
+        file, _, line = position.rpartition(":")
+        for frame in user_frames(stack):
+            if str(frame.line) == line and (frame.file.endswith(file) or frame.function == function):
+                return frame.place
+        for frame in user_frames(self.text(self.data.compilations[place].stack)):
+            if frame.file.endswith(f"/{file}") or frame.file[2:] == file:
+                return f"{frame.file}:{line}"
+        return position
+
+    def first_use(self, place: int, source: str) -> UserFrame | None:
+        """The user's line that first reads an input, by its source ("L['x']"), as Dynamo's graph tells it."""
+        name = NOT_IN_NAMES.sub("_", source).lower()
+        graph = next((a.text for a in self.artifacts.get(place, ()) if self.text(a.type) == "dynamo_output_graph"), -1)
+        recorded = self.graph(place, "dynamo") if graph < 0 <= place else None
+        if recorded is not None:
+            read = {row.index for row in recorded.rows if row.op == "placeholder" and row.name == name}
+            lines = (row.source for row in recorded.rows if row.source.file and read.intersection(row.inputs))
+            return next((UserFrame(one.file, one.line, one.function, one.code) for one in lines), None)
+        line: re.Match[str] | None = None
+        for statement in self.text(graph).splitlines() if name else ():
+            line = GRAPH_LINE.search(statement) or line
+            if line and not statement.strip().startswith("#") and re.search(rf"\b{re.escape(name)}\b", statement):
+                return UserFrame(line["file"], int(line["line"]), line["function"], line["code"].strip())
+        return None
+
+
+NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
+GRAPH_LINE = re.compile(r"# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>\S+), code: (?P<code>.*)")
+
+
+@dataclass(frozen=True)
+class UserFrame:
+    file: str
+    line: int
+    function: str
+    code: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+FRAME = re.compile(
+    r'^\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)\n?(?:    \s*(?P<code>.*))?', re.M
+)
+
+
+def user_frames(stack: str) -> list[UserFrame]:
+    """The frames of a traceback's text, outermost first.
+
+    >>> user_frames('  File "model.py", line 4, in f\\n    return x * n')
+    [UserFrame(file='model.py', line=4, function='f', code='return x * n')]
+    """
+    return [
+        UserFrame(m["file"], int(m["line"]), m["function"], (m["code"] or "").strip()) for m in FRAME.finditer(stack)
+    ]
+
+
+def _seconds(record: MetricsRecord) -> float:
+    for name in TIMED:
+        value = record.numbers.get(name)
+        if value:
+            return value / 1e6 if name.endswith("_us") else float(value)
+    return 0.0
+
+
+def _number(compile_id: str) -> int:
+    number = compile_id.rpartition("/")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _by_compilation(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        origin: Origin = row.origin
+        found[origin.compilation].append(row)
+    return dict(found)

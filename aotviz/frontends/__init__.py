@@ -1,0 +1,1 @@
+"""Every way in: `compile`, the backends of torch.compile, `aot_function` and its family, exports, single stages."""

@@ -1,0 +1,313 @@
+"""aotviz as a backend of torch.compile: `torch.compile(model, backend="aotviz")`.
+
+Dynamo captures the program as a graph of flat inputs; from there on it goes down our pipeline. "aotviz" lowers to
+Inductor and takes Inductor's options, "aotviz_eager" runs the graphs as they are. Options of ours may stand among
+them:
+
+    torch.compile(model, backend="aotviz", options={"debug": True, "max_autotune": True})
+
+A graph that aotviz refuses runs in eager, as Dynamo captured it, and a warning (`aotviz.RanInEager`) and the recording
+say why; with `options={"on_refusal": "raise"}` the refusal is raised. What only a backward finds out is raised there.
+
+What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, and, after the fact, by `recent()`.
+In a checkout that is not installed, import this module once and the two names are known to torch.
+
+Note [Aliasing is not guarded]
+Dynamo's guards say which arguments are one tensor, and nothing of how others share memory. A program that was compiled
+for overlapping arguments looks for itself where they lie, and one that writes to an argument is entered only when no
+other shares its memory. For a call whose arguments lie otherwise, the graph is compiled again, and both programs are
+kept (`memory_patterns.py`). A call inside a transform of torch.func, or forward-mode differentiation, is run by
+Dynamo's graph, in eager.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aotviz.frontends import dynamo_guards, memory_patterns
+from aotviz.frontends.functions import compile_program, ran_in_eager
+from aotviz.frontends.requests import graph_request
+from aotviz.ir.forms import Program, Reason, Request
+from aotviz.ir.refusals import RanInEager, in_words
+from aotviz.lowerings import Lowering, lowering_named
+from aotviz.reading.recording import Recording
+from aotviz.recorder.sessions import Session, live
+from aotviz.recording.guard_texts import told, told_all
+from aotviz.recording.store import Store
+from aotviz.runtime.call_differs import CallDiffers
+from aotviz.torch_private import (
+    autograd_functions,
+    dynamo,
+    dynamo_capture,
+    fakes,
+    nested_inputs,
+    partitioners,
+    runtime,
+    settings,
+    symbolic_floats,
+)
+
+OPTIONS = (  # ours; each is given to the pipeline, but for the first three
+    "record",
+    "on_stage",
+    "on_refusal",
+    "debug",
+    "decompositions",
+    "donate_buffers",
+    "keep_inference_input_mutations",
+    "partition_fn",
+)
+
+_recent = Store()
+
+
+def recent() -> Recording:
+    """What the backends compiled last in this process, within the bounds of a recording, oldest first."""
+    return live(_recent)
+
+
+def aotviz_inductor(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """The backend "aotviz": our pipeline, lowered to Inductor.
+
+    Args:
+        gm: a graph; Dynamo's, or any that returns a tuple. Of inputs that are lists, each part is an input.
+        example_inputs: one per graph input: tensors, fake or not, and symbolic ints.
+        options: Inductor's, and ours (`OPTIONS`), by name.
+        mode: Inductor's: "max-autotune", "reduce-overhead", ...
+
+    Raises:
+        ValueError: an option that neither knows, by its name.
+    """
+    return _kept_for_later("inductor", options, mode)(gm, example_inputs)
+
+
+def aotviz_eager(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """The backend "aotviz_eager": our pipeline, its graphs run as they are. Arguments as for "aotviz"."""
+    return _kept_for_later("eager", options, mode)(gm, example_inputs)
+
+
+def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
+    """A backend whose recordings are among the `recent()` ones."""
+    ours, theirs = sorted_options(options or {}, name)
+    session = Session(False, name, ours.pop("on_stage", None), "torch.compile's")
+    session.store = _recent if ours.pop("record", True) else None
+    return Backend(lowering_named(name, theirs, mode), ours, session)
+
+
+class Backend:
+    """A backend as torch.compile takes it: `lowering` says what compiles the graphs, `session` where they are recorded.
+
+    `options` are ours, without "record" and "on_stage".
+    """
+
+    def __init__(self, lowering: Lowering, options: Mapping[str, Any], session: Session) -> None:
+        ours = dict(options)
+        self.__name__ = f"aotviz {lowering.name}"  # Dynamo's errors say it
+        self.raises = _raises(ours.pop("on_refusal", "eager"))
+        if ours.get("partition_fn") is not None:
+            ours["partition_fn"] = partitioners.named(ours["partition_fn"])
+        self.lowering, self.options, self.session = lowering, ours, session
+
+    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
+        lowering, graph = self.lowering.for_graph(gm, inputs)
+        return _with_nested(_compile(self, lowering, graph, gm, inputs), leaves)
+
+
+def _compile(
+    backend: Backend, lowering: Lowering, gm: Any, original: Any, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    dynamic = any(map(dynamo.is_symbolic, example_inputs))
+    graph = _Graph(backend, lowering, gm, original, dynamic)
+    eager, captured = _in_eager(original), dynamo_capture.capture(original)
+    request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
+    try:
+        program = graph.compiled(request)
+    except NotImplementedError as error:
+        if backend.raises:
+            raise
+        reason, where = in_words(error)
+        _warn(f"{graph.function} runs in eager, since aotviz refused its graph: {reason}", where or graph.place)
+        return _telling(eager, captured)
+    dynamo_guards.install(original, len(request.named), program)
+    read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
+    further = _Further(graph, len(request.named), fakes.symbols_of(program.lowered.args))
+    first = memory_patterns.known(program, request, len(request.named))
+    otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
+    function, lie_alike = first.function, first.lie_alike
+
+    def compiled(*inputs: Any) -> Any:
+        try:
+            return function([*read(), *inputs])
+        except CallDiffers as differs:  # see Note [Aliasing is not guarded]
+            difference = str(differs)
+        return otherwise(inputs, difference)
+
+    def checked(*inputs: Any) -> Any:
+        return compiled(*inputs) if lie_alike is None or lie_alike(inputs) else otherwise(inputs)
+
+    return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
+
+
+def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | None) -> Callable[..., Any]:
+    """The same; its first call tells the recordings Dynamo's guards, which are made after the backend has returned."""
+    if captured is None or not captured.guards.waiting:
+        return compiled
+    guards = captured.guards
+
+    def telling(*inputs: Any) -> Any:
+        if guards.waiting:
+            guards.look()
+        return compiled(*inputs)
+
+    return runtime.skipped(telling)
+
+
+class _Graph:
+    """A graph of Dynamo's, and all that compiling it takes but the inputs."""
+
+    def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
+        self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
+        self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
+        self.function = self.name.partition(" [")[0]  # as the user knows it
+        self.arguments = dynamo.arguments_inside(original)
+        self.code, self.backend = dynamo.Moment().code(), backend
+        self.options = lowering.options(**backend.options, dynamic=dynamic)
+
+    def session(self) -> Session:
+        return self.backend.session.part(self.name, self.code)
+
+    def request(self, inputs: Sequence[Any], reasons: Sequence[str]) -> Request:
+        request = graph_request(self.graph, tuple(inputs), self.options, self.name)
+        names = request.input_names
+        if self.arguments is not None and names is not None:
+            names = tuple(dynamo.named_outside(name, self.arguments) for name in names)
+        return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
+
+    def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
+        """Compile it. What raises `eager_after` is recorded as having run in eager, unless that is not wanted."""
+        dynamo.count_compilation("total")
+        in_eager = None if self.raises else self.place
+        try:
+            with self.lowering.around():
+                program = compile_program(request, self.session(), in_eager=in_eager, eager_after=eager_after)
+        except Exception as error:
+            if not symbolic_floats.asks_for_restart(error):
+                dynamo.count_compilation("not_ok")
+            raise
+        dynamo.count_compilation("ok")
+        return program
+
+
+@dataclass(frozen=True)
+class _Further:
+    """Compiles a graph again, when Dynamo has long gone, for arguments that lie otherwise in memory."""
+
+    graph: _Graph
+    lifted: int  # tensors that stand in front of the graph's own inputs
+    symbols: tuple[tuple[int, ...], ...] | None  # of the first program, as in Request
+
+    def compiled(self, inputs: Sequence[Any], reasons: tuple[str, ...]) -> memory_patterns.Known:
+        request = self.graph.request(inputs, reasons)
+        options = replace(request.options, dynamic=self.symbols is not None)
+        request = replace(request, options=options, symbols=self.symbols)
+        program = self.graph.compiled(request, eager_after=Exception)
+        lowered = program.lowered
+        sizes = None if self.symbols is None else fakes.SymbolGuards(lowered.fake_mode, lowered.args)
+        return memory_patterns.known(program, request, self.lifted, sizes)
+
+    def failed(self, error: Exception, inputs: Sequence[Any], reasons: tuple[str, ...]) -> None:
+        """The call runs in eager, with a warning; the recording says why.
+
+        Raises:
+            Exception: `error`, where compiling failed and the user wants to know.
+        """
+        full = isinstance(error, memory_patterns.TooManyPrograms)
+        if self.graph.raises and not full:
+            raise error
+        if full:
+            ran_in_eager(self.graph.request(inputs, reasons), self.graph.session(), error, self.graph.place)
+        reason, where = in_words(error)
+        text = f"some calls of {self.graph.function} run in eager: {reasons[-1]}, and {reason}"
+        _warn(text, where or self.graph.place)
+
+
+def _failed_guards() -> list[str]:
+    """Why the programs that Dynamo has of the function are not for this call, one text a program."""
+    failed = [program for program in dynamo.Moment().failed_guards() if program.failed]
+    said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
+    reason = "" if said else dynamo.recompile_reason()
+    return said or ([told(reason)] if reason else [])
+
+
+def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:
+    """The compiled graph as one that takes what Dynamo's graph took."""
+    if leaves is None:
+        return compiled
+
+    def taken_apart(*inputs: Any) -> Any:
+        return compiled(*leaves(inputs))
+
+    return runtime.skipped(taken_apart)
+
+
+def _in_eager(graph: Any) -> Callable[..., Any]:
+    """Dynamo's graph as a function that runs it operator by operator."""
+    graph = autograd_functions.connected(graph)
+
+    def in_eager(*inputs: Any) -> Any:
+        return graph(*inputs)
+
+    return runtime.skipped(in_eager)
+
+
+def _raises(on_refusal: Any) -> bool:
+    if on_refusal not in ("eager", "raise"):
+        raise ValueError(f"option 'on_refusal' is {on_refusal!r}; it can be 'eager' or 'raise'")
+    return bool(on_refusal == "raise")
+
+
+_warned: dict[Any, Any] = {}  # Python's register of what was said, by which a filter knows a second time
+
+
+def _warn(text: str, place: str) -> None:
+    file, _, line = place.partition(" in ")[0].rpartition(":")
+    warnings.warn_explicit(text, RanInEager, file or __file__, int(line or 0), module="aotviz", registry=_warned)
+
+
+def sorted_options(
+    options: Mapping[str, Any], backend: str | Callable[..., Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options that are ours, and options that are the compiler's.
+
+    Raises:
+        ValueError: an option that neither knows, by its name.
+    """
+    theirs = settings.names_of_inductor() if backend == "inductor" else frozenset[str]()
+    mine = {name: value for name, value in options.items() if name in OPTIONS}
+    rest = {name: value for name, value in options.items() if name not in OPTIONS}
+    for name in rest:
+        if name.replace("-", "_") not in theirs:
+            raise ValueError(_unknown(name, theirs))
+    return mine, rest
+
+
+def _unknown(name: str, theirs: frozenset[str]) -> str:
+    if name == "dynamic":
+        return "option 'dynamic' is torch.compile's own: torch.compile(model, backend=..., dynamic=True)"
+    near = difflib.get_close_matches(name, [*OPTIONS, *theirs], n=3)
+    also = f", and the {len(theirs)} of torch._inductor.list_options()" if theirs else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"option {name!r} is not known.{hint} Known are {', '.join(OPTIONS)}{also}"
+
+
+dynamo.offer("aotviz", "aotviz.frontends.backend:aotviz_inductor")
+dynamo.offer("aotviz_eager", "aotviz.frontends.backend:aotviz_eager")

@@ -1,0 +1,165 @@
+"""`aotviz.compile`: the one-liner (SYSTEM.md B5).
+
+It is `torch.compile` with our backend, and a handle. Dynamo captures Python: closures, globals, attributes, guards,
+graph breaks. What it captures goes down our pipeline, and everything that is compiled for one function, also behind a
+graph break, is kept in one recording.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aotviz.frontends.backend import Backend, sorted_options
+from aotviz.ir.spelling import called
+from aotviz.lowerings import lowering_named
+from aotviz.recorder.sessions import CompiledCallable, Inspected, Session
+from aotviz.torch_private import dynamo, operators
+
+
+def compile(
+    fn: Callable[..., Any] | torch.nn.Module | None = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+    partition_fn: str | Callable[..., Any] | None = None,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool | None = None,
+    donate_buffers: bool | None = None,
+    record: bool = True,
+    debug: bool = False,
+    on_stage: Callable[[str, int | None], None] | None = None,
+) -> Any:
+    """`torch.compile` through the aotviz pipeline, with a recording of every stage.
+
+    The result is called like the original and gives what eager gives: outputs, gradients, mutations, aliasing. It has
+    `.recording` (shows itself in a notebook), `.explain()`, `.program` and `.source`, the generated Python that ran
+    last. A compiled module is one of the same class, with the same parameters and attributes.
+
+    Args:
+        fn: a function, a method or a module. Without it, a decorator is returned.
+        backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
+        mode: Inductor's: "max-autotune", "reduce-overhead", ...
+        dynamic: True traces with symbolic sizes; False compiles each shape again; None starts with static sizes and
+            changes to symbolic ones when they vary.
+        fullgraph: raise at what would break the graph.
+        options: settings of Inductor's config, and `on_refusal`: "eager" (the default) runs a graph that aotviz
+            refuses as Dynamo captured it, with a warning; "raise" raises the refusal. The arguments below may stand
+            among them too.
+        partition_fn: cuts the joint graph in two: a function, "default_partition" (keep what the backward reads) or
+            "min_cut_rematerialization_partition" (recompute what is cheap); the backend's own choice if None.
+        decompositions: operator -> function that it is traced as; the backend's own if None.
+        keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
+        donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
+        record: keep a recording; without it `.recording` raises.
+        debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
+            the function writes to its inputs, run it once more on copies and compare all memory of what is written.
+        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends; of
+            Dynamo's part, "dynamo", with both when it is over.
+
+    Raises:
+        TypeError: `fn` can't be called.
+        ValueError: an unknown backend, mode or option, by its name.
+
+    >>> import torch, aotviz
+    >>> @aotviz.compile(backend="eager")
+    ... def scale(x, w):
+    ...     x.mul_(2)
+    ...     return (x * w).sum()
+    >>> scale(torch.ones(3), torch.ones(3))
+    tensor(6.)
+    >>> print(scale.recording.compilations[0].name)
+    scale [...]
+    """
+    arguments = {k: v for k, v in locals().items() if k != "fn"}
+    if fn is None:
+        return functools.partial(compile, **arguments)
+    if not callable(fn):
+        raise TypeError(f"aotviz.compile takes a function or a module, and got {fn!r}")
+    operators.check_decompositions(decompositions)
+    ours, theirs = sorted_options(options or {}, backend)
+    session = Session(ours.pop("record", record), called(fn), ours.pop("on_stage", on_stage))
+    given = {
+        "partition_fn": partition_fn,
+        "decompositions": decompositions,
+        "keep_inference_input_mutations": keep_inference_input_mutations,
+        "donate_buffers": donate_buffers,
+        "debug": debug or None,
+    }
+    ours |= {name: value for name, value in given.items() if value is not None}
+    through = Backend(lowering_named(backend, theirs, mode), ours, session)
+    run = dynamo.compiled(fn, through, dynamic=dynamic, fullgraph=fullgraph)
+    remake = (_again, (fn, arguments))
+    if isinstance(fn, torch.nn.Module):  # the `__call__` of `run` would call the hooks of all modules once more
+        return _module(fn, CompiledCallable(_plainly(run.forward), session, fn, remake))
+    return functools.update_wrapper(CompiledCallable(_plainly(run), session, fn, remake), fn, updated=())
+
+
+def _again(fn: Any, arguments: dict[str, Any]) -> Any:
+    return compile(fn, **arguments)
+
+
+def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; an error of ours is raised as it is, not as one of Dynamo's about its backend."""
+
+    def plainly(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except dynamo.BackendFailed as failed:
+            error = failed.inner_exception
+        raise error
+
+    return plainly
+
+
+class CompiledModule(Inspected):
+    """What a compiled module is besides one of the original's class.
+
+    It shares the original's `__dict__`: the parameters, buffers, submodules, hooks and attributes of the one are those
+    of the other. Only a `forward` that somebody assigns is its own, since what is assigned calls the one before it.
+    """
+
+    _compiled: CompiledCallable
+    _forward: Callable[..., Any] | None = None
+
+    def __init_subclass__(cls, /, **kwargs: Any) -> None:
+        """The original's class does not hear of it: it may keep a list of those that derive from it."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        return type(self)._forward or self._compiled
+
+    @forward.setter
+    def forward(self, other: Callable[..., Any]) -> None:
+        type(self)._forward = staticmethod(other)
+
+    def __reduce__(self) -> Any:
+        """A copy, or what a file holds, is the original and the options: it is compiled there again."""
+        return self._compiled.__reduce__()
+
+
+def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Module:
+    """`original` as a module of a class derived from its own, which runs what was compiled."""
+    kind = type(original)
+    made.__wrapped__ = original.forward  # who asks for a signature
+    names = {
+        "_compiled": staticmethod(made),
+        "_watching": made._watching,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    make: Any = type(kind)
+    derived = make(kind.__name__, (CompiledModule, kind), names)
+    module = object.__new__(derived)
+    object.__setattr__(module, "__dict__", original.__dict__)
+    return module

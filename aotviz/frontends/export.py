@@ -1,0 +1,377 @@
+"""Export: a graph without a program around it (SYSTEM.md B4, A7).
+
+`aot_export_module` and `aot_export_joint_simple` hand out a graph that somebody else will run, so whatever a wrapper
+would have to do at run time is refused by name. `aot_export_joint_with_descriptors` refuses nothing: it stops the
+ordinary list of stages at the finished graph, and `aot_compile_joint_with_descriptors` runs the rest of the list,
+with the graph as it has become in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz import pipeline
+from aotviz.frontends import compiling, strays
+from aotviz.ir import verify
+from aotviz.ir.descriptors import BufferInput, ParameterInput
+from aotviz.ir.forms import Convention, Exported, GraphCall, JointCall, Program, Request
+from aotviz.ir.graphs import copy, outputs, placeholders
+from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
+from aotviz.ir.spelling import called
+from aotviz.lowerings import run_graph
+from aotviz.options import Export, Options
+from aotviz.recorder.sessions import CompiledCallable, Session
+from aotviz.torch_private import fakes, graph_modules, operators, pytree, settings
+from aotviz.torch_private.attributes import Attributes
+from aotviz.torch_private.partitioners import default_partition, named
+from aotviz.tracing.outside import outside
+
+__all__ = [
+    "BackwardSignature",
+    "ExportRefused",
+    "GraphSignature",
+    "JointWithDescriptors",
+    "aot_compile_joint_with_descriptors",
+    "aot_export_joint_simple",
+    "aot_export_joint_with_descriptors",
+    "aot_export_module",
+]
+
+
+def aot_export_module(
+    mod: torch.nn.Module,
+    args: Sequence[Any],
+    *,
+    decompositions: Mapping[Any, Any] | None = None,
+    trace_joint: bool,
+    output_loss_index: int | None = None,
+    pre_dispatch: bool = False,
+    dynamic_shapes: bool | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> tuple[fx.GraphModule, GraphSignature]:
+    """torch's `aot_export_module`: a module as one functional graph of flat inputs, and what these are.
+
+    The graph takes (*parameters, *buffers, *user inputs) and returns (*mutated inputs, *user outputs, *gradients).
+    Where the module calls operators with side effects, it takes and returns tokens in front of these.
+    A tensor attribute that the module assigns while it runs is put back and warned about; a buffer that it assigns
+    is an output of the graph, like one that it writes.
+
+    Args:
+        mod: the module. A parameter or buffer that has several names is one input, under the first.
+        args, kwargs: one call; pytrees of tensors, real or fake.
+        decompositions: operator -> function that it is traced as.
+        trace_joint: also the gradients of a loss with respect to whatever requires grad.
+        output_loss_index: which flat output is the loss; it must have one element.
+        pre_dispatch: a graph from above autograd and autocast: composite operators such as `linear` stay whole, and
+            the grad modes and autocast regions that the module enters are nodes. Not with `trace_joint`.
+        dynamic_shapes: symbolic sizes for user inputs; None: if they bring symbols.
+
+    Raises:
+        ExportRefused: the graph alone can't do what the call does; the message names the input or output.
+
+    >>> import torch
+    >>> from aotviz.frontends.export import aot_export_module
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return (super().forward(x).sum(),)
+    >>> graph, signature = aot_export_module(Loss(2, 1), (torch.ones(3, 2),), trace_joint=True, output_loss_index=0)
+    >>> sorted(signature.backward_signature.gradients_to_parameters.values())
+    ['bias', 'weight']
+    """
+    if not isinstance(mod, torch.nn.Module):
+        raise TypeError(f"aot_export_module takes an nn.Module, and got {mod!r}")
+    if pre_dispatch and trace_joint:
+        raise ExportRefused(
+            "pre_dispatch=True is a graph from above autograd, which has no backward: trace_joint=False"
+        )
+    args, kwargs = _arguments(args), dict(kwargs or {})
+    if trace_joint and output_loss_index is None:
+        raise ExportRefused("trace_joint=True needs output_loss_index: which output is the loss")
+    options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
+    options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
+    named = _named(mod)
+    request = _request(_Watched(mod), args, kwargs, options, named, mod)
+    watching = Session(False, request.name)
+    with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the graph says where this mode changes
+    with torch.set_grad_enabled(with_gradients), _in_words(request), compiling.tracing(request):
+        exported: Exported = pipeline.run(pipeline.EXPORT, request, watching.observer())
+    return exported.graph_module, exported.signature
+
+
+def aot_export_joint_simple(
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    trace_joint: bool,
+    num_params_buffers: int = 0,
+    decompositions: Mapping[Any, Any] | None = None,
+) -> fx.GraphModule:
+    """torch's `aot_export_joint_simple`: the graph of a function of flat tensors whose convention stays as it is.
+
+    With `trace_joint`, the graph takes `(primals, tangents)`, two lists, and returns `(outputs, gradients)`; without,
+    it takes what `func` takes. `func` may write no input, and each of its outputs must be a tensor of its own.
+
+    Raises:
+        ExportRefused: a nested argument or result, a write, an alias, by its name.
+
+    >>> import torch
+    >>> from aotviz.frontends.export import aot_export_joint_simple
+    >>> x, y = torch.ones(2, requires_grad=True), torch.full((2,), 3.0)
+    >>> joint = aot_export_joint_simple(lambda x, y: (x * y,), (x, y), trace_joint=True)
+    >>> joint([x.detach(), y], [torch.ones(2)])
+    ((tensor([3., 3.]),), (tensor([3., 3.]), None))
+    """
+    if not callable(func):
+        raise TypeError(f"aot_export_joint_simple takes a function, and got {func!r}")
+    args = _arguments(args)
+    options = _options(decompositions, _dynamic(func, args, {}))
+    options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
+    request = _request(func, args, {}, options, (), None)
+    watching = Session(False, request.name)
+    observer = watching.observer()
+    with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
+        call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), request, observer)
+        traced: GraphCall = pipeline.run(pipeline.until_graph(call)[0], call, observer)
+    module = traced.graph_module
+    if traced.role == "joint":
+        assert isinstance(traced, JointCall)
+        inputs = [0] * len(traced.graph_inputs), [0] * len(traced.tangents)
+        return graph_modules.nested(module, inputs, ((0,) * len(traced.slots), (0,) * len(traced.graph_inputs)))
+    module.recompile()
+    return module
+
+
+def _arguments(args: Any) -> tuple[Any, ...]:
+    if isinstance(args, torch.Tensor):
+        raise TypeError("args is a tensor; it must be a tuple of the arguments: (x,) where there is one")
+    return tuple(args)
+
+
+@contextlib.contextmanager
+def _in_words(request: Request) -> Iterator[None]:
+    """Tell what a trace can't follow by the user's names."""
+    try:
+        yield
+    except Exception as error:
+        named = strays.in_words(error, request)
+        if named is None:
+            raise
+        raise named from error
+
+
+class JointWithDescriptors:
+    """A program stopped at its finished graph. `graph_module` may be edited, or another put in its place.
+
+    Every graph input and output says what it is in `meta["desc"]`: a parameter, a buffer, a tangent, the gradient of
+    something. Inputs and outputs must stay as they are; `aot_compile_joint_with_descriptors` checks that.
+
+    Attributes:
+        params_spec: names of the parameters, in the order in which the compiled function takes them.
+        buffers_spec: names of the buffers, which come behind the parameters.
+        in_spec: the structure of `((*parameters, *buffers, *args), kwargs)`.
+        out_spec: the structure of what the module returns.
+    """
+
+    def __init__(self, form: GraphCall, tail: tuple[pipeline.Stage, ...], watching: Session, observer: Any) -> None:
+        self.form, self.tail, self.watching, self.observer = form, tail, watching, observer
+        self.graph_module = copy(form.graph_module)
+        self.params_spec = [d.name for d in form.descriptors if isinstance(d, ParameterInput)]
+        self.buffers_spec = [d.name for d in form.descriptors if isinstance(d, BufferInput)]
+        self.in_spec, self.out_spec = form.convention.in_spec, form.out_spec
+
+    @property
+    def fake_mode(self) -> Any:
+        """The mode of the graph's fake values."""
+        return self.form.fake_mode
+
+    @property
+    def recording(self) -> Any:
+        """What was recorded so far."""
+        return CompiledCallable(lambda: None, self.watching).recording
+
+
+def aot_export_joint_with_descriptors(
+    stack: Any,
+    mod: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool = False,
+    ignore_shape_env: bool = False,
+    disable_functionalization: bool = False,
+) -> JointWithDescriptors:
+    """torch's `aot_export_joint_with_descriptors`: compile up to the finished graph, to go on later.
+
+    Args:
+        stack: torch's ExitStack of contexts that must stay open in between. There are none here: None will do.
+        mod: its parameters and buffers become inputs, in front of `args`.
+        args, kwargs: one call.
+        ignore_shape_env: make static what symbols the arguments bring.
+
+    >>> import torch
+    >>> from aotviz.frontends.export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> joint = aot_export_joint_with_descriptors(None, layer, (torch.ones(1, 2),))
+    >>> joint.params_spec
+    ['weight', 'bias']
+    >>> f = aot_compile_joint_with_descriptors(joint)
+    >>> f(layer.weight, layer.bias, torch.ones(1, 2)).shape
+    torch.Size([1, 2])
+    """
+    if disable_functionalization:
+        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+    args, kwargs = _arguments(args), dict(kwargs or {})
+    options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
+    options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
+    request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
+    watching = Session(True, request.name)
+    observer = watching.observer()
+    with _in_words(request), compiling.tracing(request):
+        call = pipeline.run(pipeline.PREPARE, request, observer)
+        head, tail = pipeline.until_graph(call)
+        form: GraphCall = pipeline.run(head, call, observer)
+    return JointWithDescriptors(form, tail, watching, observer)
+
+
+def aot_compile_joint_with_descriptors(
+    jd: JointWithDescriptors,
+    *,
+    partition_fn: str | Callable[..., Any] = default_partition,
+    fw_compiler: Callable[..., Any] = run_graph,
+    bw_compiler: Callable[..., Any] | None = None,
+) -> Any:
+    """Go on from `aot_export_joint_with_descriptors`: a function of (*parameters, *buffers, *args, **kwargs).
+
+    May be called again, with other compilers or another graph.
+
+    Raises:
+        ValueError: the graph has other inputs or outputs than the one that was exported.
+    """
+    form = jd.form
+    for what, nodes in (("inputs", placeholders), ("outputs", outputs)):
+        was, now = len(nodes(form.graph_module.graph)), len(nodes(jd.graph_module.graph))
+        if was != now:
+            raise ValueError(f"the exported graph had {was} {what}, and now has {now}: keep its inputs and outputs")
+    bw_compiler = bw_compiler or fw_compiler
+    options = replace(
+        form.options,
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler,
+        inference_compiler=fw_compiler,
+        partition_fn=named(partition_fn),
+        backend=str(getattr(fw_compiler, "__name__", "custom")),
+    )
+    changed = replace(form, options=options, graph_module=jd.graph_module)
+    verify.verify(changed, "export (graph as it is now)")
+    with compiling.lock:
+        program: Program = pipeline.run(jd.tail, changed, jd.observer)
+        pipeline.settle(program, jd.observer)
+    jd.watching.programs.append(program)
+    flat, in_spec, out_spec = program.function, jd.in_spec, jd.out_spec
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, pytree.like_keywords(kwargs, in_spec)))
+        if spec != in_spec:
+            raise TypeError(
+                f"{program.name} takes {len(jd.params_spec)} parameters, {len(jd.buffers_spec)} buffers and then the "
+                f"arguments that it was exported with, {in_spec}; this call has the structure {spec}"
+            )
+        return pytree.tree_unflatten(flat(leaves), out_spec)
+
+    return CompiledCallable(call, jd.watching)
+
+
+class _Watched:
+    """Calls a module. What the call assigns to attributes is undone; an assigned buffer is written instead."""
+
+    def __init__(self, mod: torch.nn.Module) -> None:
+        self.mod = mod
+        self.warned: set[tuple[str, ...]] = set()
+        self.__signature__ = inspect.signature(mod.forward)  # by which arguments are named
+        self.__name__ = type(mod).__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        attributes = Attributes(self.mod)
+        slots = operators.named_slots(self.mod, [name for name, _ in self.mod.named_buffers()])
+        before = [place[leaf] for place, leaf in slots]
+        result = self.mod(*args, **kwargs)
+        for (place, leaf), buffer in zip(slots, before, strict=True):
+            assigned = place[leaf]
+            if assigned is not buffer:
+                place[leaf] = buffer
+                buffer.copy_(assigned)
+        paths = tuple(change.path for change in attributes.changes() if change.is_tensor)
+        attributes.restore()
+        if paths and paths not in self.warned:
+            self.warned.add(paths)
+            warnings.warn(
+                f"the call assigns a tensor to {', '.join(paths)}; this is undone, and no part of the exported graph. "
+                "Register a buffer to carry state from call to call.",
+                stacklevel=2,
+            )
+        return result
+
+
+def _as_export(options: Options, export: Export) -> Options:
+    if options.functionalize_rng_ops:
+        raise ExportRefused(
+            "torch._functorch.config.functionalize_rng_ops is on: the graph would take and return the state of the "
+            "random generator, and nothing around it would move the generator. Switch the setting off for an export."
+        )
+    return replace(options, export=export)
+
+
+def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options:
+    return Options(
+        **settings.current(),
+        fw_compiler=run_graph,
+        bw_compiler=run_graph,
+        inference_compiler=run_graph,
+        partition_fn=default_partition,
+        decompositions=decompositions,
+        dynamic=dynamic,
+        backend="none",
+    )
+
+
+def _named(mod: torch.nn.Module) -> tuple[tuple[str, str, Any], ...]:
+    parameters = [("parameter", name, p) for name, p in mod.named_parameters()]
+    return (*parameters, *(("buffer", name, b) for name, b in mod.named_buffers()))
+
+
+def _request(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, named: Any, root: Any
+) -> Request:
+    """A Request that is called with one flat list: whatever was lifted, then the leaves of the arguments."""
+    spec = pytree.tree_flatten(((*(tensor for *_, tensor in named), *args), dict(kwargs)))[1]
+    return Request(
+        options=options,
+        fn=fn,
+        args=args,
+        kwargs=kwargs,
+        named=tuple(named),
+        root=root,
+        convention=Convention("boxed", spec),
+        name=called(fn),
+        input_names=None,
+        is_graph=False,
+        static_inputs=None,
+        references=outside(fn),
+    )
+
+
+def _dynamic(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the arguments, or the values of a graph module's nodes, bring symbols."""
+    values = pytree.tree_flatten((args, dict(kwargs)))[0]
+    if isinstance(fn, fx.GraphModule):
+        values += [node.meta["val"] for node in fn.graph.nodes if "val" in node.meta]
+    return fakes.symbolic(values)

@@ -1,0 +1,325 @@
+"""The front doors: compile a function or module, or drop in for torch's `aot_function` and its siblings.
+
+Each makes a `Request` and sends it down the pipeline. What differs between them is only how the program is called:
+with the user's own arguments or with one flat list, once for all calls or again for each new kind of call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from aotviz import pipeline
+from aotviz.frontends import compiling, dynamo_guards, strays
+from aotviz.frontends.requests import graph_request, request_for
+from aotviz.ir.forms import Program, Request
+from aotviz.ir.refusals import in_words
+from aotviz.ir.spelling import called
+from aotviz.lowerings import Eager, run_graph
+from aotviz.options import Options
+from aotviz.recorder.sessions import Session
+from aotviz.runtime.call_differs import InsideTransform
+from aotviz.torch_private import operators, pytree, runtime, settings, symbolic_floats, versions
+from aotviz.torch_private.partitioners import default_partition, named
+
+versions.check()
+
+
+def compile_program(
+    request: Request,
+    watching: Session,
+    in_eager: str | None = None,
+    eager_after: type[Exception] = NotImplementedError,
+) -> Program:
+    """Send a request down the pipeline, its late work under the same observer.
+
+    With `in_eager`, the place of the user's code, a caller will run what raises `eager_after` in eager, and the
+    recording says so.
+
+    Raises:
+        NotImplementedError: the function uses a tensor that is no input; the message names it.
+        Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
+    """
+    observer = watching.observer()
+    try:
+        with compiling.tracing(request):
+            program: Program = pipeline.compile_request(request, observer)
+    except Exception as error:
+        if symbolic_floats.asks_for_restart(error):
+            observer.withdraw()
+            raise
+        told = strays.in_words(error, request)
+        if told is not None:
+            observer.explained(told)
+        if in_eager is not None and isinstance(told or error, eager_after):
+            reason, where = in_words(told or error)
+            observer.ran_in_eager(reason, where or in_eager)
+        if told is None:
+            raise
+        raise told from error
+    watching.programs.append(program)
+    return program
+
+
+def ran_in_eager(request: Request, watching: Session, error: Exception, place: str) -> None:
+    """Record a request that is not compiled: the call runs in eager, for the reason that `error` says."""
+    observer, stage = watching.observer(), pipeline.PREPARE[0].name
+    observer.before(stage, request)
+    observer.failed(stage, request, error)
+    observer.ran_in_eager(str(error), place)
+
+
+aot_autograd_decompositions: dict[
+    Any, Callable[..., Any]
+] = {}  # for every call of the functions below; may be added to
+
+
+def _options(
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None,
+    inference_compiler: Callable[..., Any] | None,
+    partition_fn: str | Callable[..., Any],
+    **others: Any,
+) -> Options:
+    if not callable(fw_compiler):
+        raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
+    if not others.get("debug"):
+        others.pop("debug", None)  # torch's setting decides
+    if aot_autograd_decompositions:
+        others["decompositions"] = {**aot_autograd_decompositions, **(others.get("decompositions") or {})}
+    operators.check_decompositions(others.get("decompositions"))
+    return Options(
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler or fw_compiler,
+        inference_compiler=inference_compiler or fw_compiler,
+        partition_fn=named(partition_fn),
+        backend=Eager.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
+        **{**settings.current(), **others},
+    )
+
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None = None,
+    partition_fn: str | Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Any] | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Callable[..., Any] | None = None,
+    *,
+    dynamic: bool = False,
+    enable_log: bool = True,
+    disable_functionalization: bool = False,
+    record: bool = True,
+    debug: bool = False,
+    _disable_torch_fn_metadata_mode: bool = False,
+) -> Callable[..., Any]:
+    """torch's `aot_function`, through our pipeline: compiled at the first call, for all calls of that kind.
+
+    The result has `.recording`, `.program` and `.source` once it has been called.
+
+    Args:
+        fn: takes and returns any pytrees of tensors; of a module, the parameters and buffers become inputs.
+        fw_compiler: `(graph_module, example_inputs) -> callable` for the forward.
+        bw_compiler: the same for the backward; `fw_compiler` if None.
+        partition_fn: cuts the joint graph in two; a function, or the name of one of torch's.
+        decompositions: operator -> function that it is traced as.
+        num_params_buffers: so many leading inputs are parameters or buffers: static shapes, static memory.
+        keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
+        inference_compiler: for a call that needs no gradients; `fw_compiler` if None.
+        dynamic: trace with symbolic sizes.
+        enable_log: accepted for torch's sake; recordings serve instead of logs.
+        record: keep a recording of each stage.
+        debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
+            the function writes to its inputs, run it once more on copies and compare all memory of what is written.
+
+    Raises:
+        NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
+
+    >>> import torch
+    >>> from aotviz.lowerings import run_graph
+    >>> f = aot_function(lambda x: x.sin().cos(), run_graph)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> bool((f(x) == x.sin().cos()).all())
+    True
+    """
+    if disable_functionalization:
+        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+    options = _options(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+        decompositions=decompositions,
+        static_parameters=num_params_buffers,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        dynamic=dynamic,
+        debug=debug,
+    )
+    watching = Session(record, called(fn))
+    root = fn if isinstance(fn, torch.nn.Module) else None
+    known: list[Callable[..., Any]] = []
+
+    @functools.wraps(fn, updated=())
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        if not known:
+            if runtime.transformed():
+                return fn(*args, **kwargs)
+            program = compile_program(request_for(fn, args, kwargs, options, root=root), watching)
+            known.append(program.function)
+        try:
+            return known[0](*args, **kwargs)
+        except InsideTransform:  # a transform sees operators, and the original has them
+            return fn(*args, **kwargs)
+
+    return watching.attach(compiled)
+
+
+def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """torch's `aot_module`: `mod` with its parameters and buffers lifted, through `aot_function`.
+
+    `args` and `kwargs` are those of `aot_function` after `fn`. The result is a module over the same parameters.
+
+    >>> import torch
+    >>> from aotviz.lowerings import run_graph
+    >>> m = aot_module(torch.nn.Linear(2, 2), run_graph)
+    >>> m(torch.ones(1, 2)).shape
+    torch.Size([1, 2])
+    """
+    if not isinstance(mod, torch.nn.Module):
+        raise TypeError(f"aot_module takes an nn.Module, and got {mod!r}")
+    inner: Any = aot_function(mod, *args, **kwargs)
+
+    class AOTModule(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.orig_module = mod
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return inner(*args, **kwargs)
+
+        @property
+        def recording(self) -> Any:
+            return inner.recording
+
+        @property
+        def source(self) -> str:
+            return str(inner.source)
+
+    return AOTModule()
+
+
+def aot_module_simplified(
+    mod: Any,
+    args: Sequence[Any],
+    fw_compiler: Callable[..., Any],
+    bw_compiler: Callable[..., Any] | None = None,
+    partition_fn: str | Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Callable[..., Any] | None = None,
+    compiler_config_extra: Any = None,
+    ignore_shape_env: bool = False,
+    disable_functionalization: bool = False,
+    pre_grad_passes: Callable[[Any, Sequence[Any]], Any] | None = None,
+    compile_region_name: str | None = None,
+    *,
+    joint_pass: Callable[[Any, Any], Any] | None = None,
+    record: bool = True,
+    debug: bool = False,
+    backend: str | None = None,
+    watching: Session | None = None,
+) -> Callable[..., Any]:
+    """torch's `aot_module_simplified`: compile now, for flat inputs, with no pytree at run time.
+
+    `mod` is a graph module or a module that takes and returns flat tensors; parameters and buffers that it still
+    has are lifted. The result takes the flat inputs (without those) and returns a list.
+
+    >>> import torch
+    >>> from aotviz.lowerings import run_graph
+    >>> m = torch.fx.symbolic_trace(torch.nn.ReLU())
+    >>> aot_module_simplified(m, [torch.ones(2)], run_graph)(torch.ones(2))
+    [tensor([1., 1.])]
+    """
+    if disable_functionalization:
+        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+    if pre_grad_passes is not None:
+        mod = pre_grad_passes(mod, args)
+    options = _options(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+        decompositions=decompositions,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        joint_pass=joint_pass,
+        dynamic=not ignore_shape_env and any(isinstance(a, torch.SymInt) for a in args),
+        debug=debug,
+    )
+    if backend is not None:
+        options = replace(options, backend=backend)
+    watching = watching or Session(record, type(mod).__name__)
+    request = graph_request(mod, tuple(args), options, compile_region_name)
+    program = compile_program(request, watching)
+    dynamo_guards.install(mod, len(request.named), program)
+    function, lifted = program.function, request.convention.parameters
+
+    def call(*inputs: Any) -> Any:
+        return boxed([*inputs])
+
+    def boxed(inputs: list[Any]) -> Any:
+        own = 0
+        if lifted is not None:
+            parameters = lifted()
+            own = len(parameters)
+            inputs[:0] = parameters
+        try:
+            return function(inputs)
+        except InsideTransform:  # raised before anything is taken from the list
+            return pytree.tree_flatten(mod(*inputs[own:]))[0]
+
+    result = watching.attach(call)
+    result.boxed = boxed
+    for name in ("zero_grad", "named_parameters", "named_buffers"):  # what an optimizer's user asks of a module
+        if hasattr(mod, name):
+            setattr(result, name, getattr(mod, name))
+    return result
+
+
+def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """torch's `make_boxed_func`: `f` as a function of one list, which is how compiled graphs are called.
+
+    >>> make_boxed_func(lambda x, y: x + y)([1, 2])
+    3
+    """
+
+    @functools.wraps(f, updated=())
+    def boxed(args: list[Any]) -> Any:
+        return f(*args)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's `make_boxed_compiler`: a compiler whose results take one list.
+
+    >>> compiler = make_boxed_compiler(lambda graph, inputs: graph)
+    >>> compiler(lambda x: (x,), [1])([5])
+    (5,)
+    """
+
+    @functools.wraps(compiler, updated=())
+    def boxing(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return make_boxed_func(compiler(graph_module, example_inputs))
+
+    return boxing
+
+
+compiled_function = aot_function  # the names that functorch had for them
+compiled_module = aot_module

@@ -1,0 +1,303 @@
+"""The programs of one graph of Dynamo's: one for each way in which its arguments lie to each other in memory.
+
+Dynamo guards which arguments are one tensor. Whether others overlap, lie apart in one storage, or share none, it has no
+guard for, and a program that writes to an argument is right for one of these only. So a program is entered when the
+arguments lie as it needs them to. For a call that no program is for, the same graph is compiled again, with the reason
+in its recording, and all programs are kept.
+
+Note [Further programs]
+`torch._dynamo.config.recompile_limit` bounds how often a graph is compiled; a call beyond it runs Dynamo's graph in
+eager, and so does one whose compilation fails, one inside a transform of torch.func or forward-mode differentiation,
+and one under a dispatch mode, a stance or a setting by which nothing may be compiled again. Sizes that Dynamo took as
+symbols are symbols in further programs, of a shape environment of their own: the guards of Dynamo's are made by then.
+What these programs require of sizes is checked at each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.frontends import compiling
+from aotviz.ir.forms import Program, Request
+from aotviz.recording.guard_texts import ALSO, MOST_TOLD
+from aotviz.runtime.call_differs import CallDiffers
+from aotviz.torch_private import dynamo, fakes, functional, runtime, storages, tensors, wrapper_subclasses
+from aotviz.tracing import overlap
+from aotviz.tracing.shared_memory import root
+from aotviz.tracing.views import layout
+
+Inputs = Sequence[Any]  # of a call: the graph's own, without tensors that were lifted
+AGAIN = " Compile again for this call."  # how a wrapper ends what it says
+
+
+@dataclass(frozen=True)
+class Known:
+    """A program, and the calls that it is for."""
+
+    function: Callable[[list[Any]], Any]
+    lie_alike: Callable[[Inputs], bool] | None  # None: no matter how the arguments lie, or the wrapper looks itself
+    sizes: fakes.SymbolGuards | None  # over all inputs, lifted ones too; None where Dynamo guards the sizes
+    memory: Memory
+
+
+class Patterns:
+    """The further programs of a graph, for calls that its first one is not for.
+
+    `read` gives the tensors that were lifted in front of a call's inputs. `compiled(inputs, reasons)` compiles the
+    graph for a call. `failed(error, inputs, reasons)` is told that this failed, or that there are too many programs; it
+    raises, or the call runs in eager.
+    """
+
+    def __init__(
+        self,
+        first: Known,
+        eager: Callable[..., Any],
+        read: Callable[[], Sequence[Any]],
+        compiled: Callable[[Inputs, tuple[str, ...]], Known],
+        failed: Callable[[Exception, Inputs, tuple[str, ...]], None],
+    ) -> None:
+        self._first, self._eager, self._read = first, eager, read
+        self._compiled, self._failed = compiled, failed
+        self._further: tuple[Known, ...] = ()  # the newest first; replaced, never edited
+        self._in_eager: frozenset[Any] = frozenset()  # how the arguments lay where compiling failed
+        self._is_full = False
+
+    def run(self, inputs: Inputs, difference: str = "") -> Any:
+        """A call that the first program is not for. `difference` is what its wrapper said, if that was asked."""
+        if runtime.transformed():
+            return self._eager(*inputs)
+        is_added = False
+        while True:
+            further = self._further
+            for known in further:
+                if self._holds(known, inputs):
+                    try:
+                        return known.function([*self._read(), *inputs])
+                    except CallDiffers:
+                        continue
+            if is_added or self._is_full or not self._may_compile(inputs):
+                return self._eager(*inputs)
+            with compiling.lock:
+                if self._further is further:  # no other thread has compiled meanwhile
+                    self._add(inputs, difference)
+                    is_added = True
+
+    def _holds(self, known: Known, inputs: Inputs) -> bool:
+        if known.lie_alike is not None and not known.lie_alike(inputs):
+            return False
+        return known.sizes is None or known.sizes.hold([*self._read(), *inputs])
+
+    def _may_compile(self, inputs: Inputs) -> bool:
+        if any(map(fakes.is_fake, inputs)) or runtime.dispatched() or not dynamo.may_compile_again():
+            return False
+        return not self._in_eager or _places(inputs) not in self._in_eager
+
+    def _add(self, inputs: Inputs, difference: str) -> None:
+        reasons = self._reasons(inputs, difference)
+        limit, count = dynamo.recompile_limit(), 1 + len(self._further) + len(self._in_eager)
+        try:
+            if count >= limit:
+                self._is_full = True
+                raise TooManyPrograms(limit)
+            self._further = (self._compiled(inputs, reasons), *self._further)
+        except Exception as error:
+            self._failed(error, inputs, reasons)
+            self._in_eager |= {_places(inputs)}
+
+    def _reasons(self, inputs: Inputs, difference: str) -> tuple[str, ...]:
+        """Why each program is not for this call, the newest first."""
+        flat = [*self._read(), *inputs]
+        told = []
+        for known in (*self._further, self._first):
+            said = difference if known is self._first else ""
+            if known.sizes is not None and not known.sizes.hold(flat):
+                told.append(known.memory.resized(flat) or f"the sizes do not fulfil {known.sizes.text}")
+            else:
+                told.append(known.memory.difference(flat) or said.removesuffix(AGAIN) or known.memory.elsewhere(flat))
+        return tuple(told)
+
+
+class TooManyPrograms(RuntimeError):
+    """A graph has as many programs as Dynamo would keep of one function."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"there are as many programs of it as torch._dynamo.config.recompile_limit allows, currently set to {limit}"
+        )
+
+
+def known(program: Program, request: Request, lifted: int, sizes: fakes.SymbolGuards | None = None) -> Known:
+    """What is to be kept of a program. `lifted` inputs stand in front of the graph's own."""
+    flat = [*(value for *_, value in request.named), *request.args]
+    names = tuple(descriptor.name for descriptor in program.lowered.descriptors)
+    return Known(program.function, separation(program, flat, lifted), sizes, Memory(flat, names))
+
+
+class Memory:
+    """How the arguments lay to each other for which a program was compiled. Keeps none of them."""
+
+    def __init__(self, flat: Sequence[Any], names: tuple[str, ...]) -> None:
+        self.names = names
+        self._inside = tuple(
+            ".".join((name, *path))
+            for name, value in zip(names, flat, strict=True)
+            for path, part in zip(wrapper_subclasses.paths(value), wrapper_subclasses.parts(value), strict=True)
+            if _with_memory(part)
+        )
+        self._shapes = _shapes(flat)
+        self._places = _neighbours(flat)
+
+    def difference(self, flat: Sequence[Any]) -> str:
+        """Which arguments lie otherwise to each other now, in the words that explain/guard_failures.py reads."""
+        now = _neighbours(flat)
+        told = [
+            f"{self._inside[one]} and {self._inside[other]} were {before} and are {after}"
+            for one, other in itertools.combinations(sorted({*self._places, *now}), 2)
+            if (before := _relation(self._places, one, other)) != (after := _relation(now, one, other))
+        ]
+        return ALSO.join(told[:MOST_TOLD])
+
+    def resized(self, flat: Sequence[Any]) -> str:
+        """Which sizes are others now."""
+        told = [
+            f"{self.names[i]}.shape[{k}] changed from {was} to {size}"
+            for i, shape in _shapes(flat).items()
+            for k, (was, size) in enumerate(zip(self._shapes.get(i, ()), shape, strict=False))
+            if was != size
+        ]
+        return ALSO.join(told[:MOST_TOLD])
+
+    def elsewhere(self, flat: Sequence[Any]) -> str:
+        """What is left to be said of arguments that are related as they were."""
+        names = " and ".join(self._inside[i] for i in sorted(_neighbours(flat))) or "arguments"
+        return f"{names} overlap in memory otherwise than when this was compiled"
+
+
+def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+    """Of each tensor that is not made of others: such a one may have sizes that are no numbers, as jagged ones have."""
+    plain = (
+        (i, one)
+        for i, one in enumerate(flat)
+        if isinstance(one, torch.Tensor) and not wrapper_subclasses.is_subclass(one)
+    )
+    return {i: tuple(map(fakes.hint, one.shape)) for i, one in plain}
+
+
+_Place = tuple[Any, int, tuple[int, int]]  # (storage, which tensor, its first byte and the one behind its last)
+
+
+def _neighbours(flat: Sequence[Any]) -> dict[int, _Place]:
+    """Of each tensor with memory that shares its storage with another: where it lies. Storages are numbered."""
+    held = [part for value in flat for part in _with_memory(value)]
+    keys = list(map(tensors.storage_key, held))
+    count, numbers = Counter(keys), {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    first: dict[int, int] = {}
+    return {
+        i: (numbers[key], first.setdefault(id(one), i), _span(one))
+        for i, (key, one) in enumerate(zip(keys, held, strict=True))
+        if count[key] > 1
+    }
+
+
+def _relation(places: dict[int, _Place], one: int, other: int) -> str:
+    """How two arguments lie to each other, as explain/guard_failures.py reads it."""
+    first, second = places.get(one), places.get(other)
+    if first is None or second is None or first[0] != second[0]:
+        return "in separate storages"
+    if first[1] == second[1]:
+        return "one tensor"
+    (begin, end), (start, last) = first[2], second[2]
+    return "apart in one storage" if end <= start or last <= begin else "overlapping views of one storage"
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    """Like `overlap.span`; an empty range for a tensor without elements."""
+    where = overlap.hinted(layout(tensor))
+    if 0 in where.size:
+        return where.offset * tensor.element_size(), where.offset * tensor.element_size()
+    return overlap.span(where, tensor.dtype)
+
+
+def _places(inputs: Inputs) -> Any:
+    """Equal for calls whose arguments lie alike, and are views alike."""
+    held = [part for value in inputs for part in _with_memory(value)]
+    first: dict[Any, int] = {}
+    where = (
+        (first.setdefault(tensors.storage_key(one), i), layout(one), storages.has_no_root(one))
+        for i, one in enumerate(held)
+    )
+    return *where, _kinship(held)
+
+
+def _kinship(values: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each tensor, the first that has its `grad_fn` from the same one, and the first with its counter."""
+    roots, first = list(map(root, values)), dict[int, int]()
+    return tuple(first.setdefault(id(one), i) for i, one in enumerate(roots)), functional.counters(values)
+
+
+def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[Inputs], bool] | None:
+    """Tells whether the inputs of a call lie as far apart as `flat`, those of the compiled call.
+
+    None where it does not matter: nothing that the caller passes at each call is written, or it is passed alone.
+    """
+    call = program.lowered
+    facts = call.user_input_info
+    static = set(facts.static_input_indices)
+    keys = {i: [functional.storage(p) for p in _with_memory(v)] for i, v in enumerate(call.args) if i not in static}
+    passed = [i for i, found in keys.items() if found]
+    if len(passed) < 2 or not any(facts.input_info[i].mutates_data for i in passed):
+        return None
+    count = Counter(key for i in passed for key in keys[i])
+    single = [i for i in passed if all(count[key] == 1 for key in keys[i])]
+    alone = [i for i in single if not wrapper_subclasses.is_subclass(call.args[i])]
+    made = [i for i in single if i not in alone]  # of tensors, which lie alone
+    others = [i for i in passed if i not in single and not wrapper_subclasses.is_subclass(call.args[i])]
+    # Of those that shared a storage, overlapping ones were taken out of the graph's inputs, and look for themselves.
+    free = [i for i in others if call.descriptors[i] in call.graph_inputs]
+    pairs = [(i, j) for i in free for j in others if i != j and not _one_tensor(call.duplicate_of, i, j)]
+    where = {i: overlap.hinted(layout(call.args[i])) for i in others}
+    kinship = _kinship([flat[i] for i in others])
+
+    def apart(passed: Inputs) -> bool:
+        inputs = [*[None] * lifted, *passed] if lifted else passed
+        addresses = [address for i in alone if (address := inputs[i].untyped_storage().data_ptr())]
+        if made:
+            inside = (p.untyped_storage().data_ptr() for i in made for p in _with_memory(inputs[i]))
+            addresses += filter(None, inside)
+        seen = set(addresses)
+        if len(seen) != len(addresses):
+            return False
+        if not others:
+            return True
+        if any(inputs[i].untyped_storage().data_ptr() in seen for i in others):
+            return False
+        return _kinship([inputs[i] for i in others]) == kinship and all(
+            _disjoint(inputs[i], inputs[j]) or (layout(inputs[i]) == where[i] and layout(inputs[j]) == where[j])
+            for i, j in pairs
+        )
+
+    return apart
+
+
+def _one_tensor(duplicate_of: Sequence[int | None], one: int, other: int) -> bool:
+    first, second = duplicate_of[one], duplicate_of[other]
+    return (one if first is None else first) == (other if second is None else second)
+
+
+def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the bytes from the first to the last element of each do not meet."""
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (one.numel() and other.numel()):
+        return True
+    (first, end), (second, last) = tensors.span(one), tensors.span(other)
+    return end <= second or last <= first
+
+
+def _with_memory(value: Any) -> list[torch.Tensor]:
+    """Of an argument, the tensors whose memory is seen: itself, or those that it is made of."""
+    return [p for p in wrapper_subclasses.parts(value) if isinstance(p, torch.Tensor) and p.layout is torch.strided]

@@ -1,0 +1,154 @@
+"""Run up to a stage, look, change the graph, and go on (ARCHITECTURE.md, "One idea").
+
+The pipeline is a list, so it can be left after any stage. What is held there is the frozen form that the stage
+returned: `with_graph` makes another from it, and `resume` runs the rest of the list on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz import pipeline
+from aotviz.frontends import compiling
+from aotviz.frontends.requests import request_for, root_of
+from aotviz.ir import graphs, verify
+from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split, TracedCall
+from aotviz.lowerings import Lowering, lowering_named
+from aotviz.pipeline import PREPARE, Stage
+from aotviz.recorder.sessions import CompiledCallable, Session
+
+
+def trace_stages(
+    fn: Callable[..., Any],
+    *args: Any,
+    until: str = "link",
+    backend: str | Callable[..., Any] = "eager",
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Stopped:
+    """Compile `fn` for one call, up to and including the stage named `until`.
+
+    Args:
+        fn: a function or module.
+        args: the call's arguments; `kwargs` its keyword arguments.
+        until: a stage's name, e.g. "metadata", "joint", "partition".
+        backend: as for `aotviz.compile`.
+        options: fields of `Options`, e.g. `partition_fn`, `decompositions`, `dynamic`.
+
+    Raises:
+        ValueError: no stage of that name, or this call doesn't pass through it.
+
+    >>> import torch, aotviz
+    >>> stopped = aotviz.trace_stages(lambda x: (x * 2).sum(), torch.ones(3, requires_grad=True), until="joint")
+    >>> stopped.stage
+    'joint'
+    >>> f = stopped.resume()
+    >>> f(torch.ones(3, requires_grad=True)).item()
+    6.0
+    """
+    names = {stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)}
+    if until not in names:
+        raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(names))}")
+    lowering = lowering_named(backend)
+    root = root_of(fn)
+    request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
+    watching = Session(True, request.name)
+    start = Stopped(request, request, "", PREPARE, watching, lowering, watching.observer())
+    return start.resume_until(until)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A compilation that waits after `stage`. `form` is what that stage returned."""
+
+    request: Request
+    form: Form
+    stage: str
+    remaining: tuple[Stage, ...]
+    watching: Session
+    lowering: Lowering
+    observer: Any
+
+    @property
+    def graphs(self) -> dict[str, fx.GraphModule]:
+        """Copies of the form's graphs by role ("joint", "forward", ...), to look at and to edit."""
+        form = self.form
+        if isinstance(form, Split):
+            found = {"forward": form.forward_module, "backward": form.backward_module}
+        elif isinstance(form, GraphCall):
+            found = {form.role: form.graph_module}
+        else:
+            return {}
+        return {role: graphs.copy(module) for role, module in found.items()}
+
+    @property
+    def graph(self) -> fx.GraphModule:
+        """The form's one graph, or its first."""
+        for module in self.graphs.values():
+            return module
+        raise ValueError(f"after stage {self.stage!r} there is no closed graph yet; stop at a later one")
+
+    @property
+    def recording(self) -> Any:
+        """What was recorded so far."""
+        return CompiledCallable(lambda: None, self.watching).recording
+
+    def with_graph(self, module: fx.GraphModule, role: str | None = None) -> Stopped:
+        """The same compilation with another graph. Its inputs and outputs must be those of the one it replaces.
+
+        Raises:
+            ValueError: no graph of that role here, or another calling convention.
+        """
+        roles = list(self.graphs)
+        role = role or (roles[0] if roles else "graph")
+        if role not in roles:
+            raise ValueError(f"after stage {self.stage!r} there is no {role!r} graph; there are {roles or 'none'}")
+        form: Any = self.form
+        fields = {"forward": "forward_module", "backward": "backward_module"}
+        name = fields.get(role, "graph_module") if isinstance(form, Split) else "graph_module"
+        _same_convention(getattr(form, name), module, role)
+        changed = replace(form, **{name: module})
+        verify.verify(changed, f"{self.stage} (graph replaced)")
+        return replace(self, form=changed)
+
+    def resume_until(self, until: str) -> Stopped:
+        """Run on, up to and including the stage named `until`."""
+        form, remaining, stage = self.form, list(self.remaining), self.stage
+        passed: list[str] = []
+        with self.lowering.around(), compiling.tracing(self.request):
+            while remaining:
+                following = remaining.pop(0)
+                form = pipeline.run((following,), form, self.observer)
+                stage = following.name
+                passed.append(stage)
+                if stage == PREPARE[-1].name and isinstance(form, TracedCall):
+                    remaining = list(pipeline.tail_for(form))
+                if stage == until:
+                    return replace(self, form=form, stage=stage, remaining=tuple(remaining))
+        last = form.lowered if isinstance(form, Program) else form
+        kind = "training" if isinstance(last, JointCall) else "inference"
+        raise ValueError(f"this {kind} call does not pass through stage {until!r}; it went through {', '.join(passed)}")
+
+    def resume(self) -> CompiledCallable:
+        """Run the rest, and return the compiled function."""
+        last = self if not self.remaining else self.resume_until("link")
+        program = last.form
+        assert isinstance(program, Program)
+        pipeline.settle(program, self.observer)
+        self.watching.programs.append(program)
+        return CompiledCallable(program.function, self.watching)
+
+
+def _same_convention(old: fx.GraphModule, new: fx.GraphModule, role: str) -> None:
+    for what, nodes in (("inputs", graphs.placeholders), ("outputs", graphs.outputs)):
+        count, replaced = len(nodes(old.graph)), len(nodes(new.graph))
+        if count != replaced:
+            raise ValueError(f"the {role} graph has {count} {what}, and its replacement {replaced}")
+    for before, after in zip(graphs.placeholders(old.graph), graphs.placeholders(new.graph), strict=True):
+        for field in ("val", "desc"):
+            if field in before.meta:
+                after.meta.setdefault(field, before.meta[field])

@@ -1,0 +1,285 @@
+"""What a process says of its compilations while it is watched: the lines of a log that never becomes a file.
+
+The lines are those that `TORCH_TRACE` would have written, so the reader of logs reads these, and a live recording and
+a file of somebody else's can't differ. They are kept by compilation, in bytes; when there are too many, those of the
+oldest compilation go, and are counted. Names that later lines refer to stay. `Watched` shows them as a recording,
+together with what aotviz's own pipeline recorded meanwhile.
+
+Thread safe: autograd compiles backwards on threads of its own while a notebook reads. Free of torch.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from aotviz.live.watched_progress import WatchedCompilation
+from aotviz.logs.assembler import code_of, compile_id_of
+from aotviz.logs.contents import Contents
+from aotviz.logs.read_trace import read_bytes
+from aotviz.logs.resets import MARK, Resets, begins, frame_and_number, labelled
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import CompilationData, RecordingData
+from aotviz.recording.holders import Changed, Live
+from aotviz.recording.merging import renumbered
+from aotviz.recording.store import Store
+from aotviz.recording.strings import StringTable, clean
+
+GLOBAL = ""  # the key of lines that belong to no compilation
+NAMES = "names"  # the key of lines that others refer to: they are never dropped
+
+
+class Moment(Protocol):
+    """What the process knows of the moment in which a record was made, beyond the record."""
+
+    @property
+    def compilation(self) -> object:
+        """An object that Dynamo keeps for one compilation, also for what is compiled late of it; or None."""
+
+    def code(self) -> Hashable:
+        """The function that Dynamo compiles, by a value that others do not have; None if it compiles none."""
+
+
+class Stretches:
+    """Between which resets of Dynamo each record's compilation began, in this process (see `resets.py`)."""
+
+    def __init__(self) -> None:
+        self._resets = Resets()
+        self._of: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()  # Dynamo's object -> resets
+        self._latest: dict[tuple[int, Hashable], int] = {}  # (thread, compile id) -> resets
+
+    def of(self, head: dict[str, Any], payload: str | None, moment: Moment | None) -> int | None:
+        """How many resets there were before the compilation of a record; None where it need not be told."""
+        known = frame_and_number(head)
+        if known is None:
+            return None
+        compilation, thread = moment.compilation if moment else None, threading.get_ident()
+        if begins("chromium_event" if "chromium_event" in head else "", payload or ""):
+            found = self._resets.begun(*known, moment.code() if moment else None)
+        elif "dynamo_start" in head and not head.get("attempt"):
+            found = self._resets.started(*known, moment.code() if moment else code_of(head["dynamo_start"]))
+        elif compilation is not None and compilation in self._of:
+            found = self._of[compilation]
+        else:
+            found = self._latest.get((thread, known), self._resets.number)
+        self._latest[thread, known] = found
+        if compilation is not None:
+            self._of[compilation] = found
+        return found if self._resets.number else None
+
+
+class WatchedLog:
+    r"""The log of one watch, at most about `max_bytes` bytes; the newest compilation stays whatever its size.
+
+    >>> log = WatchedLog(max_bytes=100)
+    >>> for number in range(3):
+    ...     log.receive(0.0, 7, "a.py:1", {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": number}, "x\ny")
+    >>> log.dropped, [line.split("] ")[-1] for line in log.read()[0].decode().splitlines()]
+    (2, ['{"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 2}', '\tx', '\ty'])
+    """
+
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"a watch keeps at least one byte, not {max_bytes}")
+        self.max_bytes = max_bytes
+        self.dropped = 0  # compilations
+        self.revision = 0  # grows whenever there is more to read
+        self._lock = threading.Lock()
+        self._pieces: list[tuple[str, bytes]] = []
+        self._nbytes: Counter[str] = Counter()  # by key, in the order of their first lines
+        self._total = 0
+        self._read: tuple[int, bytes] = (0, b"")
+        self._followers: tuple[Changed, ...] = ()  # replaced, never edited
+        self._stretches = Stretches()
+        self._going: dict[str, WatchedCompilation] = {}  # by key: how far each is, for those who look on
+        self._second, self._stamp = 0, ""
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory this log holds."""
+        return self._total
+
+    def receive(
+        self,
+        created: float,
+        process: int,
+        place: str,
+        head: dict[str, Any],
+        payload: str | None,
+        moment: Moment | None = None,
+    ) -> None:
+        """One record: when it was made (unix time), by which process, at which line of torch; its JSON and its text."""
+        with self._lock:
+            reset = self._stretches.of(head, payload, moment)
+        head = head if reset is None else {**head, MARK: reset}
+        line = json.dumps(head, default=repr, skipkeys=True).encode()  # as torch writes it
+        text = b"" if payload is None else b"\n\t" + clean(payload).replace("\n", "\n\t").encode()
+        key = _key(head)
+        with self._lock:
+            piece = b"V%s %d %s] %s%s\n" % (self._when(created), process, place.encode("utf-8", "replace"), line, text)
+            self._pieces.append((key, piece))
+            self._nbytes[key] += len(piece)
+            self._total += len(piece)
+            self.revision += 1
+            if self._total > self.max_bytes:
+                self._trim(key)
+        if key not in (NAMES, GLOBAL):
+            self._compilation(key, labelled(compile_id_of(head), reset or 0), created).hear(created, head)
+        for changed in self._followers:
+            changed()
+
+    def lines_of(self, key: str) -> bytes:
+        """The lines of one compilation, and those that they refer to."""
+        with self._lock:
+            return b"".join([piece for of, piece in self._pieces if of in (key, NAMES)])
+
+    def _compilation(self, key: str, compile_id: str, created: float) -> WatchedCompilation:
+        with self._lock:
+            if key not in self._going:
+                self._going[key] = WatchedCompilation(compile_id, created, partial(self.lines_of, key))
+            return self._going[key]
+
+    def follow(self, changed: Changed) -> Changed:
+        """See `holders.Holder`."""
+        with self._lock:
+            self._followers = (*self._followers, changed)
+
+        def end() -> None:
+            with self._lock:
+                self._followers = tuple(other for other in self._followers if other is not changed)
+
+        return end
+
+    def read(self) -> tuple[bytes, int]:
+        """The lines as they stand, as one file would hold them; and the revision that they are of."""
+        with self._lock:
+            if self._read[0] != self.revision:
+                self._read = (self.revision, b"".join([piece for _, piece in self._pieces]))
+            return self._read[1], self.revision
+
+    def _when(self, created: float) -> bytes:
+        second = int(created)
+        if second != self._second:
+            self._second, self._stamp = second, time.strftime("%m%d %H:%M:%S", time.localtime(second))
+        return b"%s.%06d" % (self._stamp.encode(), int((created - second) * 1e6))
+
+    def _trim(self, newest: str) -> None:
+        """Drop whole compilations, oldest first, down to three quarters of what is allowed."""
+        leave = self.max_bytes * 3 // 4
+        gone = set()
+        for key in [key for key in self._nbytes if key not in (NAMES, GLOBAL, newest)]:
+            if self._total <= leave:
+                break
+            gone.add(key)
+            self.dropped += 1
+            self._total -= self._nbytes.pop(key)
+            self._going.pop(key, None)
+        if self._total > leave and newest != GLOBAL and GLOBAL in self._nbytes:
+            gone.add(GLOBAL)
+            self._total -= self._nbytes.pop(GLOBAL)
+        if gone:
+            self._pieces = [(key, piece) for key, piece in self._pieces if key not in gone]
+
+
+def _key(head: dict[str, Any]) -> str:
+    """Which compilation a record belongs to."""
+    if "str" in head or "dump_file" in head:
+        return NAMES
+    found = [head.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")]
+    return GLOBAL if found == [None, None, None] else "/".join(map(str, [head.get(MARK, 0), *found]))
+
+
+class Watched:
+    """The content of a live recording (see `holders.Holder`): torch's account first, then aotviz's own compilations."""
+
+    def __init__(self, log: WatchedLog, store: Store, producer: dict[str, str]) -> None:
+        self.producer = {name: clean(version) for name, version in producer.items()}
+        self._log = log
+        self._own = Live(store, producer)
+        self._lock = threading.Lock()
+        self._read: tuple[int, Contents] | None = None
+
+    @property
+    def dropped(self) -> int:
+        return self._log.dropped + self._own.dropped
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self._contents().rows
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.rows
+
+    @property
+    def data(self) -> RecordingData:
+        found = self._contents().data
+        table = StringTable(found.strings)
+        own = [
+            renumbered(compilation.data, [table.add(text) for text in compilation.strings]) for compilation in self._own
+        ]
+        return replace(
+            found,
+            compilations=[*found.compilations, *own],
+            strings=table.texts,
+            producer=self.producer,
+            dropped=self.dropped,
+        )
+
+    def follow(self, changed: Changed) -> Changed:
+        ends = (self._log.follow(changed), self._own.follow(changed))
+
+        def end() -> None:
+            for stop in ends:
+                stop()
+
+        return end
+
+    def __len__(self) -> int:
+        return len(self._contents()) + len(self._own)
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return chain(self._contents(), self._own)
+
+    def _contents(self) -> Contents:
+        """What the lines say, as they stand now."""
+        with self._lock:
+            lines, revision = self._log.read()
+            if self._read is None or self._read[0] != revision:
+                self._read = (revision, read_lines(lines, self._log.dropped))
+            return self._read[1]
+
+
+def read_lines(lines: bytes, dropped: int = 0) -> Contents:
+    """What lines of a log say that are in memory, and what they can't say."""
+    found = read_bytes([lines], "this process")
+    notes = unseen(found.outline.compilations, dropped)
+    return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
+
+
+def unseen(compilations: Iterable[CompilationData], dropped: int) -> list[str]:
+    """What a watch can't know: of each function whose first compilations it did not see, a sentence."""
+    seen: dict[int, dict[int, str]] = defaultdict(dict)  # function -> number of the compilation -> its id
+    for compilation in compilations:
+        number = compilation.compile_id.rpartition("/")[2]
+        if number.isdecimal():
+            seen[compilation.frame][int(number)] = compilation.id
+    notes = []
+    for ids in seen.values():
+        frame = next(iter(ids.values())).rpartition("/")[0]
+        missing = [f"{frame}/{number}" for number in range(max(ids)) if number not in ids]
+        if missing:
+            shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            was, their = ("was", "its") if len(missing) == 1 else ("were", "their")
+            when = "before the watch began, or dropped since" if dropped else "before the watch began"
+            notes.append(f"{shown} {was} compiled {when}: {their} graphs and guards are not known")
+    return notes

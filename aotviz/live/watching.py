@@ -1,0 +1,92 @@
+"""`with aotviz.watch() as recording:` what `torch.compile` does in this process, whichever backend, as a recording.
+
+Torch writes a structured trace of everything that its compilers do. A watch listens to it, beside a `TORCH_TRACE` file
+if there is one, and keeps the lines (live/watched.py); looked at, they are read by the reader that reads such
+files. What aotviz itself compiles meanwhile is recorded by its own recorder, and shown in the same recording.
+
+A watch is the process's, not the thread's: backwards are compiled on autograd's threads. Watches may be nested or
+overlap; each sees what happened while it was on. Calls of a compiled function write no trace, and so cost nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+from types import TracebackType
+
+import torch
+
+from aotviz import __version__
+from aotviz.live.watched import Watched, WatchedLog
+from aotviz.reading.recording import Recording
+from aotviz.recorder import sessions
+from aotviz.recording.store import Store
+from aotviz.torch_private import structured_trace
+
+
+class Watch:
+    """A watch that can be begun and ended; as a context it does both. `recording` grows while the watch is on.
+
+    >>> import torch, aotviz
+    >>> watch = aotviz.watch()
+    >>> with watch as recording:
+    ...     _ = torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(3))
+    >>> recording[0].graph("dynamo").nodes.target.tolist()
+    ['L_x_', 'sin', 'operator.add', 'output']
+    """
+
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        self._log = WatchedLog(max_bytes)
+        self._store = Store(max_bytes=max_bytes)
+        self._on = False
+        producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        self.recording = Recording(Watched(self._log, self._store, producer))
+
+    @property
+    def on(self) -> bool:
+        """Whether the watch is going on."""
+        return self._on
+
+    def start(self) -> Recording:
+        """Begin, or go on after `stop`. Raises RuntimeError if the watch is on."""
+        if self._on:
+            raise RuntimeError("this watch is already on; for one inside it, use a second aotviz.watch()")
+        self._on = True
+        sessions.watch(self._store)
+        structured_trace.attach(self._log)
+        return self.recording
+
+    def stop(self) -> Recording:
+        """End. Torch's trace is then as it was before; the recording stays. Does nothing if the watch is off."""
+        if self._on:
+            structured_trace.detach(self._log)
+            sessions.unwatch(self._store)
+            self._on = False
+        return self.recording
+
+    def __enter__(self) -> Recording:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<aotviz Watch, {'on' if self._on else 'off'}: {self.recording!r}>"
+
+
+def watch(max_bytes: int = 64_000_000) -> Watch:
+    """Record what `torch.compile` does, in any thread, with any backend, while the returned watch is on.
+
+    `with aotviz.watch() as recording:` is all that most need. The recording is live: it can be looked at inside the
+    block. It keeps about `max_bytes` bytes of torch's own account, and as many of what aotviz compiles; beyond that
+    the oldest compilations go. Of a function that was compiled before, only what happens now is known: why it is
+    compiled again, but not the graphs that it had; `recording.notes` says so.
+
+    >>> import torch, aotviz
+    >>> f = torch.compile(lambda x, n: x * n, backend="eager")
+    >>> with aotviz.watch() as recording:
+    ...     for n in (2, 3):
+    ...         _ = f(torch.ones(3), n)
+    >>> len(recording), recording.recompiles().subject.tolist()
+    (2, ['n'])
+    """
+    return Watch(max_bytes)

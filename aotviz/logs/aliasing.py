@@ -1,0 +1,320 @@
+"""The inputs, outputs and saved tensors of a compilation of torch's, as the tables that our own compilations have.
+
+Torch logs each tensor that Dynamo met among a function's inputs: its storage, what it is a view of, where it was
+found. AOTAutograd then logs what the call does to each input and what each output is, as the text of a dataclass.
+The first are joined to the placeholders of Dynamo's graph by name, the second by position.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from aotviz.ir.view_and_mutation import InputAliasInfo
+from aotviz.logs.texts import Texts
+from aotviz.recording.events import (
+    NONE,
+    CompilationData,
+    InputRecord,
+    OutputRecord,
+    RecomputedRecord,
+    SavedTensorRecord,
+    TensorDescription,
+)
+from aotviz.recording.graph import Graph, Node
+from aotviz.recording.listing import SHORT
+from aotviz.recording.saved import readers
+from aotviz.recording.sources import user_name
+
+INPUT = re.compile(r"InputAliasInfo\(([^()]*)\)")
+OUTPUT = re.compile(
+    r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type=.*?,\s*base_idx=(?P<base>None|\d+),"
+    r".*?requires_grad=(?P<grad>True|False)",
+    re.DOTALL,
+)
+FACT = re.compile(r"(\w+)=(True|False)")
+PLAIN_INPUT = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
+USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d+)\)")
+OTHER = re.compile(r"[^a-zA-Z0-9]+")
+DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
+SAVED = "SavedForBackwards"
+VIEW = re.compile(  # operators that make no memory, of those that torch's graphs have after decomposition
+    r"aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|"
+    r"unbind|unsqueeze|view|view_as_complex|view_as_real)\.\w+"
+)
+OF_INPUTS = ("alias_of_input", "is_input", "custom_function_view")
+
+METADATA = "aot_forward_graph_fw_metadata"  # the artifact that tells what a call does
+
+Text = Callable[[int], str]
+
+
+def with_tables(
+    data: CompilationData, tensors: Sequence[TensorDescription], metadata: str, strings: Texts
+) -> CompilationData:
+    """The compilation with its inputs and outputs. A call that Dynamo logged no graph of has none."""
+    dynamo = _found(data, "dynamo", strings)
+    if dynamo is None:
+        return data
+    found = inputs(dynamo, tensors, metadata, strings.__getitem__)
+    forward = _found(data, "forward", strings, meaning=True)
+    backward = _found(data, "backward", strings, meaning=True) if forward is not None else None
+    graph = forward or _found(data, "inference", strings, meaning=True)
+    return replace(
+        data,
+        inputs=found,
+        outputs=outputs(graph, found, metadata) if graph is not None else [],
+        saved_tensors=saved_tensors(forward, backward, metadata) if forward is not None else [],
+        recomputed=recomputed(forward, backward) if forward is not None and backward is not None else [],
+    )
+
+
+def _found(data: CompilationData, role: str, strings: Sequence[str], meaning: bool = False) -> Graph | None:
+    """The last graph of a role; with `meaning`, the last one that says what its outputs mean: Inductor's don't."""
+    for stage in reversed(data.stages):
+        number = stage.graphs.get(role)
+        if number is not None and (not meaning or max(data.graphs[number].output_descriptors, default=NONE) > NONE):
+            return Graph(data.graphs[number], data.values, strings, role, stage.name)
+    return None
+
+
+def inputs(dynamo: Graph, tensors: Sequence[TensorDescription], metadata: str, text: Text) -> list[InputRecord]:
+    """One record a placeholder of Dynamo's graph, and one for each further name of the same tensor.
+
+    `tensors` are the compilation's, `metadata` the text of AOTAutograd's ViewAndMutationMeta, "" if it was not logged;
+    then no input is known to be mutated.
+    """
+    placeholders = [node for node in dynamo.rows if node.op == "placeholder"]
+    facts = [dict(FACT.findall(found)) for found in INPUT.findall(metadata)]
+    known = facts if len(facts) == len(placeholders) else [{} for _ in placeholders]
+    by_name = {OTHER.sub("_", text(source)): tensor for tensor in tensors for source in tensor.sources}
+    names = {(tensor.describer, tensor.tensor): [user_name(text(s)) for s in tensor.sources] for tensor in tensors}
+    storages: dict[tuple[int, int], int] = {}
+    first_of: dict[int, str] = {}  # storage group -> the first input in it
+    records = []
+    for node, fact in zip(placeholders, known, strict=True):
+        tensor = by_name.get(OTHER.sub("_", node.target))
+        if tensor is None:
+            records.append(_without_tensor(dynamo, node, fact))
+            continue
+        key = (tensor.describer, tensor.storage)
+        group = storages.setdefault(key, len(storages)) if tensor.storage >= 0 else -1
+        own, *others = names[tensor.describer, tensor.tensor]
+        record = _with_tensor(dynamo, node, tensor, fact, own, group, text)
+        sharing = first_of.setdefault(group, own) if group >= 0 else own
+        base = names.get((tensor.describer, tensor.base), [])
+        reason = _reason(own, sharing, base[0] if base else "", tensor.base >= 0)
+        records.append(replace(record, reason=reason))
+        records.extend(
+            replace(record, name=other, duplicate_of=own, reason=f"the same tensor as {own}") for other in others
+        )
+    return records
+
+
+def outputs(graph: Graph, inputs: Sequence[InputRecord], metadata: str) -> list[OutputRecord]:
+    """One record a user output. `graph` is AOTAutograd's forward or inference graph; [] without metadata."""
+    nodes = {node.name: node for node in graph.rows}
+    returned: dict[int, Node] = {}
+    for name, meaning in zip(graph.outputs, graph.output_descriptors, strict=False):
+        position = USER_OUTPUT.fullmatch(meaning)
+        if position is not None and name in nodes:
+            returned[int(position[1])] = nodes[name]
+    distinct = [record for record in inputs if not record.duplicate_of]
+    records = []
+    for index, found in enumerate(OUTPUT.finditer(metadata)):
+        base = None if found["base"] == "None" else int(found["base"])
+        value = returned[index].value if index in returned else None
+        tensor = value is not None and value.kind == "tensor"
+        records.append(
+            OutputRecord(
+                name=f"output[{index}]",
+                output_type=found["type"],
+                dtype=graph.text(value.dtype) if value is not None and tensor else "",
+                shape=value.shape if value is not None else [],
+                device=graph.text(value.device) if value is not None and tensor else "",
+                requires_grad=found["grad"] == "True",
+                base=_base(found["type"], base, distinct),
+                view_chain=[],
+                has_tangent=found["grad"] == "True" and found["type"] not in ("is_input", "alias_of_input"),
+                reason="",
+            )
+        )
+    return records
+
+
+def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list[SavedTensorRecord]:
+    """One record a value that the forward keeps, in its order: tensors, then sizes.
+
+    Torch logs which are donated, counted in the backward's order (sizes first), and never why one is saved. Who reads
+    it is in the backward, whose inputs have the names that the forward's outputs have; None where it was not logged.
+    """
+    nodes = {node.name: node for node in forward.rows}
+    pairs = zip(forward.outputs, forward.output_descriptors, strict=False)
+    kept = [nodes[name] for name, meaning in pairs if meaning.startswith(SAVED) and name in nodes]
+    tensors = [node for node in kept if node.value is None or node.value.kind == "tensor"]
+    donated = DONATED.search(metadata)
+    places = {int(place) - (len(kept) - len(tensors)) for place in re.findall(r"\d+", donated[1])} if donated else set()
+    chosen = {tensor.name for place, tensor in enumerate(tensors) if place in places}
+    read = _read(backward, lambda node: node.op == "placeholder") if backward is not None else {}
+    return [_saved(forward, node, node.name in chosen, *read.get(node.name, ([], NONE))) for node in kept]
+
+
+def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
+    """One record a node of the forward that is in the backward as well: both have it by the name in the joint graph."""
+    called = {node.name: node.target for node in forward.rows if node.op == "call_function"}
+    read = _read(backward, lambda node: called.get(node.name) == node.target)
+    records = []
+    for node in backward.rows:
+        if node.name in read:
+            consumers, dies_at = read[node.name]
+            records.append(
+                RecomputedRecord(
+                    name=node.name,
+                    dtype=_dtype(backward, node),
+                    shape=node.value.shape if node.value is not None else [],
+                    nbytes=0 if VIEW.fullmatch(node.target) else _size(backward, node),
+                    producer=node.target,
+                    source=f"{node.source} {node.source.code}".strip(),
+                    module=node.module_path,
+                    consumers=consumers,
+                    made_at=node.index,
+                    dies_at=dies_at,
+                )
+            )
+    return records
+
+
+def _read(graph: Graph, wanted: Callable[[Node], bool]) -> dict[str, tuple[list[str], int]]:
+    """Of each node that is wanted, by name: the nodes that read it, and the position of the last."""
+    found = readers(graph.snapshot)
+    return {
+        node.name: ([graph.rows[i].name for i in found[node.index]], max(found[node.index], default=NONE))
+        for node in graph.rows
+        if wanted(node)
+    }
+
+
+def _saved(graph: Graph, node: Node, donated: bool, consumers: list[str], dies_at: int) -> SavedTensorRecord:
+    value = node.value
+    tensor = value is None or value.kind == "tensor"
+    return SavedTensorRecord(
+        name=node.name,
+        kind="tensor" if tensor else "symint",
+        dtype=_dtype(graph, node),
+        shape=value.shape if value is not None else [],
+        nbytes=_size(graph, node),
+        producer=node.target,
+        source=f"{node.source} {node.source.code}".strip(),
+        module=node.module_path,
+        why="torch's log does not say",
+        version_checked=False,
+        donated=donated,
+        why_donated="nothing else shares its memory" if donated else "",
+        consumers=consumers,
+        dies_at=dies_at,
+    )
+
+
+def _dtype(graph: Graph, node: Node) -> str:
+    return graph.text(node.value.dtype) if node.value is not None and node.value.kind == "tensor" else ""
+
+
+def _size(graph: Graph, node: Node) -> int | None:
+    """Bytes of what a node makes, 0 for what is no tensor; None where a size is symbolic, or nothing is known of it."""
+    if node.value is None:
+        return None
+    return _nbytes(_dtype(graph, node), node.value.shape) if node.value.kind == "tensor" else 0
+
+
+def _nbytes(dtype: str, shape: Sequence[int | str]) -> int | None:
+    """Bytes of a tensor's elements; None where a size is symbolic or the dtype has no whole bytes."""
+    bits = re.fullmatch(r"(?:[a-z]+|f(?=8e))(\d+?)(?:e\w+)?", SHORT.get(dtype, ""))
+    if bits is None or not all(type(size) is int for size in shape):
+        return None
+    return math.prod(int(size) for size in shape) * int(bits[1]) // 8
+
+
+def _with_tensor(
+    graph: Graph, node: Node, tensor: TensorDescription, fact: dict[str, str], name: str, group: int, text: Text
+) -> InputRecord:
+    source = text(tensor.sources[0])
+    kind = "parameter" if "._parameters[" in source else "buffer" if "._buffers[" in source else "input"
+    traced = node.value if node.value is not None and node.value.kind == "tensor" else None  # its sizes are symbolic
+    return replace(
+        _without_tensor(graph, node, fact),
+        name=name,
+        kind=kind,
+        dtype=tensor.dtype,
+        shape=traced.shape if traced is not None else tensor.shape,
+        device=tensor.device,
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        storage=group,
+    )
+
+
+def _without_tensor(graph: Graph, node: Node, fact: dict[str, str]) -> InputRecord:
+    """A placeholder and what AOTAutograd says of it: a symbolic size, or a tensor that nothing described."""
+    said = {name: value == "True" for name, value in fact.items()}
+    grad = said.get("requires_grad", False)
+    info = InputAliasInfo(
+        is_tensor=True,
+        is_leaf=said.get("is_leaf", False),
+        requires_grad=grad,
+        requires_grad_after=grad,
+        mutates_data=said.get("mutates_data", False),
+        mutates_metadata=said.get("mutates_metadata", False),
+        mutations_hidden_from_autograd=said.get("mutations_hidden_from_autograd", False),
+        mutations_under_no_grad_or_inference_mode=said.get("mutations_under_no_grad_or_inference_mode", False),
+        mutates_storage_metadata=said.get("mutates_storage_metadata", False),
+        resizes_storage=said.get("mutation_inductor_storage_resize", False),
+        keep_input_mutations=said.get("keep_input_mutations", False),
+        version_bumps=0,
+        layout_after=None,
+    )
+    value = node.value
+    tensor = value is not None and value.kind == "tensor"
+    return InputRecord(
+        name=node.name,
+        kind="input",
+        dtype=(graph.text(value.dtype) if tensor else value.kind) if value is not None else "",
+        shape=value.shape if value is not None else [],
+        device=graph.text(value.device) if value is not None and tensor else "",
+        requires_grad=grad,
+        is_leaf=info.is_leaf,
+        mutates_data=info.mutates_data,
+        mutates_metadata=info.mutates_metadata,
+        mutation=info.mutation_type.name,
+        hidden_from_autograd=info.mutates_data and info.mutations_hidden_from_autograd,
+        under_no_grad=info.mutates_data and info.mutations_under_no_grad_or_inference_mode,
+        storage_resized=info.resizes_storage,
+        storage_replaced=info.mutates_storage_metadata,
+        static=False,
+        storage=-1,
+        duplicate_of="",
+        synthetic_base="",
+        reason="",
+    )
+
+
+def _reason(own: str, first: str, base: str, is_view: bool) -> str:
+    """What it shares its memory with, in a sentence; "" for memory of its own."""
+    if is_view and base:
+        return f"a view of {base}"
+    if first != own:
+        return f"shares its memory with {first}"
+    return "a view of a tensor that is no input" if is_view else ""
+
+
+def _base(kind: str, base: int | None, inputs: Sequence[InputRecord]) -> str:
+    """What an output is rebuilt from, by name."""
+    if base is None:
+        return ""
+    if kind in OF_INPUTS:
+        return inputs[base].name if base < len(inputs) else f"input {base}"
+    if kind == "alias_of_intermediate_base_is_user_output":
+        return f"output[{base}]"
+    return f"intermediate {base}"

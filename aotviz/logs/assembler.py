@@ -1,0 +1,468 @@
+"""Puts the records of any number of logs where they belong: each to its process, its compilation, its list of rows.
+
+A log file is written by one process, as a rule. Where several wrote into one, or a process learns its rank late,
+records are told apart by process id and rank; a process and rank is a `Stream`. Compile ids, numbers of file names
+and numbers of tensors mean something within a stream only, and compile ids only between two resets of Dynamo
+(`resets.py`).
+
+What a record says is read by the functions of rows.py; one that makes no sense to them is kept as an artifact and
+reported with its line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from aotviz import __version__
+from aotviz.logs import known
+from aotviz.logs.chromium_events import Timeline
+from aotviz.logs.lines import Bad, Record
+from aotviz.logs.resets import BEGIN_BYTES, MARK, Resets, begins, frame_and_number, labelled
+from aotviz.logs.texts import LONG_BYTES, Span, Texts
+from aotviz.recording.events import (
+    FORMAT,
+    NONE,
+    VERSION,
+    ArtifactRecord,
+    BadLine,
+    CacheLookup,
+    CollectiveSchedule,
+    CompilationData,
+    ErrorRecord,
+    GraphBreak,
+    GuardRecord,
+    LogRecord,
+    MetricsRecord,
+    Origin,
+    RecompileRecord,
+    RecordingData,
+    ShapeRecord,
+    StorageDescription,
+    TensorDescription,
+)
+from aotviz.recording.strings import clean
+
+ZONE_NS = 900 * 10**9  # time zones differ by quarters of an hour
+MOST_BAD_LINES = 100  # of one log, that are kept with their reason; the rest is counted
+LATEST_S = 1 << 33  # in unix time: the year 2242; what is later is no time
+
+Handler = Callable[["Assembler", Record, "Place"], None]
+
+
+@dataclass
+class Log:
+    """One file while it is read."""
+
+    name: str
+    rank: int
+    number: int
+    year: int  # in which it was last written: the log itself doesn't say
+    nbytes: int = 0
+    lines: int = 0
+    records: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    bad: list[BadLine] = field(default_factory=list)
+    bad_lines: int = 0
+    torch: str = ""
+    processes: dict[int, None] = field(default_factory=dict)
+
+    def note(self, line: int, reason: str, text: str) -> None:
+        self.bad_lines += 1
+        if len(self.bad) < MOST_BAD_LINES:
+            self.bad.append(BadLine(line, clean(reason), clean(text)))
+
+
+@dataclass
+class Compilation:
+    """A compile id of a stream, between two resets, while its log is read."""
+
+    number: int
+    stream: Stream
+    compile_id: str
+    reset: int  # resets of the stream before it
+    frame: Hashable  # which function of the stream, between these resets
+    started: bool = False  # whether Dynamo has said which function it is
+    name: str = ""
+    kind: str = ""
+    started_unix_ns: int = 0
+    attempts: int = 1
+    stack: int = NONE
+    error: ErrorRecord | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    because: list[str] = field(default_factory=list)  # one per reason as logged
+
+
+@dataclass
+class Stream:
+    """A process, and its rank if it has one."""
+
+    number: int
+    log: Log
+    process: int
+    rank: int
+    files: dict[int, str] = field(default_factory=dict)  # torch's numbers of file names
+    compilations: dict[tuple[int, str], Compilation] = field(default_factory=dict)  # by reset and compile id
+    latest: dict[str, Compilation] = field(default_factory=dict)  # the last that began, by compile id
+    resets: Resets = field(default_factory=Resets)
+    sources: dict[tuple[Any, Any], list[int]] = field(default_factory=dict)  # of described tensors
+    shift_ns: int = 0  # from the time of a line, which has no zone and year, to unix time
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a record stands, and what it is about."""
+
+    log: Log
+    stream: Stream
+    compilation: Compilation | None
+    attempt: int
+    line: int
+    unix_ns: int
+
+    @property
+    def origin(self) -> Origin:
+        number = self.compilation.number if self.compilation is not None else NONE
+        return Origin(self.log.number, self.line, number, self.attempt, self.unix_ns)
+
+
+class Assembler:
+    """Takes records, gives a recording without the graphs' nodes; those are read from their texts when needed."""
+
+    def __init__(self, texts: Texts, handlers: dict[str, Handler], artifacts: dict[str, Handler]) -> None:
+        self.texts = texts
+        self.logs: list[Log] = []
+        self.notes: list[str] = []
+        self.streams: dict[tuple[int, int, int], Stream] = {}  # (log, process, rank)
+        self.latest: dict[tuple[int, int], Stream] = {}  # (log, process)
+        self.compilations: list[Compilation] = []
+        self.timeline = Timeline()
+        self.guards: list[GuardRecord] = []
+        self.recompiles: list[RecompileRecord] = []
+        self.cache_lookups: list[CacheLookup] = []
+        self.graph_breaks: list[GraphBreak] = []
+        self.metrics: list[MetricsRecord] = []
+        self.shapes: list[ShapeRecord] = []
+        self.storages: list[StorageDescription] = []
+        self.tensors: list[tuple[tuple[Stream, Any, Any], TensorDescription]] = []
+        self.collectives: list[CollectiveSchedule] = []
+        self.artifacts: list[ArtifactRecord] = []
+        self._handlers = handlers
+        self._artifact_handlers = artifacts
+        self._stamps: dict[tuple[int, bytes], int] = {}
+
+    def log(self, name: str, rank: int, year: int) -> Log:
+        """Begin another log. `rank` is what its name says, -1 if it says none."""
+        log = Log(name, rank, len(self.logs), year)
+        self.logs.append(log)
+        return log
+
+    def add(self, log: Log, item: Record | Bad) -> None:
+        """The next record of a log."""
+        if isinstance(item, Bad):
+            log.note(item.line, item.reason, item.text)
+            return
+        artifact = (
+            str(item.content.get("name", "")) if item.kind == "artifact" and isinstance(item.content, dict) else ""
+        )
+        label = f"artifact/{artifact}" if item.kind == "artifact" else item.kind
+        log.records[label] += 1
+        if not known.is_known(label):
+            log.unknown[label] += 1
+        if item.damage:
+            log.note(item.line, item.damage, label)
+        if item.kind == "artifact":
+            name = "cache" if known.CACHES.fullmatch(artifact) else artifact
+            handler = self._artifact_handlers.get(name, keep)
+        else:
+            handler = self._handlers.get(item.kind, keep)
+        place = self._place(log, item)
+        try:
+            handler(self, item, place)
+        except Exception as error:  # the log is a stranger's: whatever it says, the rest of it is read
+            log.note(item.line, f"{label} says what this reader does not understand ({type(error).__name__})", label)
+            keep(self, item, place)
+
+    def text(self, text: str | None) -> int:
+        return self.texts.add(text)
+
+    def payload(self, record: Record, log: Log) -> int:
+        """The number of a record's text: of a long one, only its place is kept."""
+        if record.payload is None:
+            return NONE
+        if len(record.payload) >= LONG_BYTES:
+            return self.texts.add_span(Span(log.number, record.at, len(record.payload)), record.digest)
+        return self.texts.add(record.text.decode("utf-8", "replace"))
+
+    def json(self, value: Any) -> int:
+        """The number of a value's text as JSON; NONE for nothing."""
+        if value is None or value == {} or value == []:
+            return NONE
+        try:
+            text = msgspec.json.encode(value).decode("utf-8", "replace")
+        except (OverflowError, RecursionError, ValueError):  # huge integers, lists in lists, half surrogate pairs
+            try:
+                text = json.dumps(value)
+            except (ValueError, RecursionError):
+                text = '"what stood here can\'t be shown"'
+        return self.texts.add(text)
+
+    def compilation(self, stream: Stream, record: Record, attempt: int) -> Compilation | None:
+        """The compilation that a record is about."""
+        compile_id, known = compile_id_of(record.head), frame_and_number(record.head)
+        if not compile_id or known is None:
+            return None
+        reset = record.head.get(MARK)
+        if type(reset) is int and 0 <= reset < 1 << 31:
+            stream.resets.at(reset)
+        elif begins(record.kind, (record.payload or b"")[:BEGIN_BYTES].decode("utf-8", "replace")):
+            reset = stream.resets.begun(*known)
+        elif record.kind == "dynamo_start" and attempt == 0 and (code := code_of(record.content)) is not None:
+            before = stream.resets.number
+            reset = stream.resets.started(*known, code)
+            fresh = stream.compilations.get((before, compile_id)) if reset != before else None
+            if fresh is not None and not fresh.started:  # what was said of it before it was known to be another's
+                stream.compilations[reset, compile_id] = stream.compilations.pop((before, compile_id))
+                fresh.reset = reset
+        elif compile_id in stream.latest:  # it may precede a reset: a backward is compiled late
+            return stream.latest[compile_id]
+        else:
+            reset = stream.resets.number
+        key = (reset, compile_id)
+        if key not in stream.compilations:
+            found = Compilation(len(self.compilations), stream, compile_id, reset, known[0])
+            stream.compilations[key] = stream.latest[compile_id] = found
+            self.compilations.append(found)
+        return stream.compilations[key]
+
+    def finish(self) -> RecordingData:
+        """All that was read. The graphs of the compilations are left to whoever needs their nodes."""
+        labels, frames = self._labels(), self._frames()
+        versions = sorted({log.torch for log in self.logs} - {""})
+        data = RecordingData(
+            format=FORMAT,
+            version=VERSION,
+            producer={"aotviz": __version__} | ({"torch": ", ".join(versions)} if versions else {}),
+            strings=[],
+            compilations=[
+                self._compilation(found, labels[found.stream.number], frames[number])
+                for number, found in enumerate(self.compilations)
+            ],
+            dropped=0,
+            notes=[*self.notes, *self._resets(labels)],
+            logs=[self._log(log) for log in self.logs],
+            guards=self.guards,
+            recompiles=self.recompiles,
+            cache_lookups=self.cache_lookups,
+            graph_breaks=self.graph_breaks,
+            metrics=self.metrics,
+            events=self.timeline.finish(),
+            shapes=self.shapes,
+            storages=self.storages,
+            tensors=[self._with_sources(key, tensor) for key, tensor in self.tensors],
+            collectives=self.collectives,
+            artifacts=self.artifacts,
+        )
+        self.texts.release()
+        return data
+
+    def _place(self, log: Log, record: Record) -> Place:
+        head = record.head
+        rank = head.get("rank")
+        stream = self._stream(log, record.process, rank if type(rank) is int and 0 <= rank < 1 << 31 else NONE)
+        attempt = head.get("attempt")
+        attempt = attempt if type(attempt) is int and 0 <= attempt < 1 << 31 else 0
+        compilation = self.compilation(stream, record, attempt)
+        unix_ns = self._unix_ns(log, stream, record.stamp)
+        if compilation is not None:
+            compilation.attempts = max(compilation.attempts, attempt + 1)
+            if not compilation.started_unix_ns:
+                compilation.started_unix_ns = unix_ns
+        return Place(log, stream, compilation, attempt, record.line, unix_ns)
+
+    def _stream(self, log: Log, process: int, rank: int) -> Stream:
+        """The stream of a record. One that tells no rank belongs to the process as it was last seen."""
+        latest = self.latest.get((log.number, process))
+        if latest is not None and rank in (NONE, latest.rank):
+            return latest
+        if latest is not None and latest.rank == NONE:  # it has joined its group: the same process as before
+            latest.rank = rank
+            self.streams[log.number, process, rank] = latest
+            return latest
+        rank = log.rank if rank == NONE else rank
+        key = (log.number, process, rank)
+        if key not in self.streams:
+            self.streams[key] = Stream(len(self.streams), log, process, rank)
+            log.processes[process] = None
+        self.latest[log.number, process] = self.streams[key]
+        return self.streams[key]
+
+    def _unix_ns(self, log: Log, stream: Stream, stamp: bytes) -> int:
+        """When a line was written. Its stamp has no year and no zone; an event of the stream corrects it (`clock`)."""
+        day, _, fraction = stamp.partition(b".")
+        seconds = self._stamps.get((log.year, day))
+        if seconds is None:
+            seconds = self._stamps[log.year, day] = stamp_seconds(log.year, day)
+        if seconds == 0:
+            return 0
+        return seconds * 10**9 + int(fraction.ljust(9, b"0")) + stream.shift_ns
+
+    def clock(self, place: Place, unix_us: float) -> None:
+        """An event says what time it is. What its line's stamp lacks (zone, year) holds for the lines after it."""
+        if not place.unix_ns or not 0 < unix_us < LATEST_S * 1e6:
+            return
+        difference = round((unix_us * 1000 - place.unix_ns) / ZONE_NS) * ZONE_NS
+        if difference:
+            compilation = place.compilation
+            if compilation is not None and compilation.started_unix_ns == place.unix_ns:
+                compilation.started_unix_ns += difference
+            place.stream.shift_ns += difference
+            place.unix_ns += difference
+
+    def _labels(self) -> dict[int, str]:
+        """What is put before a compile id so that it is the only one of that name, by stream."""
+        streams = list({found.stream.number: found.stream for found in self.compilations}.values())
+        ranks = Counter(stream.rank for stream in streams)
+        in_log = Counter(stream.log.number for stream in streams)
+        labels = {}
+        for stream in streams:
+            parts = [f"rank {stream.rank}"] if stream.rank != NONE else []
+            if ranks[stream.rank] > 1 and len(in_log) > 1:
+                parts.append(f"log {stream.log.number + 1}")
+            if ranks[stream.rank] > 1 and in_log[stream.log.number] > 1:
+                parts.append(f"process {stream.process}")
+            labels[stream.number] = ", ".join(parts) if len(streams) > 1 else ""
+        return labels
+
+    def _frames(self) -> list[int]:
+        """Which function each compilation is of: numbers that hold for all logs."""
+        numbers: dict[tuple[int, int, Hashable], int] = {}
+        return [
+            numbers.setdefault((found.stream.number, found.reset, found.frame), len(numbers))
+            for found in self.compilations
+        ]
+
+    def _resets(self, labels: Mapping[int, str]) -> list[str]:
+        """A note for each process in which Dynamo was reset."""
+        notes = []
+        for stream in self.streams.values():
+            count = stream.resets.number
+            if count:
+                times = "once" if count == 1 else f"{count} times or more"
+                where = f" in {labels[stream.number]}" if labels.get(stream.number) else ""
+                notes.append(
+                    f"torch._dynamo.reset() was called {times}{where}: compile ids begin again at 0/0 each time, so "
+                    'those after it are marked "reset 1" and so on'
+                )
+        return list(dict.fromkeys(notes))
+
+    def _compilation(self, found: Compilation, label: str, frame: int) -> CompilationData:
+        return CompilationData(
+            id=labelled(found.compile_id, found.reset, label),
+            name=clean(found.name or found.compile_id),
+            kind=found.kind,
+            started_unix_ns=found.started_unix_ns,
+            options=found.options,
+            stages=[],
+            graphs=[],
+            values=[],
+            inputs=[],
+            outputs=[],
+            saved_tensors=[],
+            wrapper=None,
+            error=found.error,
+            compile_id=found.compile_id,
+            because=list(dict.fromkeys(found.because)),  # an attempt that begins anew logs them again
+            attempts=found.attempts,
+            rank=found.stream.rank,
+            log=found.stream.log.number,
+            stack=found.stack,
+            frame=frame,
+            reset=found.reset,
+        )
+
+    def _log(self, log: Log) -> LogRecord:
+        ranks = {stream.rank for stream in self.streams.values() if stream.log is log}
+        rank = ranks.pop() if len(ranks) == 1 else log.rank
+        return LogRecord(
+            name=clean(log.name),
+            rank=rank,
+            nbytes=log.nbytes,
+            lines=log.lines,
+            records=counted(log.records),
+            unknown=counted(log.unknown),
+            bad=log.bad,
+            bad_lines=log.bad_lines,
+            torch=clean(log.torch),
+            processes=list(log.processes),
+        )
+
+    def _with_sources(self, key: tuple[Stream, Any, Any], tensor: TensorDescription) -> TensorDescription:
+        stream, describer, number = key
+        return msgspec.structs.replace(tensor, sources=stream.sources.get((describer, number), []))
+
+
+def keep(assembler: Assembler, record: Record, place: Place) -> None:
+    """A record as an artifact."""
+    content = record.content if isinstance(record.content, dict) else {"content": record.content}
+    name = next((content[key] for key in ("name", "filename", "url") if isinstance(content.get(key), str)), "")
+    fields = {key: value for key, value in content.items() if key not in ("name", "encoding")}
+    fields |= {key: record.head[key] for key in ("stack", "subgraph_name") if record.head.get(key)}
+    encoding = content.get("encoding")
+    assembler.artifacts.append(
+        ArtifactRecord(
+            place.origin,
+            assembler.text(record.kind),
+            assembler.text(name),
+            clean(encoding) if isinstance(encoding, str) else "",
+            assembler.payload(record, place.log),
+            assembler.json(fields),
+        )
+    )
+
+
+def compile_id_of(head: dict[str, Any]) -> str:
+    """Dynamo's name for the compilation that a record is about.
+
+    >>> compile_id_of({"frame_id": 0, "frame_compile_id": 3}), compile_id_of({"compiled_autograd_id": 1})
+    ('0/3', '!1')
+    """
+    frame, again, autograd = (head.get(key) for key in ("frame_id", "frame_compile_id", "compiled_autograd_id"))
+    whole = f"{frame}/{again}" if type(frame) is int and type(again) is int else ""
+    if type(autograd) is int:
+        return f"!{autograd}/{whole}" if whole else f"!{autograd}"
+    return whole
+
+
+def code_of(content: Any) -> tuple[str, ...] | None:
+    """What tells a compiled function from others in `dynamo_start`: the file, line and name of its frame.
+
+    >>> code_of({"stack": [{"line": 9, "name": "<module>", "filename": 1}, {"line": 2, "name": "f", "filename": 1}]})
+    ('1', '2', 'f')
+    """
+    frames = content.get("stack") if isinstance(content, dict) else None
+    last = frames[-1] if isinstance(frames, list) and frames else None
+    return tuple(str(last.get(key)) for key in ("filename", "line", "name")) if isinstance(last, dict) else None
+
+
+def stamp_seconds(year: int, day: bytes) -> int:
+    """Seconds since 1970 of b"0701 12:00:00", as if it were UTC; 0 for a time that there is not.
+
+    >>> stamp_seconds(2026, b"0701 12:00:00"), stamp_seconds(2026, b"9901 12:00:00")
+    (1782907200, 0)
+    """
+    try:
+        moment = datetime.datetime.strptime(f"{year} {day.decode()}", "%Y %m%d %H:%M:%S")
+    except ValueError:
+        return 0
+    return int(moment.replace(tzinfo=datetime.UTC).timestamp())
+
+
+def counted(counts: Counter[str]) -> dict[str, int]:
+    return {clean(name): count for name, count in sorted(counts.items())}

@@ -1,0 +1,97 @@
+"""The timeline of a process: torch's "begin" and "end" events paired, and each put inside the one around it.
+
+Events are logged in the format of Chromium's tracer, all with the same thread number. So an end belongs to the last
+open beginning of its name in the same compilation, and an event lies in the innermost open one of its compilation.
+Threads that work for one compilation at once may break into each other: a parent that does not hold its child from
+end to end is replaced by its own parent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from aotviz.recording.events import NONE, EventTable
+
+BEGIN, END, INSTANT, COMPLETE = "B", "E", "i", "X"
+UNFINISHED = -1.0
+SLACK_US = 1.0  # torch rounds: a child may seem to begin this much before its parent
+
+
+class ChromiumEvent(msgspec.Struct):
+    """One event as it is logged."""
+
+    name: str
+    ts: float  # microseconds
+    ph: str
+    args: msgspec.Raw = msgspec.Raw()
+    dur: float = 0.0
+    tid: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)] = 0
+
+
+class Timeline:
+    """Events of all processes, in columns."""
+
+    def __init__(self) -> None:
+        self.table = EventTable([], [], [], [], [], [], [], [], [])
+        self._open: dict[
+            tuple[int, int], list[int]
+        ] = {}  # (process, compilation) -> rows without an end, outermost first
+
+    def add(
+        self, event: ChromiumEvent, name: int, args: int, process: int, compilation: int, log: int, line: int
+    ) -> None:
+        """One event. `process` is any number that is the same for events of one process."""
+        key = (process, compilation)
+        if event.ph == END:
+            row = self._close(key, name)
+            if row is not None:
+                self.table.duration_us[row] = max(0.0, event.ts - self.table.start_us[row])
+                if args != NONE:
+                    self.table.args[row] = args
+                return
+        stack = self._open.get(key)
+        parent = stack[-1] if stack else NONE
+        duration = {BEGIN: UNFINISHED, COMPLETE: event.dur}.get(event.ph, 0.0)
+        if event.ph == BEGIN:
+            self._open.setdefault(key, []).append(len(self.table.name))
+        for column, value in zip(
+            (getattr(self.table, field) for field in EventTable.__struct_fields__),
+            (name, event.ts, duration, parent, compilation, log, line, event.tid, args),
+            strict=True,
+        ):
+            column.append(value)
+
+    def finish(self) -> EventTable:
+        """The table in the order of time, its parents set right."""
+        old = self.table
+        order = sorted(range(len(old.name)), key=old.start_us.__getitem__)
+        places = [0] * len(order)
+        for place, row in enumerate(order):
+            places[row] = place
+        parents = [self._around(row) for row in order]
+        columns = {field: [getattr(old, field)[row] for row in order] for field in EventTable.__struct_fields__}
+        columns["parent"] = [places[parent] if parent >= 0 else NONE for parent in parents]
+        return EventTable(**columns)
+
+    def _close(self, key: tuple[int, int], name: int) -> int | None:
+        """The row of the last open event of that name, which is open no more; those opened inside it stay open."""
+        stack = self._open.get(key, [])
+        for place in range(len(stack) - 1, -1, -1):
+            if self.table.name[stack[place]] == name:
+                return stack.pop(place)
+        return None
+
+    def _around(self, row: int) -> int:
+        """The innermost event that holds this one from end to end."""
+        starts, durations = self.table.start_us, self.table.duration_us
+        end = starts[row] + max(0.0, durations[row])
+        parent = self.table.parent[row]
+        while parent >= 0:
+            if starts[parent] <= starts[row] + SLACK_US and (
+                durations[parent] < 0 or end <= starts[parent] + durations[parent] + SLACK_US
+            ):
+                return parent
+            parent = self.table.parent[parent]
+        return NONE

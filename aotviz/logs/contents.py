@@ -1,0 +1,142 @@
+"""What a reading of logs found, for a Recording: tables at once, graphs and long texts when they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from aotviz.logs import aliasing, stages
+from aotviz.logs.printed import PrintedGraphs
+from aotviz.logs.texts import Texts
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import (
+    NONE,
+    ArtifactRecord,
+    CompilationData,
+    GraphSnapshot,
+    RecordingData,
+    StageRecord,
+    TensorDescription,
+)
+from aotviz.recording.holders import Changed, nothing_to_follow
+from aotviz.recording.merging import renumbered
+
+DYNAMO_ROLES = ("dynamo", "part", "export")  # Dynamo's names of values are not AOTAutograd's
+
+
+class Contents:
+    """A reading. `outline` is the recording without its graphs, stages and texts."""
+
+    def __init__(self, outline: RecordingData, texts: Texts) -> None:
+        self.outline = outline
+        self.texts = texts
+        self._artifacts: dict[int, list[ArtifactRecord]] = defaultdict(list)  # by compilation
+        for artifact in outline.artifacts:
+            self._artifacts[artifact.origin.compilation].append(artifact)
+        self._tensors: dict[int, list[TensorDescription]] = defaultdict(list)  # by compilation
+        for tensor in outline.tensors:
+            self._tensors[tensor.origin.compilation].append(tensor)
+        self._events: dict[int, list[int]] | None = None  # rows of the timeline, by compilation
+        asked = Counter(lookup.origin.compilation for lookup in outline.cache_lookups)
+        said = [len(self._artifacts[number]) + asked[number] for number in range(len(outline.compilations))]
+        self._compilations = [
+            Compilation(data, texts, partial(self._complete, number, data), revision=said[number])
+            for number, data in enumerate(outline.compilations)
+        ]
+
+    @property
+    def producer(self) -> dict[str, str]:
+        return self.outline.producer
+
+    @property
+    def dropped(self) -> int:
+        return self.outline.dropped
+
+    @property
+    def rows(self) -> tuple[RecordingData, Texts]:
+        return self.outline, self.texts
+
+    @property
+    def listed(self) -> tuple[RecordingData, Texts]:
+        return self.rows
+
+    @property
+    def data(self) -> RecordingData:
+        """All of it, with every text and graph: for a file or a page."""
+        compilations = [compilation.data for compilation in self._compilations]
+        return replace(self.outline, compilations=compilations, strings=self.texts[:])
+
+    def follow(self, changed: Changed) -> Changed:
+        return nothing_to_follow(changed)
+
+    def __len__(self) -> int:
+        return len(self._compilations)
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return iter(self._compilations)
+
+    def _complete(self, number: int, outline: CompilationData) -> CompilationData:
+        """A compilation with its stages, and its graphs read from what torch printed."""
+        artifacts = self._artifacts[number]
+        made, texts = stages.assemble(artifacts, self.texts, outline.attempts, outline.started_unix_ns)
+        roles = {place: role for stage in made for role, place in stage.graphs.items()}
+        reader = PrintedGraphs()
+        graphs: list[GraphSnapshot] = []
+        inner: dict[int, dict[str, int]] = {}  # place of a graph's text -> path of each graph -> its place
+        for place, text in enumerate(texts):
+            role = roles[place].rstrip(" 0123456789")
+            family = "dynamo" if role in DYNAMO_ROLES else "aot"
+            printed = reader.read(self.texts[text], role=role, family=family).graphs or {"": EMPTY}
+            inner[place] = {path: len(graphs) + index for index, path in enumerate(printed)}
+            graphs.extend(printed.values())
+        data = replace(outline, graphs=graphs, values=reader.values, stack=NONE)
+        data = renumbered(data, [self.texts.add(text) for text in reader.strings.texts])
+        graph_texts = [texts[place] for place in inner for _ in inner[place]]
+        made = self._told(number, [_with_inner(stage, inner) for stage in made], graphs)
+        data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts)
+        tensors = [tensor for tensor in self._tensors[number] if tensor.origin.attempt == outline.attempts - 1]
+        return aliasing.with_tables(data, tensors, self._metadata(number), self.texts)
+
+    def _metadata(self, number: int) -> str:
+        """What AOTAutograd found out about the call, as it logged it; "" if it did not."""
+        for artifact in reversed(self._artifacts[number]):
+            if artifact.name >= 0 and artifact.text >= 0 and self.texts[artifact.name] == aliasing.METADATA:
+                return self.texts[artifact.text]
+        return ""
+
+    def _told(self, number: int, made: list[StageRecord], graphs: list[GraphSnapshot]) -> list[StageRecord]:
+        """The stages with what each took, by the timeline, and what it changed."""
+        elapsed = stages.elapsed_ns(self._timed(number))
+        seen: dict[str, GraphSnapshot] = {}
+        told = []
+        for stage in made:
+            now = {role: graphs[place] for role, place in stage.graphs.items()}
+            told.append(replace(stages.described(stage, seen, now), elapsed_ns=elapsed.get(stage.name, 0)))
+            seen |= now
+        return told
+
+    def _timed(self, number: int) -> Iterator[tuple[str, float]]:
+        """(name, microseconds) of each event of a compilation."""
+        events = self.outline.events
+        if self._events is None:
+            self._events = defaultdict(list)
+            for row, compilation in enumerate(events.compilation):
+                self._events[compilation].append(row)
+        for row in self._events.get(number, ()):
+            yield self.texts[events.name[row]], events.duration_us[row]
+
+
+EMPTY = GraphSnapshot("", [], [], [], {}, [], [], [], [], "", {}, [])
+
+
+def _with_inner(stage: StageRecord, inner: dict[int, dict[str, int]]) -> StageRecord:
+    """The stage, its graphs numbered anew because a text may hold several: "forward", "forward.true_graph_0"."""
+    graphs = {
+        f"{role}.{path}" if path else role: number
+        for role, place in stage.graphs.items()
+        for path, number in inner[place].items()
+    }
+    return replace(stage, graphs=graphs)

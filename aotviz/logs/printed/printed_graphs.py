@@ -1,0 +1,473 @@
+"""The text of one printed graph, taken apart line by line into snapshots: one of the graph, one of each graph in it.
+
+Torch prints a graph as a class with a `forward`, and the graphs inside it (the branches of a `cond`, checkpointed
+regions) as classes inside that class. Every value stands on a line of its own, so a line that can't be read costs
+one node: it is kept by its name, with the words in it for arguments, and a note says which line it was. Reading
+never raises, and never runs anything.
+
+What a text does not say stays unknown: storages, requires_grad, module paths, sequence numbers, and the types of
+tuples. A value has its identity by its name: in graphs of one `family` (the joint graph and what is cut out of it),
+a node of the same name, type and target holds the same value.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aotviz.logs.printed.printed_types import annotation
+from aotviz.logs.printed.statements import (
+    UNREADABLE,
+    WORD,
+    Name,
+    Statement,
+    Text,
+    Unreadable,
+    expression,
+    parse,
+    parse_expression,
+    plain_target,
+    statement,
+)
+from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recording.strings import StringTable, clean
+
+SOURCE = re.compile(r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: ?(?P<code>.*)")
+CLASS = re.compile(r"class (?P<name>.+?)(?:\(.*\))?:\s*$")
+PARAMETER = re.compile(
+    r"(?P<name>\*{0,2}[^\W\d]\w*)\s*(?::\s*(?:\"(?P<note>[^\"]*)\"|(?P<bare>[^=#,]+?)))?"
+    r"\s*(?:=\s*(?P<default>[^#]*?))?\s*,?\s*(?:#\s*(?P<meaning>.*))?$"
+)
+DECLARED = re.compile(r"(?P<name>[^\W\d]\w*)\s*:\s*\"(?P<note>[^\"]*)\"\s*(?:;|#\s*(?P<meaning>.*)|$)")
+UNPACKED = re.compile(r"(?P<names>[\w*, ]+?),? = (?:fx_pytree\.tree_flatten_spec|self\._in_shuffle_graph)\(")
+BOXED = re.compile(r"(?P<name>\w+) = next\(args_iter\)$")
+PLUMBING = re.compile(
+    r"(?:_rf\w* = |_rf\w*\.__exit__\(|args_iter = |args_list\.clear\(\)|.*?, = pytree\.tree_leaves\()"
+)
+IN_PLACE = re.compile(r"_\.\w+$")
+INT64 = range(-(2**63), 2**63)  # what msgpack can carry
+MOST_NOTES = 20  # of a text; further ones are counted
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a text held. `graphs` is by path: "" the graph itself, "true_graph_0" one inside it, "a.b" one in that."""
+
+    graphs: dict[str, GraphSnapshot]
+    notes: tuple[str, ...] = ()  # what could not be read, with its line's number in the text
+
+
+@dataclass
+class _Graph:
+    """A graph whose lines are being read."""
+
+    path: str
+    indent: int
+    parameters: list[tuple[str, str, str]] = field(default_factory=list)  # name, annotation, meaning
+    statements: list[tuple[Statement, int]] = field(default_factory=list)  # and the text of the user's frame
+    declared: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> annotation, meaning
+    returned: Any = None
+    meanings: list[str] = field(default_factory=list)  # of the outputs
+    has_return: bool = False
+    source: int = NONE
+
+
+class PrintedGraphs:
+    r"""Reads the printed graphs of one compilation, with one table of texts and one of values.
+
+    >>> reader = PrintedGraphs()
+    >>> printed = reader.read('class G(torch.nn.Module):\n    def forward(self, x: "f32[4][1]cpu"):\n'
+    ...                       '        add: "f32[4][1]cpu" = x + 1;  x = None\n        return (add,)\n')
+    >>> graph = printed.graphs[""]
+    >>> graph.op, [reader.strings.texts[number] for number in graph.target], graph.args
+    ('pfo', ['x', 'operator.add', 'output'], [[], [[1], 1], [['L', [1]]]])
+    """
+
+    def __init__(self, strings: StringTable | None = None) -> None:
+        self.strings = strings or StringTable()
+        self.values: list[ValueRecord] = []
+        self._known: dict[tuple[str, str, str, str], int] = {}  # family, path, name, annotation -> value
+        self._target_of: list[int] = []  # of each value: the target that made it; NONE while only placeholders did
+
+    def read(self, text: str, role: str = "forward", family: str = "") -> Printed:
+        """The graphs in a text. `role` says what is known of the whole ("joint", "backward", ...); never raises."""
+        lines = _Lines(clean(text))
+        found: list[_Graph] = []
+        try:
+            self._collect(lines, found)
+        except RecursionError:
+            lines.note("it is nested too deeply to be read further")
+        graphs: dict[str, GraphSnapshot] = {}
+        backward_calls: dict[str, bool] = {}  # path of a graph that is named in another -> only in its backward
+        for graph in found:
+            path = graph.path
+            side = role if not path else "backward" if backward_calls.get(path) else "forward"
+            while path in graphs:  # of a text that names two graphs alike
+                path += "_"
+            if not graph.has_return:
+                lines.note(f"the graph {path!r} has no return" if path else "the text ends before the graph's return")
+            graphs[path] = snapshot = self._snapshot(graph, side, family or role)
+            for index in [index for index, op in enumerate(snapshot.op) if op == "a"]:
+                name = self.strings.texts[snapshot.target[index]]
+                called = f"{path}.{name}" if path else name
+                backward_calls[called] = backward_calls.get(called, True) and snapshot.backward[index] == "1"
+        if not found:
+            lines.note("there is no graph in the text")
+        return Printed(graphs, tuple(lines.notes))
+
+    def _collect(self, lines: _Lines, found: list[_Graph]) -> None:
+        """The graphs of a text, outermost first, each with its parameters and statements."""
+        open_graphs: list[_Graph] = []
+        for indent, line in lines:
+            if line.startswith("class ") and (head := CLASS.match(line)):
+                while open_graphs and open_graphs[-1].indent >= indent:
+                    open_graphs.pop()
+                above = open_graphs[-1].path if open_graphs else ""
+                name = head["name"] if open_graphs else ""
+                graph = _Graph(f"{above}.{name}" if above else name, indent)
+                open_graphs.append(graph)
+                found.append(graph)
+            elif line.startswith("def "):
+                if not open_graphs:  # a function on its own, as `gm.code` has it
+                    open_graphs.append(_Graph("", indent - 4))
+                    found.append(open_graphs[0])
+                _parameters(open_graphs[-1], line, lines)
+            elif open_graphs:
+                while len(open_graphs) > 1 and indent < open_graphs[-1].indent + 8:
+                    open_graphs.pop()
+                if indent <= open_graphs[-1].indent:
+                    continue  # behind the graph, e.g. "# graph id: 1397"
+                self._line(open_graphs[-1], line, lines)
+
+    def _line(self, graph: _Graph, line: str, lines: _Lines) -> None:
+        """One line of a body."""
+        if line.startswith("#"):
+            frame = SOURCE.match(line)
+            graph.source = NONE if frame is None else self.strings.add(
+                f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}\n    {frame["code"]}'
+            )  # fmt: skip
+        elif line.startswith("return ") or line == "return":
+            _returned(graph, line, lines)
+        elif (declared := DECLARED.match(line)) is not None:
+            while declared is not None:
+                graph.declared[declared["name"]] = (declared["note"], declared["meaning"] or "")
+                declared = DECLARED.match(line, declared.end() + 1)
+        elif (unpacked := UNPACKED.match(line)) is not None:
+            names = WORD.findall(unpacked["names"])
+            graph.parameters = [(name, *graph.declared.get(name, ("", ""))) for name in names]
+        elif (boxed := BOXED.match(line)) is not None:
+            graph.parameters = [known for known in graph.parameters if known[0] != "args_list"]
+            graph.parameters.append((boxed["name"], "", ""))
+        elif line != "pass" and not PLUMBING.match(line):
+            try:
+                graph.statements.append((statement(line), graph.source))
+            except Unreadable:
+                lines.note(f"line {lines.number} is no statement of a graph")
+                return
+            if graph.statements[-1][0].kind == "guess":
+                lines.note(f"line {lines.number} could be read in part only")
+
+    def _snapshot(self, graph: _Graph, role: str, family: str) -> GraphSnapshot:
+        nodes = _Nodes(self, graph, role, f"{family}:{graph.path}")
+        for name, note, meaning in graph.parameters:
+            nodes.placeholder(name, note, meaning)
+        for made, source in graph.statements:
+            nodes.add(made, source)
+        if graph.has_return:
+            nodes.output(graph.returned)
+        return nodes.snapshot()
+
+    def value(self, family: str, name: str, note: str, target: int) -> int:
+        """The number of a node's value. `target` is NONE for a placeholder: it is given what another graph made."""
+        known = annotation(note) if note else None
+        if known is None:
+            return NONE
+        key = (family, name, note, "")
+        number = self._known.get(key)
+        if number is not None:
+            made_by = self._target_of[number]
+            if NONE in (made_by, target) or made_by == target:
+                self._target_of[number] = target if made_by == NONE else made_by
+                return number
+        add, tensor = self.strings.add, known.kind == "tensor"
+        self.values.append(
+            ValueRecord(
+                known.kind,
+                add(known.dtype) if tensor else NONE,
+                list(known.shape),
+                list(known.stride),
+                0,
+                add(known.device) if known.device else NONE,
+                NONE,
+                False,
+                [],
+                NONE if tensor else add(known.text),
+            )
+        )
+        self._target_of.append(target)
+        number = self._known[key] = len(self.values) - 1
+        return number
+
+
+class _Nodes:
+    """The columns of one snapshot while they are filled."""
+
+    def __init__(self, reader: PrintedGraphs, graph: _Graph, role: str, family: str) -> None:
+        self.reader, self.graph, self.role, self.family = reader, graph, role, family
+        self.text = reader.strings.add
+        self.op: list[str] = []
+        self.name: list[int] = []
+        self.target: list[int] = []
+        self.args: list[list[Any]] = []
+        self.kwargs: dict[int, Any] = {}
+        self.values: list[int] = []
+        self.stack: list[int] = []
+        self.descriptor: dict[int, int] = {}
+        self.position: dict[str, int] = {}
+        self.tangents: set[int] = set()  # placeholders of a joint graph
+
+    def placeholder(self, name: str, note: str, meaning: str) -> None:
+        index, plain = len(self.op), name.lstrip("*")
+        tangent = self.role == "joint" and (plain.startswith("tangents_") or meaning.startswith("TangentAOTInput"))
+        self._row("p", plain, self.text(name), [], self._value(plain, note, NONE), NONE)
+        if tangent:
+            self.tangents.add(index)
+        if meaning:
+            self.descriptor[index] = self.text(meaning)
+
+    def add(self, made: Statement, source: int) -> None:
+        """One node of the body."""
+        index, root = len(self.op), made.callee[0]
+        if made.kind == "rename" and root in self.position and self.op[self.position[root]] == "p":
+            self._rename(self.position.pop(root), made)
+            return
+        op, target, first = self._callee(made, root)
+        args = [*first, *[self.encode(arg, index) for arg in made.args if not self._unknown_word(made, arg)]]
+        kwargs = {clean(key): self.encode(arg, index) for key, arg in made.kwargs.items()}
+        number = self.text(target)
+        self._row(op, made.name, number, args, self._value(made.name, made.annotation, number), source)
+        if kwargs:
+            self.kwargs[index] = kwargs
+
+    def output(self, returned: Any) -> None:
+        self._row("o", "output", self.text("output"), [self.encode(returned, len(self.op))], NONE, NONE)
+
+    def snapshot(self) -> GraphSnapshot:
+        meanings = self.graph.meanings
+        outputs = len(self.graph.returned) if isinstance(self.graph.returned, list) else 1
+        described = [self.text(meaning) if meaning else NONE for meaning in meanings] or [NONE] * outputs
+        return GraphSnapshot(
+            op="".join(self.op),
+            name=self.name,
+            target=self.target,
+            args=self.args,
+            kwargs=self.kwargs,
+            value=self.values,
+            stack=self.stack,
+            module=[NONE] * len(self.op),
+            sequence=[NONE] * len(self.op),
+            backward=self._sides(),
+            descriptor=self.descriptor,
+            output_descriptors=described if self.graph.has_return else [],
+        )
+
+    def encode(self, arg: Any, index: int) -> Any:
+        """One argument of the node at `index` (see GraphSnapshot)."""
+        kind = type(arg)
+        if kind is Name:
+            at = self.position.get(arg.text)
+            if at is None:
+                return {"r": self.text(arg.text)}
+            return [index - at]
+        if kind is Text:
+            return {"r": self.text(arg.text)}
+        if kind is list:
+            return ["L", *[self.encode(part, index) for part in arg]]
+        if kind is dict:
+            return {"d": {clean(key): self.encode(part, index) for key, part in arg.items()}}
+        if kind is slice:
+            return {"s": [self.encode(part, index) for part in (arg.start, arg.stop, arg.step)]}
+        if kind is int:
+            return arg if arg in INT64 else {"r": self.text(str(arg))}
+        return clean(arg) if kind is str else arg
+
+    def _callee(self, made: Statement, root: str) -> tuple[str, str, list[Any]]:
+        """The node's kind and target, and the argument that stands before the dot."""
+        index, parts = len(self.op), made.callee
+        if made.kind == "operator":
+            return "f", f"operator.{root}", []
+        if made.kind == "rename":
+            return "f", "?", []
+        if root == "self" and len(parts) > 1:
+            return ("a" if made.kind == "attribute" else "m"), ".".join(parts[1:]), []
+        if root in self.position:
+            before = self.encode(Name(root), index)
+            if made.kind == "attribute":
+                return "f", "builtins.getattr", [before, ".".join(parts[1:])]
+            return "c", ".".join(parts[1:]) or root, [before]
+        if made.kind == "attribute":
+            return "a", ".".join(parts), []
+        return "f", plain_target(parts), []
+
+    def _unknown_word(self, made: Statement, arg: Any) -> bool:
+        return made.kind == "guess" and arg.text not in self.position
+
+    def _rename(self, index: int, made: Statement) -> None:
+        """`l_x_ = L_x_`: a placeholder whose parameter's name differs from its own."""
+        self.name[index] = self.text(made.name)
+        self.position[made.name] = index
+
+    def _value(self, name: str, note: str, target: int) -> int:
+        return self.reader.value(self.family, name, note, target)
+
+    def _row(self, op: str, name: str, target: int, args: list[Any], value: int, source: int) -> None:
+        self.position[name] = len(self.op)
+        self.op.append(op)
+        self.name.append(self.text(name))
+        self.target.append(target)
+        self.args.append(args)
+        self.values.append(value)
+        self.stack.append(source)
+
+    def _sides(self) -> str:
+        """Which nodes belong to the backward, a letter a node. A printed joint graph does not say, but its order does.
+
+        The forward is traced first. It ends with the last value that it returns or writes into an input (torch puts
+        those writes at the very end); where the outputs don't say what they are, at the first reader of a tangent.
+        """
+        nodes = len(self.op)
+        if self.role != "joint":
+            return ("1" if self.role == "backward" else "0") * nodes
+        reads = [set(_reads(args, index)) for index, args in enumerate(self.args)]
+        texts = self.reader.strings.texts
+        writes = {i for i in range(nodes) if IN_PLACE.search(texts[self.target[i]]) and not self.tangents & reads[i]}
+        made = {index for write in writes for index in reads[write]}
+        returned = self.graph.returned if isinstance(self.graph.returned, list) else []
+        for value, meaning in zip(returned, self.graph.meanings, strict=False):
+            if type(value) is Name and value.text in self.position and not meaning.startswith("Grad"):
+                made.add(self.position[value.text])
+        first_reader = next((index for index in range(nodes) if self.tangents & reads[index]), nodes)
+        begins = max(made, default=-1) + 1 if self.graph.meanings else first_reader
+        forward = {i for i in range(nodes) if i < begins or self.op[i] in "po"} - self.tangents | writes
+        return "".join("0" if index in forward else "1" for index in range(nodes))
+
+
+def _reads(arg: Any, index: int) -> Iterator[int]:
+    """The nodes that an encoded argument of the node at `index` refers to."""
+    if isinstance(arg, dict):
+        arg = list(arg.values())
+    if isinstance(arg, list):
+        if len(arg) == 1 and type(arg[0]) is int:
+            yield index - arg[0]
+        else:
+            for part in arg:
+                yield from _reads(part, index)
+
+
+class _Lines:
+    """A text's lines: indent and content, blank ones and blocks of metadata skipped."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self.number = 0
+        self.notes: list[str] = []
+        self._more = 0
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        quoted = False
+        while self.number < len(self._lines):
+            raw = self._lines[self.number]
+            self.number += 1
+            line = raw.strip()
+            if line.startswith('"""') or (quoted and line.endswith('"""')):
+                quoted = not quoted
+            elif line and not quoted:
+                yield len(raw) - len(raw.lstrip()), line
+
+    def until(self, closing: tuple[str, ...]) -> list[str]:
+        """The next lines, up to the one that opens with one of `closing`, which is the last."""
+        taken = []
+        while self.number < len(self._lines):
+            line = self._lines[self.number].strip()
+            if line.startswith(("class ", "def ")):  # what should close was lost
+                break
+            self.number += 1
+            taken.append(line)
+            if line.startswith(closing):
+                break
+        return taken
+
+    def note(self, what: str) -> None:
+        if len(self.notes) < MOST_NOTES:
+            self.notes.append(what)
+        else:
+            self._more += 1
+            self.notes[-1] = f"and {self._more + 1} more"
+
+
+def _parameters(graph: _Graph, line: str, lines: _Lines) -> None:
+    """The parameters of a `def`, on its line or on lines of their own."""
+    graph.parameters = []
+    if line.endswith("("):
+        for part in lines.until((")",)):
+            found = PARAMETER.match(part)
+            if found is not None and found["name"] != "self":
+                note = found["note"] or (found["bare"] or "").strip()
+                graph.parameters.append((found["name"], note, found["meaning"] or ""))
+        return
+    try:
+        (function,) = parse(f"{line}\n pass")
+        assert isinstance(function, ast.FunctionDef)
+        arguments = function.args
+        listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        graph.parameters = [(arg.arg, _note(arg.annotation), "") for arg in listed if arg.arg != "self"]
+        for star, rest in (("*", arguments.vararg), ("**", arguments.kwarg)):
+            if rest is not None:
+                graph.parameters.append((star + rest.arg, _note(rest.annotation), ""))
+    except (*UNREADABLE, AssertionError):
+        lines.note(f"line {lines.number}: the parameters could be read in part only")
+        found_notes = re.findall(r"\b([^\W\d]\w*): \"([^\"]*)\"", line)
+        graph.parameters = [(name, note, "") for name, note in found_notes]
+
+
+def _note(node: ast.expr | None) -> str:
+    if node is None:
+        return ""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+
+
+def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
+    """What a graph returns, on one line or on lines of their own with what each output means."""
+    graph.has_return = True
+    where = lines.number
+    text = line.removeprefix("return").strip()
+    try:
+        if text.endswith(("(", "[")):
+            items, graph.meanings = [], []
+            for part in lines.until((")", "]")):
+                if part.startswith((")", "]")):
+                    break
+                value, _, meaning = part.partition("  # ")
+                items.append(expression(value.strip().removesuffix(",")))
+                graph.meanings.append("" if meaning == "None" else meaning)
+            graph.returned = items
+        elif text.startswith("pytree.tree_unflatten("):
+            graph.returned = _unflattened(text)
+        else:
+            graph.returned = expression(text) if text else None
+    except Unreadable:
+        lines.note(f"line {where}: the return could be read in part only")
+        graph.returned, graph.meanings = [Name(word) for word in WORD.findall(text)], []
+
+
+def _unflattened(text: str) -> Any:
+    """The flat outputs in `pytree.tree_unflatten([a, b], self._out_spec)`."""
+    try:
+        call = parse_expression(text)
+        assert isinstance(call, ast.Call)
+        return expression(ast.unparse(call.args[0]))
+    except (*UNREADABLE, AssertionError, IndexError):
+        raise Unreadable(text) from None

@@ -1,0 +1,131 @@
+"""The front door: `aotviz.read_trace(path)` gives a Recording of torch's own logs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from aotviz.logs import index as indexes
+from aotviz.logs.assembler import Assembler
+from aotviz.logs.contents import Contents
+from aotviz.logs.lines import Splitter
+from aotviz.logs.log_files import LogFile, Where, find
+from aotviz.logs.rows import ARTIFACTS, HANDLERS
+from aotviz.logs.texts import Span, Texts
+from aotviz.reading.recording import Recording
+
+Progress = Callable[[int, int], None]  # (bytes that were read, of how many)
+
+SHOWN_FROM_BYTES = 20_000_000  # of all logs: what takes less than a second shows no progress
+SHOWN_EVERY_S = 0.2
+
+
+def read_trace(where: Where, *, index: bool = True, progress: Progress | None = None) -> Recording:
+    """The recording in torch's structured logs, as `TORCH_TRACE=folder python train.py` writes them. Needs no torch.
+
+    `where` is a log file (also one packed by gzip), a folder, a pattern such as "traces/*rank*.log", or a list of
+    these. Logs of several ranks become one recording. Broken lines and record types that aotviz doesn't know are
+    counted (`recording.logs`), and the rest is read; files of other kinds are left out (`recording.notes`).
+
+    What was found is remembered in the user's cache folder, so that reading the same files again is quick; with
+    `index=False` it is not. `progress` is called with the bytes read and their total; without one, a long reading
+    says how far it is on stderr if that is a terminal. It may be interrupted at any time.
+
+    Raises RecordingError (a ValueError) where there is no log.
+
+    >>> import aotviz, tempfile, os
+    >>> folder = tempfile.mkdtemp()
+    >>> with open(os.path.join(folder, "a.log"), "w") as log:
+    ...     _ = log.write('V0701 12:00:00.000000 7 a.py:1] {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 0}')
+    >>> recording = aotviz.read_trace(folder)
+    >>> recording.compilations
+    [<aotviz Compilation 0/0>]
+    """
+    files, notes = find(where)
+    texts = Texts(lambda span: files[span.log].fetch(span.at, span.nbytes))
+    total = sum(file.size for file in files)
+    worth = index and total >= indexes.WORTH_BYTES
+    with _collector_off():
+        known = indexes.load(files) if worth else None
+        if known is not None:
+            outline, texts.items = known
+            return Recording(Contents(outline, texts))
+        assembler = Assembler(texts, HANDLERS, ARTIFACTS)
+        assembler.notes.extend(notes)
+        with _shown(total, progress) as report:
+            _read(files, assembler, report)
+        outline = assembler.finish()
+        if worth:
+            indexes.save(files, outline, texts)
+    return Recording(Contents(outline, texts))
+
+
+def read_bytes(pieces: Iterable[bytes], name: str) -> Contents:
+    """A log in memory, e.g. of a live watch; its texts stay in memory."""
+    content = b"".join(pieces)
+
+    def fetch(span: Span) -> bytes:
+        return content[span.at : span.at + span.nbytes]
+
+    texts = Texts(fetch)
+    assembler = Assembler(texts, HANDLERS, ARTIFACTS)
+    log = assembler.log(name, rank=-1, year=time.gmtime().tm_year)
+    splitter = Splitter()
+    with _collector_off():
+        for item in (*splitter.feed(content), *splitter.finish()):
+            assembler.add(log, item)
+        log.nbytes, log.lines = len(content), splitter.lines
+        return Contents(assembler.finish(), texts)
+
+
+def _read(files: list[LogFile], assembler: Assembler, report: Progress) -> None:
+    total, before = sum(file.size for file in files), 0
+    for file in files:
+        log = assembler.log(str(file.path), file.rank, time.gmtime(file.mtime_ns / 1e9).tm_year)
+        splitter = Splitter()
+        for piece, done in file.pieces():
+            for item in splitter.feed(piece):
+                assembler.add(log, item)
+            log.nbytes += len(piece)
+            report(before + done, total)
+        for item in splitter.finish():
+            assembler.add(log, item)
+        log.lines = splitter.lines
+        if file.cut:
+            log.note(log.lines, f"the file can't be unpacked further ({file.cut})", "")
+        before += file.size
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Without garbage collection: what is made here stays, and walking it again and again would double the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _shown(total: int, progress: Progress | None) -> Iterator[Progress]:
+    """What to call with how far the reading is."""
+    if progress is not None or total < SHOWN_FROM_BYTES or not sys.stderr.isatty():
+        yield progress or (lambda done, total: None)
+        return
+    last = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SHOWN_EVERY_S:
+            last = time.monotonic()
+            print(f"\rreading logs: {100 * done // max(total, 1)} %", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        print("\r" + " " * 30 + "\r", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,453 @@
+"""What each type of record says: one function for each, which adds a row to the list that it belongs to.
+
+They may raise on content that is not as torch writes it; the assembler then keeps the record as an artifact and
+reports its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from aotviz.logs import known
+from aotviz.logs.assembler import LATEST_S, Assembler, Handler, Place, Stream, keep
+from aotviz.logs.chromium_events import ChromiumEvent
+from aotviz.logs.lines import Record
+from aotviz.logs.texts import LONG_BYTES, Span
+from aotviz.recording import guard_texts
+from aotviz.recording.events import (
+    NONE,
+    CacheLookup,
+    CollectiveSchedule,
+    ErrorRecord,
+    FailedGuard,
+    GraphBreak,
+    GuardRecord,
+    MetricsRecord,
+    RecompileReason,
+    RecompileRecord,
+    ShapeRecord,
+    StorageDescription,
+    TensorDescription,
+)
+from aotviz.recording.strings import clean
+
+COMPONENT = re.compile(r"\[([^\]\s]*)\] (.*)", re.S)
+DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
+BREAK_PLACE = re.compile(r"Graph [Bb]reak (?:in user code at|from .*? at) (?P<place>.*:\d+)")
+BREAK_HEAD = 4000  # characters of its text in which a break says where it was
+FRAME = re.compile(r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<function>[^\n]*))?')
+NO_ID = frozenset({"", "None"})
+
+_event = msgspec.json.Decoder(ChromiumEvent).decode
+
+
+def interned(assembler: Assembler, record: Record, place: Place) -> None:
+    text, number = record.content
+    place.stream.files[int(number)] = clean(str(text))
+
+
+def started(assembler: Assembler, record: Record, place: Place) -> None:
+    frames = record.content.get("stack") or []
+    compilation = place.compilation
+    if compilation is None:
+        keep(assembler, record, place)
+        return
+    compilation.started = True
+    if frames:
+        compilation.stack = assembler.text(stack_text(frames, place.stream))
+        compilation.name = compilation.name or str(frames[-1].get("name", ""))
+    # a record that says no more than that it began has said it by being there
+
+
+def event(assembler: Assembler, record: Record, place: Place) -> None:
+    if record.payload is None:
+        return keep(assembler, record, place)
+    found = _event(record.payload)
+    assembler.clock(place, found.ts)
+    said: dict[str, Any] = {}
+    raw = bytes(found.args)
+    if len(raw) < LONG_BYTES:
+        said = (msgspec.json.decode(raw) if raw else None) or {}
+        compile_id = str(said.pop("compile_id", "") or "")
+        args = assembler.json(said)
+    else:  # a cache key of 70 kB, as a rule: it stays in the file
+        compile_id = str(msgspec.json.decode(raw, type=_CompileId).compile_id or "")
+        at = record.payload.find(raw)
+        args = assembler.texts.add_span(Span(place.log.number, record.at + at, len(raw)))
+    compilation = place.compilation
+    if compilation is None and compile_id not in NO_ID:
+        compilation = place.stream.latest.get(compile_id)
+    number = compilation.number if compilation is not None else NONE
+    name = assembler.text(found.name)
+    assembler.timeline.add(found, name, args, place.stream.number, number, place.log.number, record.line)
+
+
+class _CompileId(msgspec.Struct):
+    compile_id: str | None = None
+
+
+def metrics(assembler: Assembler, record: Record, place: Place) -> None:
+    content: dict[str, Any] = record.content
+    if place.compilation is None and isinstance(content.get("compile_id"), str):
+        place.compilation = place.stream.latest.get(content["compile_id"])
+    numbers: dict[str, int | float] = {}
+    texts: dict[str, int] = {}
+    for name, value in content.items():
+        if type(value) is float or type(value) is int:
+            numbers[clean(name)] = value if fits(value) else float(value)
+        elif value is not None:
+            texts[clean(name)] = assembler.text(value) if type(value) is str else assembler.json(value)
+    start = numbers.get("start_time_us", 0) / 1e6 or float(numbers.get("start_time", 0))
+    end = numbers.get("end_time_us", 0) / 1e6
+    if not end and start:
+        end = start + numbers.get("duration_us", 0) / 1e6
+    failed, reason = content.get("fail_type"), content.get("fail_reason")
+    file, line = content.get("fail_user_frame_filename"), content.get("fail_user_frame_lineno")
+    kind = "compilation" if record.kind == "compilation_metrics" else "backward"
+    kind = "runtime" if record.kind.endswith("_runtime") else kind
+    assembler.metrics.append(
+        MetricsRecord(
+            origin=place.origin,
+            kind=kind,
+            start_unix_s=start,
+            end_unix_s=end,
+            fail_type=clean(str(failed)) if failed else "",
+            fail_reason=assembler.text(str(reason)) if reason else NONE,
+            fail_place=assembler.text(f"{file}:{line}") if file else NONE,
+            numbers=numbers,
+            texts={name: number for name, number in texts.items() if number >= 0},
+        )
+    )
+    compilation = place.compilation
+    if compilation is not None and kind == "compilation":
+        if content.get("co_name"):
+            compilation.name = str(content["co_name"])
+        if 0 < start < LATEST_S:
+            compilation.started_unix_ns = int(start * 1e9)
+        if failed:
+            compilation.error = ErrorRecord("torch.compile", clean(str(failed)), clean(str(reason or "")))
+
+
+def shape(assembler: Assembler, record: Record, place: Place) -> None:
+    content: dict[str, Any] = dict(record.content)
+    stacks = [stack_text(content.pop(key, None) or [], place.stream) for key in ("user_stack", "stack")]
+    expression = first(content, "symbol", "expr", "result", "op")
+    value = first(content, "val", "value", "result", "vr")
+    source = first(content, "source", "sources", "symbol_to_sources", "arguments")
+    reason = first(content, "reason", "method", "prefix")
+    assembler.shapes.append(
+        ShapeRecord(
+            origin=place.origin,
+            kind=record.kind,
+            expression=assembler.text(expression),
+            value=assembler.text(value if value != expression else None),
+            source=assembler.text(source),
+            reason=assembler.text(reason),
+            stack=assembler.text(stacks[0] or None),
+            framework_stack=assembler.text(stacks[1] or None),
+            fields=assembler.json(content),
+        )
+    )
+
+
+def first(content: Mapping[str, Any], *names: str) -> str | None:
+    """The first of the fields that says something, as text."""
+    for name in names:
+        value = content.get(name)
+        if value not in (None, "", [], {}):
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return None
+
+
+def fits(number: Any) -> bool:
+    """Whether it is an integer that a recording can hold, or a float."""
+    return type(number) is float or (type(number) is int and -(1 << 63) <= number < 1 << 63)
+
+
+def whole(number: Any) -> int:
+    """An integer that a recording can hold. Raises ValueError for anything else."""
+    if type(number) is not int or not fits(number):
+        raise ValueError(f"{number!r} is no number")
+    return number
+
+
+def storage(assembler: Assembler, record: Record, place: Place) -> None:
+    content: dict[str, Any] = record.content
+    size = content["size"]
+    more = {key: value for key, value in content.items() if key not in ("id", "describer_id", "size")}
+    if type(size) is not int or not fits(size):
+        more["size"] = size
+    assembler.storages.append(
+        StorageDescription(
+            place.origin,
+            whole(content["describer_id"]),
+            whole(content["id"]),
+            size if type(size) is int and fits(size) else NONE,
+            assembler.json(more),
+        )
+    )
+
+
+def tensor(assembler: Assembler, record: Record, place: Place) -> None:
+    content: dict[str, Any] = dict(record.content)
+    describer, number = content.pop("describer_id"), content.pop("id")
+    kept, base = content.pop("storage", None), content.pop("base", None)
+    offset = content.pop("storage_offset", 0)
+    device = str(content.pop("device", ""))
+    match = DEVICE.fullmatch(device)
+    described = TensorDescription(
+        origin=place.origin,
+        describer=whole(describer),
+        tensor=whole(number),
+        storage=kept if type(kept) is int and fits(kept) else NONE,
+        base=base if type(base) is int and fits(base) else NONE,
+        sources=[],
+        dtype=clean(str(content.pop("dtype", ""))),
+        device=clean(":".join(part for part in match.groups() if part) if match else device),
+        shape=sizes(content.pop("size", None)),
+        stride=sizes(content.pop("stride", None)),
+        offset=size_of(offset),
+        is_leaf=content.pop("is_leaf", False) is True,
+        requires_grad=content.pop("requires_grad", False) is True,
+        fields=assembler.json(content),
+    )
+    assembler.tensors.append(((place.stream, describer, number), described))
+
+
+def source(assembler: Assembler, record: Record, place: Place) -> None:
+    key = (record.content["describer_id"], record.content["id"])
+    place.stream.sources.setdefault(key, []).append(assembler.text(str(record.content["source"])))
+
+
+def sizes(found: Any) -> list[int | str]:
+    parts = found if isinstance(found, list) else []
+    return [size_of(part) for part in parts]
+
+
+def size_of(part: Any) -> int | str:
+    """A size as a number; a symbolic one as text."""
+    return part if type(part) is int and fits(part) else clean(str(part))
+
+
+def guard_list(assembler: Assembler, record: Record, place: Place) -> None:
+    """What Dynamo checks beside its tree, each check with the user's stack."""
+    keep(assembler, record, place)
+    for item in msgspec.json.decode(record.payload or b"[]", type=list[dict[str, Any]]):
+        text = guard_texts.made(str(item.get("code", "")))
+        stack = stack_text(item.get("user_stack") or item.get("stack") or [], place.stream) or text.stack
+        _guard(assembler, place, str(item.get("type") or "SHAPE_ENV"), "", text, stack)
+
+
+def guard_tree(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    for kind, about, check in guard_texts.tree(record.text.decode("utf-8", "replace")):
+        text = guard_texts.made(check)
+        _guard(assembler, place, kind, about, text, text.stack)
+
+
+def _guard(assembler: Assembler, place: Place, kind: str, about: str, text: guard_texts.Made, stack: str) -> None:
+    assembler.guards.append(
+        GuardRecord(
+            origin=place.origin,
+            kind=clean(kind),
+            source=assembler.text(about or None),
+            text=assembler.text(text.guard),
+            code=assembler.text(text.code or None),
+            place=assembler.text(text.place or None),
+            stack=assembler.text(stack or None),
+        )
+    )
+
+
+def graph(assembler: Assembler, record: Record, place: Place) -> None:
+    """A printed graph: kept as it is, and read when somebody looks at it (stages.py)."""
+    keep(assembler, record, place)
+    if place.compilation is not None:
+        if record.kind == "aot_inference_graph" and not place.compilation.kind:
+            place.compilation.kind = "inference"
+        elif record.kind in ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph"):
+            place.compilation.kind = "training"
+
+
+def cache(assembler: Assembler, record: Record, place: Place) -> None:
+    match = known.CACHES.fullmatch(record.content["name"])
+    assert match is not None, "called for the artifacts that it matches"
+    name = next(group for group in (match["aotautograd"], match["fx"], match["bundled"], match["other"]) if group)
+    outcome = next(group for group in (match["a"], match["f"], match["b"], match["o"]) if group)
+    said: dict[str, Any] = msgspec.json.decode(record.payload or b"{}", type=dict[str, Any])
+    names, hashes = [], []
+    for component in said.pop("components", None) or []:
+        parts = COMPONENT.fullmatch(component)
+        hashes.append(assembler.text(parts[1] if parts else None))
+        names.append(assembler.text(parts[2] if parts else str(component)))
+    reason = said.get("cache_bypass_reason") or said.get("reason")
+    assembler.cache_lookups.append(
+        CacheLookup(
+            origin=place.origin,
+            cache={"fx_graph": "fx", "fx_graph_bundled": "fx bundled"}.get(name, name),
+            outcome=outcome,
+            key=clean(str(said.pop("key", None) or "")),
+            components=names,
+            component_hashes=hashes,
+            reason=assembler.text(str(reason)) if reason else NONE,
+            fields={clean(key): assembler.json(value) for key, value in said.items() if value not in (None, [], {})},
+        )
+    )
+
+
+def recompile(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    text = assembler.text
+    reasons = []
+    for earlier, raw in guard_texts.reasons(record.text.decode("utf-8", "replace")):
+        made = guard_texts.made(guard_texts.reason_without_id(raw))
+        reasons.append(
+            RecompileReason(
+                clean(earlier), text(made.guard), text(made.code or None), text(made.place or None),
+                text(made.stack or None), text(raw),
+            )
+        )  # fmt: skip
+        if place.compilation is not None:
+            place.compilation.because.append(clean(guard_texts.told(raw)))
+    assembler.recompiles.append(RecompileRecord(place.origin, reasons))
+
+
+def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
+    """What a watch adds to torch's reasons for a recompile: every guard that the call fails, of each program."""
+    keep(assembler, record, place)
+    told = assembler.recompiles[-1] if assembler.recompiles else None
+    if told is None or place.compilation is None or told.origin.compilation != place.compilation.number:
+        return
+    programs = msgspec.json.decode(record.payload or b"[]", type=list[_Program])
+    failed = {program.compile_id: [_failed(assembler, guard) for guard in program.failed] for program in programs}
+    assembler.recompiles[-1] = msgspec.structs.replace(
+        told,
+        reasons=[msgspec.structs.replace(one, failed=failed.get(one.earlier, [])) for one in told.reasons],
+    )
+    place.compilation.because = [
+        clean(guard_texts.told_all(program.compile_id, [(guard.guard, guard.now) for guard in program.failed]))
+        for program in programs
+        if program.failed
+    ] or place.compilation.because
+
+
+class _Guard(msgspec.Struct):
+    guard: str
+    source: str
+    now: str
+    stack: str
+
+
+class _Program(msgspec.Struct):
+    compile_id: str
+    failed: list[_Guard]
+
+
+def _failed(assembler: Assembler, guard: _Guard) -> FailedGuard:
+    text, made = assembler.text, guard_texts.made(guard.guard)
+    return FailedGuard(
+        text(made.guard), text(guard.now or None), text(guard.source or None), text(made.code or None),
+        text(made.place or None), text(guard.stack or made.stack or None),
+    )  # fmt: skip
+
+
+def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    text = record.text.decode("utf-8", "replace")
+    user, _, _ = text.partition("\nTraceback (most recent call last)")
+    frames = frames_of(user.split("\n"))
+    match = BREAK_PLACE.search(user[:BREAK_HEAD])
+    innermost = FRAME.match(frames[-1]) if frames else None
+    if match is not None:
+        where: str | None = match["place"]
+    else:
+        where = f"{innermost['file']}:{innermost['line']}" if innermost is not None else None
+    marker = "Graph Break Reason: "
+    reason = user.partition(marker)[2] if marker in user else user
+    lines = [line for line in reason.split("\n") if line.strip()]
+    if lines and lines[0].startswith("Encountered graph break when") and len(lines) > 1:
+        lines.pop(0)  # says only which bytecode it was; the next line says what was wrong
+    assembler.graph_breaks.append(
+        GraphBreak(
+            origin=place.origin,
+            reason=assembler.text(lines[0].strip() if lines else ""),
+            place=assembler.text(where),
+            stack=assembler.text("\n".join(frames) or None),
+            text=assembler.payload(record, place.log),
+        )
+    )
+
+
+def frames_of(lines: Iterable[str]) -> list[str]:
+    """The frames in a text that holds a stack, each with its line of code."""
+    frames: list[str] = []
+    inside = False
+    for line in lines:
+        if FRAME.match(line):
+            frames.append(line)
+            inside = True
+        elif inside and line.startswith("    "):
+            frames[-1] += "\n" + line
+        else:
+            inside = False
+    return frames
+
+
+def dynamo_error(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    text = record.text.decode("utf-8", "replace").rstrip()
+    if place.compilation is not None and place.compilation.error is None and text:
+        kind, _, message = text.rpartition("\n")[2].partition(": ")
+        place.compilation.error = ErrorRecord("torch.compile", clean(kind), clean(message))
+
+
+def torch_version(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    place.log.torch = str(msgspec.json.decode(record.payload or b"{}").get("pytorch_version", ""))
+
+
+def collectives(assembler: Assembler, record: Record, place: Place) -> None:
+    keep(assembler, record, place)
+    schedule = msgspec.json.decode(record.payload or b"[]", type=list[str | None])
+    operations = [assembler.text(operation or "") for operation in schedule]
+    assembler.collectives.append(CollectiveSchedule(place.origin, clean(record.content["name"]), operations))
+
+
+def stack_text(frames: list[dict[str, Any]], stream: Stream) -> str:
+    """A logged stack as a traceback prints it, innermost frame last."""
+    lines = []
+    for frame in frames:
+        number = frame.get("filename")
+        file = stream.files.get(number, f"<file {number}>") if type(number) is int else str(number)
+        lines.append(f'  File "{file}", line {frame.get("line")}, in {frame.get("name")}')
+        if frame.get("loc"):
+            lines.append(f"    {frame['loc']}")
+    return "\n".join(lines)
+
+
+HANDLERS: dict[str, Handler] = {
+    "str": interned,
+    "dynamo_start": started,
+    "chromium_event": event,
+    "dynamo_guards": guard_list,
+    "dynamo_cpp_guards_str": guard_tree,
+    "describe_storage": storage,
+    "describe_tensor": tensor,
+    "describe_source": source,
+    **dict.fromkeys(known.METRICS, metrics),
+    **dict.fromkeys(known.SHAPES, shape),
+    **dict.fromkeys((name for name in known.GRAPHS if "/" not in name), graph),
+}
+ARTIFACTS: dict[str, Handler] = {
+    "cache": cache,
+    "recompile_reasons": recompile,
+    "aotviz_failed_guards": failed_guards,
+    "dynamo_graph_break_reason": graph_break,
+    "dynamo_error": dynamo_error,
+    "torch_version": torch_version,
+    "inductor_collective_schedule": collectives,
+}

@@ -1,0 +1,167 @@
+"""The graphs and codes of one compilation, as the stages of a pipeline: the same model as our own recordings.
+
+Torch logs each text when it has it, under the compile id, and no more. The order and the record types say which
+stage a text belongs to. Where a stage handles several graphs (a backward after a forward; a model that DDP split),
+they are told apart by what is in them and then by number: "forward", "forward 2".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from aotviz.logs import known
+from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord
+
+# Events of the timeline whose time is a stage's.
+EVENTS = {
+    "bytecode_tracing": "dynamo",
+    "_recursive_pre_grad_passes": "pre-grad passes",
+    "aot_trace_joint_graph": "joint",
+    "min_cut_rematerialization_partition": "partition",
+    "_recursive_joint_graph_passes": "joint passes",
+    "_recursive_post_grad_passes": "post-grad passes",
+    "GraphLowering.run": "lower",
+    "GraphLowering.compile_to_fn": "lower",
+}
+WHAT = {  # of each stage, in a line
+    "dynamo": "what Dynamo captured of the Python function",
+    "compiled autograd": "the backward as compiled autograd captured it from the engine",
+    "before reordering": "compiled autograd's graph before its passes",
+    "DDP split": "cut at the buckets of DistributedDataParallel",
+    "before pre-grad passes": "as Inductor received it",
+    "pre-grad passes": "after Inductor's passes on what Dynamo captured",
+    "joint": "forward and backward in one graph",
+    "before joint passes": "the joint graph as Inductor received it",
+    "joint passes": "after Inductor's passes on the joint graph",
+    "partition": "cut into forward and backward",
+    "inference": "the graph of operators; nothing needs a gradient",
+    "before post-grad passes": "as Inductor received it from AOTAutograd",
+    "post-grad passes": "after Inductor's last passes: what is lowered",
+    "lower": "the code that Inductor generated",
+    "runnable": "a script that runs the graph by itself",
+    "wrapper": "what AOTAutograd generated around the graphs",
+    "export": "the exported program",
+}
+
+
+class KernelNodes(msgspec.Struct):
+    """The part of Inductor's account of its kernels that is read."""
+
+    cppCodeToPost: dict[str, list[str]] = {}
+
+
+TANGENT = re.compile(r"\btangents_\d+\b")
+PRIMAL = re.compile(r"\bprimals_\d+\b")
+HEAD = 100_000  # characters in which a graph's placeholders stand, if it has any
+
+
+def assemble(
+    artifacts: Sequence[ArtifactRecord], strings: Sequence[str], attempts: int, started_unix_ns: int
+) -> tuple[list[StageRecord], list[int]]:
+    """(stages, the text of each graph). Stages of an attempt that was given up say so in their name."""
+    made: dict[str, StageRecord] = {}
+    texts: list[int] = []
+    for artifact in artifacts:
+        label = label_of(artifact, strings)
+        stage, role = known.GRAPHS.get(label, (known.CODE.get(label, ""), ""))
+        if not stage or artifact.text < 0:
+            continue
+        origin = artifact.origin
+        name = stage if origin.attempt >= attempts - 1 else f"{stage} (attempt {origin.attempt})"
+        if name not in made:
+            started = max(0, origin.unix_ns - started_unix_ns) if origin.unix_ns and started_unix_ns else 0
+            made[name] = StageRecord(name, "", "", True, False, started, 0, {}, [], {}, {})
+        if role:
+            role = role_of(strings[artifact.text]) if role == "?" else role
+            made[name].graphs[free(role, made[name].graphs)] = len(texts)
+            texts.append(artifact.text)
+        elif label == known.KERNEL_NODES:
+            if made[name].code:  # it follows the code that it is about
+                made[name].kernels[list(made[name].code)[-1]] = kernel_nodes(strings[artifact.text])
+        else:
+            called = strings[artifact.name] if artifact.name >= 0 else ""
+            code = made[name].code
+            code[free(called.rpartition("/")[2] or label.removeprefix("artifact/"), code)] = strings[artifact.text]
+    return list(made.values()), texts
+
+
+def kernel_nodes(text: str) -> dict[str, list[str]]:
+    """Which nodes each call of a kernel computes, as Inductor logs it; {} where it says nothing of that.
+
+    >>> kernel_nodes('{"cppCodeToPost": {"extern_kernels.mm:1": ["mm"]}}')
+    {'extern_kernels.mm:1': ['mm']}
+    """
+    try:
+        return msgspec.json.decode(text, type=KernelNodes).cppCodeToPost
+    except msgspec.DecodeError:
+        return {}
+
+
+def elapsed_ns(events: Iterable[tuple[str, float]]) -> dict[str, int]:
+    """Stage -> its time, of (name, duration in microseconds) of each event; what has no end has no time.
+
+    >>> elapsed_ns([("GraphLowering.run", 2.0), ("GraphLowering.compile_to_fn", 5.0), ("gc", 9.0)])
+    {'lower': 7000}
+    """
+    total: dict[str, int] = {}
+    for name, duration_us in events:
+        stage = EVENTS.get(name)
+        if stage is not None and 0 < duration_us < 1e12:
+            total[stage] = total.get(stage, 0) + int(duration_us * 1000)
+    return total
+
+
+def described(stage: StageRecord, before: Mapping[str, GraphSnapshot], now: Mapping[str, GraphSnapshot]) -> StageRecord:
+    """The stage with a sentence on what it changed. `before` and `now`: the graphs by role."""
+    what = WHAT.get(stage.name.partition(" (attempt")[0], stage.name)
+    if not stage.graphs:
+        texts = f"{len(stage.code)} text{'' if len(stage.code) == 1 else 's'} of code"
+        return replace(stage, summary=f"{what}; {texts}")
+    parts = []
+    for role, graph in now.items():
+        nodes = f"{len(graph.op):,} nodes"
+        if role not in before:
+            parts.append(f"{role}: {nodes}")
+        elif not same(before[role], graph):
+            parts.append(f"{role}: {len(before[role].op):,} to {nodes}")
+    return replace(stage, summary="; ".join([what, *parts]) if parts else "nothing to do", changed=bool(parts))
+
+
+def same(one: GraphSnapshot, other: GraphSnapshot) -> bool:
+    """Whether two graphs compute the same in the same order; names and comments may differ."""
+    return (one.op, one.target, one.args, one.kwargs) == (other.op, other.target, other.args, other.kwargs)
+
+
+def label_of(artifact: ArtifactRecord, strings: Sequence[str]) -> str:
+    """The record's type as known.py names it."""
+    kind = strings[artifact.type]
+    return f"{kind}/{strings[artifact.name]}" if kind == "artifact" and artifact.name >= 0 else kind
+
+
+def role_of(text: str) -> str:
+    """What a graph of Inductor is, by its placeholders.
+
+    >>> role_of("def forward(self, primals_1): ..."), role_of("def forward(self, primals_1, tangents_1): ...")
+    ('forward', 'backward')
+    """
+    head = text[:HEAD]
+    if TANGENT.search(head):
+        return "backward"
+    return "forward" if PRIMAL.search(head) else "inference"
+
+
+def free(name: str, taken: Mapping[str, object]) -> str:
+    """
+    >>> free("forward", {"forward": 0, "forward 2": 1})
+    'forward 3'
+    """
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name} {number}" in taken:
+        number += 1
+    return f"{name} {number}"

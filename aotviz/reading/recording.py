@@ -1,0 +1,291 @@
+"""Reading a recording: the live one of this process, or a file of somebody else's.
+
+Both read alike, and neither needs torch: a recording made on a training cluster opens on a laptop. Tables are pandas
+DataFrames, graphs are `Graph` objects, and the whole shows itself in a notebook or prints itself in a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aotviz.recording import files, log_tables, merging
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import RecordingData
+from aotviz.recording.files import RecordingError
+from aotviz.recording.holders import Changed, Holder, Live, Whole
+from aotviz.recording.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from aotviz.explain.explained_tables import ExplainedTable
+    from aotviz.explain.explanation import Explanation
+
+
+class Recording:
+    """Compilations in the order in which they began: `recording[0]`, `len(recording)`, `for c in recording`.
+
+    One of a running process grows while it is looked at. In a notebook it shows itself as a Workbench.
+
+    >>> recording = aotviz.load("demo.aotviz")  # doctest: +SKIP
+    >>> print(recording)  # doctest: +SKIP
+    >>> recording[0].saved_tensors.held_bytes.sum()  # doctest: +SKIP
+    """
+
+    def __init__(self, content: RecordingData | Store | Holder, producer: dict[str, str] | None = None) -> None:
+        if isinstance(content, RecordingData):
+            content = Whole(content)
+        elif isinstance(content, Store):
+            content = Live(content, producer or {})
+        self._content: Holder = content
+
+    @property
+    def compilations(self) -> list[Compilation]:
+        """All compilations, oldest first."""
+        return list(self._content)
+
+    @property
+    def data(self) -> RecordingData:
+        """The recording in its wire format (events.py), as it stands now. Of a large log this reads every graph."""
+        return self._content.data
+
+    @property
+    def dropped(self) -> int:
+        """How many compilations were dropped, oldest first, to keep the recording within its bounds."""
+        return self._content.dropped
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of how logs were read, e.g. which files were left out."""
+        return self._content.rows[0].notes
+
+    @property
+    def logs(self) -> pd.DataFrame:
+        """One row a log file that was read: name, rank, nbytes, lines, records and unknown ones by type, bad lines."""
+        return log_tables.logs(self.rows[0])
+
+    @property
+    def guards(self) -> pd.DataFrame:
+        """One row a check that Dynamo makes before it reuses a compilation: kind, source, text, code, place, ..."""
+        return log_tables.rows(*self._content.listed, "guards")
+
+    @property
+    def cache_lookups(self) -> pd.DataFrame:
+        """One row a question to a compile cache: cache, outcome ("hit", "miss", "bypass"), key, components, reason."""
+        return log_tables.rows(*self.rows, "cache_lookups")
+
+    @property
+    def graph_breaks(self) -> pd.DataFrame:
+        """One row a graph break: reason, place ("file:line" of the user's code), stack, text."""
+        return log_tables.rows(*self._content.listed, "graph_breaks")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row a summary that torch wrote of a compilation: when, what failed, and all that it counted and timed."""
+        return log_tables.rows(*self.rows, "metrics")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """One row an event of the timeline: name, start_us, duration_us, compilation, parent (a row's number), ..."""
+        return log_tables.events(*self.rows)
+
+    @property
+    def shapes(self) -> pd.DataFrame:
+        """One row a step of symbolic shapes: a symbol made or specialised, an expression guarded on."""
+        return log_tables.rows(*self._content.listed, "shapes")
+
+    @property
+    def artifacts(self) -> pd.DataFrame:
+        """One row a text that a log holds: type, name, encoding, text, fields."""
+        return log_tables.rows(*self.rows, "artifacts")
+
+    def explain(self, compilation: str | None = None, *, earlier: Recording | None = None) -> Explanation:
+        """Why functions were compiled again, graphs broken, caches missed, ranks at odds, and where the time went.
+
+        In sentences, the one that matters most first, each with the user's line that it is about and what to do;
+        `.sentences`, `.fix` and `.source` are text. With the id of a compilation, e.g. "0/3", all about that one. Cache
+        misses are also compared with `earlier`, a recording of an earlier run.
+
+        Raises LookupError, which says which ids there are.
+
+        >>> import aotviz, torch
+        >>> with aotviz.record() as recording:
+        ...     double = aotviz.compile(lambda x: x * 2, backend="eager")
+        ...     _ = double(torch.ones(3)), double(torch.ones(3, dtype=torch.float64))
+        >>> print(recording.explain("1").sentences[0])
+        `<lambda>` was compiled again because `x.dtype` was float32 and is now float64. It cost ... ms.
+        """
+        from aotviz.explain import answers  # upwards only when asked: reading does not need the explanations
+
+        return answers.explain(self, compilation, earlier)
+
+    def recompiles(self) -> ExplainedTable:
+        """One row a recompile: which guard failed, on what value, on which line it was made, the cost, what to do.
+
+        Columns: compilation, rank, function, earlier (the program that nearly fitted), kind, subject, before, after,
+        why (a sentence), code and place (of the line that made the guard), seconds, same_cause (how many recompiles
+        have this cause), outcome ("compiled", "limit": refused, the call ran in eager; "failed"), fix.
+        """
+        from aotviz.explain import answers
+
+        return answers.recompile_table(self)
+
+    def cache_misses(self, earlier: Recording | None = None) -> ExplainedTable:
+        """One row a question to a compile cache, hits and bypasses too: why, and which parts of the key differ.
+
+        A miss is compared with the nearest key asked for before it, in this recording (its processes and ranks) and
+        in `earlier`, a recording of an earlier run. Columns: compilation, rank, function, cache, outcome, why (a
+        sentence), differs, before and after (tuples, one entry a part), nearest, seconds (saved by a hit, spent after
+        a miss), key, fix.
+        """
+        from aotviz.explain import answers
+
+        return answers.cache_table(self, earlier)
+
+    def distinct_graph_breaks(self) -> ExplainedTable:
+        """One row a place where graphs break: code, why, fix, whether the whole function runs in eager, how often."""
+        from aotviz.explain import answers
+
+        return answers.break_table(self)
+
+    def graph_changes(self, before: str, after: str, role: str | None = None) -> ExplainedTable:
+        """How the graphs of two compilations differ: one row a node, its `change` same, changed, added or removed.
+
+        `before` and `after` are ids, e.g. "0/0" and "0/1". `role` picks the graph ("dynamo", "forward", ...); without
+        one, the first that both have. Raises LookupError for an id or a graph that is not there.
+        """
+        from aotviz.explain import answers
+
+        return answers.graph_change_table(self, before, after, role)
+
+    def rank_differences(self) -> ExplainedTable:
+        """One row a thing in which the ranks of a job differ: compilations, graphs, cache keys, collectives."""
+        from aotviz.explain import answers
+
+        return answers.rank_table(self)
+
+    def timeline(self, compilation: str | None = None) -> ExplainedTable:
+        """Where the compile time went, as a tree: event, depth, seconds, own_seconds, share, count, unfinished, path.
+
+        Of one compilation, or of all, each below its own row. Events of one name at one place are added up.
+        """
+        from aotviz.explain import answers
+
+        return answers.timeline_table(self, compilation)
+
+    def plot_timeline(self, compilation: str | None = None) -> Figure:
+        """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
+        from aotviz.explain import answers
+
+        return answers.timeline_figure(self, compilation)
+
+    def follow(self, changed: Changed) -> Changed:
+        """Be told when there is more to read: `changed()` is called until what this returns is called.
+
+        It is called in the thread that compiles, and must not raise. What is all there, e.g. a file, never changes.
+
+        >>> import torch, aotviz
+        >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
+        >>> moves = []
+        >>> stop = f.recording.follow(lambda: moves.append(len(f.recording)))
+        >>> _ = f(torch.ones(3))
+        >>> stop()
+        >>> set(moves)
+        {1}
+        """
+        return self._content.follow(changed)
+
+    def to_bytes(self) -> bytes:
+        """gzip(msgpack) of `data`, for a widget or a page."""
+        return files.pack(self.data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file for `aotviz.load`, whole or not at all. Raises RecordingError where it can't be written."""
+        files.write(self.data, path)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained page that shows the recording in any browser, offline."""
+        from aotviz.widgets.html import write_html  # downwards only: the reading half must not need the widgets
+
+        write_html(self, path)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def __getitem__(self, index: int | str) -> Compilation:
+        """The compilation at a position, or of an id: `recording[-1]`, `recording["0/3"]`.
+
+        Raises IndexError, or KeyError, which says which ids there are.
+        """
+        if isinstance(index, int):
+            return self.compilations[index]
+        found = [c for c in self.compilations if index == c.id] or [
+            c for c in self.compilations if index == c.compile_id
+        ]
+        if len(found) == 1:
+            return found[0]
+        known = [c.id for c in found or self.compilations]
+        shown = ", ".join(map(repr, known[:20])) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+        what = f"several compilations are {index!r}" if found else f"no compilation {index!r}"
+        raise KeyError(f"{what}; there are {shown}" if known else f"{what}: there are none")
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return iter(self.compilations)
+
+    def __repr__(self) -> str:
+        return f"<aotviz Recording: {self._count()}>"
+
+    def __str__(self) -> str:
+        made = ", ".join(f"{name} {version}" for name, version in self._content.producer.items())
+        head = f"Recording of {self._count()}" + (f" (by {made})" if made else "")
+        return "\n\n".join([head, *(f"[{c.id}] {c}" for c in self.compilations)])
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        try:
+            from aotviz.widgets.workbench import Workbench  # absent or unusable where anywidget is not installed
+        except ImportError:
+            return {"text/plain": str(self)}
+        shown = Workbench(self)._repr_mimebundle_(**options)
+        return shown if shown else {"text/plain": str(self)}
+
+    @property
+    def data_producer(self) -> dict[str, str]:
+        """The versions that made the recording, by name."""
+        return self._content.producer
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        """What torch's logs say, and the texts for it; without graphs where those are dear."""
+        return self._content.rows
+
+    def _count(self) -> str:
+        count = f"{len(self)} compilation{'' if len(self) == 1 else 's'}"
+        return f"{count}, {self.dropped} older dropped" if self.dropped else count
+
+
+def load(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Recording:
+    """The recording in a file that `Recording.save` wrote. Needs no torch, and runs nothing from the file.
+
+    Of the files of several ranks, rank 0 first, it makes one recording: `load(["rank0.aotviz", "rank1.aotviz"])`.
+
+    Raises RecordingError (a ValueError) for a file that is missing, foreign, newer, truncated or damaged.
+
+    >>> load("nothing")
+    Traceback (most recent call last):
+    aotviz.recording.files.RecordingError: nothing: there is no such file. Check the path that `save` was given.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return Recording(files.read(path))
+    ranks = [files.read(one) for one in path]
+    for one, data in zip(path, ranks, strict=True):
+        if data.logs:
+            raise RecordingError(f"{one}: it was read off logs. Give read_trace the logs of all ranks instead.")
+    if not ranks:
+        raise RecordingError("there are no recordings: the list of paths is empty")
+    return Recording(merging.of_ranks(ranks))
+
+
+__all__ = ["Compilation", "Recording", "RecordingError", "load"]

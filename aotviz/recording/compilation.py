@@ -1,0 +1,269 @@
+"""One compilation of a recording, as a reader sees it: tables, graphs, code.
+
+A compilation of a log, or of a running process, comes as an outline: its graphs (of a log, its stages too) are made
+when they are looked at, since reading a thousand graphs to look at one would be a waste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from aotviz.recording import plots, tables, terminal
+from aotviz.recording.diff import diff
+from aotviz.recording.dynamo_stage import Rows
+from aotviz.recording.events import CompilationData, StageRecord, WrapperRecord
+from aotviz.recording.graph import Graph
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+_NOT_LIVE = "that needs the live compiled function; take the recording from the function, as `f.recording`"
+
+
+class Compilation:
+    """One function's way through the pipeline.
+
+    >>> import torch
+    >>> import aotviz
+    >>> f = aotviz.compile(lambda x: x.sin(), backend="eager")
+    >>> _ = f(torch.ones(3))
+    >>> compilation = f.recording[0]
+    >>> list(compilation.stages.stage)[:2], compilation.kind
+    (['dynamo', 'flatten'], 'inference')
+    >>> list(compilation.graph("inference").nodes.name)
+    ['arg0_1', 'sin', 'output']
+    """
+
+    def __init__(
+        self,
+        outline: CompilationData,
+        strings: Sequence[str],
+        complete: Callable[[], CompilationData] | None = None,
+        nodes: int | None = None,
+        cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None,
+        revision: int = 0,
+        rows: Callable[[], tuple[Rows, list[str]]] | None = None,
+    ) -> None:
+        self.revision = revision  # another number where there is more to read than before
+        self.outline = outline
+        self.strings = strings
+        self.rows = rows  # what it adds to the lists of a recording that is made of such compilations
+        self._complete = complete
+        self._nodes = nodes
+        self._cut_again = cut_again
+
+    @cached_property
+    def data(self) -> CompilationData:
+        """The compilation in its wire format (events.py)."""
+        return self._complete() if self._complete is not None else self.outline
+
+    @property
+    def id(self) -> str:
+        """Unique within the recording: "0", "1", ...; of a log e.g. "0/3" or "rank 1: 0/3"."""
+        return self.outline.id
+
+    @property
+    def name(self) -> str:
+        """The function's or module's name."""
+        return self.outline.name
+
+    @property
+    def compile_id(self) -> str:
+        """Dynamo's name for it, e.g. "0/3"; "" for a compilation of our own pipeline."""
+        return self.outline.compile_id
+
+    @property
+    def rank(self) -> int:
+        """Of the process that compiled it; -1 where there was one process."""
+        return self.outline.rank
+
+    @property
+    def kind(self) -> str:
+        """ "training" or "inference"; "" where a log doesn't say."""
+        return self.outline.kind
+
+    @property
+    def nodes(self) -> int:
+        """Of the largest graph; 0 where that is not known before the graphs are read."""
+        return max((len(graph.op) for graph in self.outline.graphs), default=0) if self._nodes is None else self._nodes
+
+    @property
+    def wrapper(self) -> WrapperRecord | None:
+        """The generated Python that runs on every call: `.source`, and `.notes` on why its lines are there."""
+        return self.data.wrapper
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """One row a stage: stage, form, changed, summary, started_ms, elapsed_ms, nodes_before, nodes_after, ..."""
+        return tables.stages(self.data)
+
+    @cached_property
+    def inputs(self) -> pd.DataFrame:
+        """One row a flat input: what it is, how the call changes it, and why it is treated as it is."""
+        return tables.inputs(self.data.inputs)
+
+    @cached_property
+    def outputs(self) -> pd.DataFrame:
+        """One row a flat output: its OutputType, what it is rebuilt from, and by which views."""
+        return tables.outputs(self.data.outputs)
+
+    @cached_property
+    def storages(self) -> pd.DataFrame:
+        """One row a tensor in memory: its storage, names, place in it (in elements), and what it was taken from.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.view(-1)[2:], backend="eager")
+        >>> _ = f(torch.ones(2, 2))
+        >>> f.recording[0].storages[["storage", "names", "offset", "step"]].values.tolist()
+        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output',), 2, 'slice(0, 2, 9223372036854775807)']]
+        """
+        return tables.storages(self.data)
+
+    @cached_property
+    def writes(self) -> pd.DataFrame:
+        """One row a statement that changed a tensor in place: which one, by which operator, and where it stands."""
+        return tables.writes(self.data)
+
+    @cached_property
+    def saved_tensors(self) -> pd.DataFrame:
+        """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated.
+
+        Values may lie in one memory, or in an input's: `held_bytes` counts that once, or not at all, and `shares_with`
+        or `memory_of` says whose it is.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: (y := x.tanh()).t() @ y, backend="eager", partition_fn="default_partition")
+        >>> f(torch.ones(2, 3, requires_grad=True)).sum().backward()
+        >>> f.recording[0].saved_tensors[["name", "saved_bytes", "held_bytes", "shares_with"]].values.tolist()
+        [['tanh', 24, 24, ''], ['detach', 24, 0, 'tanh'], ['t', 24, 0, 'tanh']]
+        """
+        return tables.saved_tensors(self.data.saved_tensors)
+
+    @cached_property
+    def recomputed(self) -> pd.DataFrame:
+        """One row a value that the backward computes again: the bytes that it saves, its producer, who reads it."""
+        return tables.recomputed(self.data.recomputed)
+
+    @cached_property
+    def evidence(self) -> pd.DataFrame:
+        """One row a reason that a stage gave: stage, subject, reason."""
+        return tables.evidence(self.data)
+
+    def graph(self, role: str, stage: str | None = None) -> Graph:
+        """The graph of a role ("joint", "forward", "backward", "inference") as the last stage that has it left it.
+
+        With `stage`, as that stage left it. A stage's name may stand in the place of a role if that stage has one
+        graph. Raises LookupError, which says what there is.
+        """
+        key = (role, stage)
+        if key not in self._graphs:
+            self._graphs[key] = self._find(role, stage)
+        return self._graphs[key]
+
+    def diff(self, stage_a: str, stage_b: str) -> pd.DataFrame:
+        """What happened to the nodes between two stages: one row a node, its `change` "kept", "added" or "removed".
+
+        Columns: change, by ("value" or "name": how the node was followed), value_id, and role, name and target
+        before and after. Raises LookupError for a stage that is not there or has no graph.
+        """
+        return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
+
+    def what_if(
+        self,
+        partition_fn: str | Callable[..., Any] | None = None,
+        memory_budget: float | None = None,
+        on_stage: Callable[[str], None] | None = None,
+    ) -> Compilation:
+        """What would be kept for the backward, if the joint graph were cut in another way. The program stays as it is.
+
+        Args:
+            partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function like them; the
+                compilation's own if None.
+            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may keep.
+            on_stage: called with the name of each stage before it runs; what it raises ends the cut.
+
+        Returns a compilation of the stages that cut: compare its `saved_tensors` and `recomputed` with these.
+
+        Raises:
+            LookupError: there is no live function: the recording is from a file, of torch's own, or of inference.
+            ValueError: no partitioner of that name, or no such share.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
+        >>> _ = f(torch.ones(3, requires_grad=True))
+        >>> here = f.recording[0]
+        >>> there = here.what_if(partition_fn="default_partition")
+        >>> int(here.saved_tensors.held_bytes.sum()), int(there.saved_tensors.held_bytes.sum())
+        (0, 12)
+        """
+        if self._cut_again is None:
+            why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
+            raise LookupError(f"{self.name} can't be cut again: {why}.")
+        data, strings = self._cut_again(partition_fn, memory_budget, on_stage)
+        return Compilation(replace(data, id=f"{self.id} what if"), strings)
+
+    def plot_saved_tensors(self) -> Figure:
+        """What is kept for the backward as a plotly treemap: by module and producer, areas are bytes.
+
+        >>> import torch
+        >>> import aotviz
+        >>> model = aotviz.compile(torch.nn.Tanh(), backend="eager")
+        >>> model(torch.ones(3, requires_grad=True)).sum().backward()
+        >>> model.recording[0].plot_saved_tensors().layout.title.text
+        'Tanh [...]: 1 value kept for the backward, 12 B'
+        """
+        return plots.saved_tensors(self.saved_tensors, self.name)
+
+    def plot_timeline(self) -> Figure:
+        """When each stage ran, and for how long, as a plotly figure in ms since the compilation began."""
+        return plots.stages(self.stages, self.name)
+
+    def __repr__(self) -> str:
+        if self.compile_id:
+            said = [repr(self.name)] * (self.name != self.compile_id) + [self.kind] * bool(self.kind)
+        else:
+            said = [repr(self.name), *[self.kind] * bool(self.kind), f"{len(self.outline.stages)} stages"]
+        return f"<aotviz Compilation {self.id}{': ' if said else ''}{', '.join(said)}>"
+
+    def __str__(self) -> str:
+        return terminal.compilation(self.data)
+
+    @cached_property
+    def _graphs(self) -> dict[tuple[str, str | None], Graph]:
+        return {}
+
+    def _find(self, role: str, stage: str | None) -> Graph:
+        for record in reversed(self.data.stages):
+            if role in record.graphs and stage in (None, record.name):
+                return self._open(record, role)
+        if stage is None and any(record.name == role for record in self.data.stages):
+            graphs = self._graphs_of(role)
+            if len(graphs) == 1:
+                return graphs[0]
+            choice = " or ".join(f"graph({graph.role!r}, stage={role!r})" for graph in graphs)
+            raise LookupError(f"stage {role!r} has {len(graphs)} graphs; ask for {choice}")
+        known = sorted({known for record in self.data.stages for known in record.graphs})
+        where = f" after stage {stage!r}" if stage is not None else ""
+        raise LookupError(f"{self.name}: no graph {role!r}{where}. Roles: {known}. Stages: {self._stage_names()}")
+
+    def _graphs_of(self, stage: str) -> list[Graph]:
+        for record in reversed(self.data.stages):
+            if record.name == stage:
+                if not record.graphs:
+                    raise LookupError(f"{self.name}: stage {stage!r} has no graph")
+                return [self._open(record, role) for role in record.graphs]
+        raise LookupError(f"{self.name}: no stage {stage!r}. Stages: {self._stage_names()}")
+
+    def _open(self, record: StageRecord, role: str) -> Graph:
+        return Graph(self.data.graphs[record.graphs[role]], self.data.values, self.strings, role, record.name)
+
+    def _stage_names(self) -> list[str]:
+        return [record.name for record in self.data.stages]

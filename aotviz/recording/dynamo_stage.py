@@ -1,0 +1,209 @@
+"""The stage "dynamo", with which a compilation begins that Dynamo asked for: what it says, and its rows.
+
+Recorded as Dynamo says it, packed, since most recordings are never looked at. A reader gets a summary, the reasons
+(why Dynamo began again, where the graph ends, which guards there are and which line made each), and the same rows in
+`Recording.guards`, `.graph_breaks` and `.shapes` that a watch or a log of torch's gives. Free of torch.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from aotviz.recording.events import NONE, Evidence, GraphBreak, GuardRecord, Origin, ShapeRecord, StageRecord
+from aotviz.recording.guard_texts import LOCAL, LONGEST, Made, made
+from aotviz.recording.sources import user_name
+from aotviz.recording.strings import StringTable
+
+NAME, ROLE = "dynamo", "dynamo"
+REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
+FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+), in [^\n]*(?:\n    (?P<code>[^\n]*))?')
+MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several a tensor, and none that a program's line asked for
+ORIGIN = Origin(NONE, 0, NONE, 0, 0)
+
+GuardText = tuple[str, str, str]  # kind, source, text with its comment
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """What Dynamo said of one graph."""
+
+    function: str
+    place: str
+    compile_id: str
+    nodes: int
+    elapsed_ns: int
+    attempts: int
+    restarts: list[str]
+    broken: bool
+    ended: str
+    ended_at: str  # the user's frames
+    symbols: list[tuple[str, str, str]]  # name, source, value
+    guards: list[GuardText] | None = None
+    waiting: bool = True  # for the guards
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """What a compilation adds to the lists of a recording. Its origins name no compilation yet."""
+
+    guards: list[GuardRecord]
+    graph_breaks: list[GraphBreak]
+    shapes: list[ShapeRecord]
+
+
+def stage(captured: Captured, graph: int) -> StageRecord:
+    """The stage as an outline shows it: without the reasons and texts that `told` adds."""
+    return StageRecord(
+        name=NAME,
+        form="Dynamo's graph",
+        summary=summary(captured),
+        changed=True,
+        late=False,
+        started_ns=0,
+        elapsed_ns=captured.elapsed_ns,
+        graphs={ROLE: graph},
+        evidence=[],
+        code={},
+    )
+
+
+def summary(captured: Captured) -> str:
+    parts = [f"{_function(captured)} captured: {captured.nodes:,} node{'' if captured.nodes == 1 else 's'}"]
+    if captured.attempts > 1:
+        parts.append(f"begun {captured.attempts} times")
+    if captured.broken:
+        parts.append(f"ends at a graph break{_line(captured)}")
+    if captured.guards is not None:
+        parts.append(f"{len(captured.guards):,} guards")
+    return "; ".join(parts)
+
+
+def told(record: StageRecord, captured: Captured, failed: bool) -> StageRecord:
+    """The stage with all that is known of it. `failed`: the compilation ended in an error."""
+    code = {}
+    if captured.guards is not None:
+        code["guards"] = "\n".join(f"{kind}: {text}" for kind, _, text in captured.guards)
+    if captured.broken:
+        code["graph break"] = f"{captured.ended_at}\n{captured.ended}".strip()
+    return replace(record, evidence=list(_evidence(captured, failed)), code=code)
+
+
+def rows(captured: Captured, table: StringTable) -> Rows:
+    """The rows of a recording, their texts in `table`."""
+    found = []
+    for kind, source, text in captured.guards or ():
+        parts = made(text)
+        found.append(
+            GuardRecord(
+                ORIGIN, kind, table.add(source or None), table.add(parts.guard), table.add(parts.code or None),
+                table.add(parts.place or None), table.add(parts.stack or None),
+            )
+        )  # fmt: skip
+    breaks = []
+    if captured.broken:
+        at = _innermost(captured.ended_at)
+        where = f"{at['file']}:{at['line']}" if at else None
+        breaks.append(
+            GraphBreak(
+                ORIGIN, table.add(_first(captured.ended)), table.add(where), table.add(captured.ended_at or None),
+                table.add(captured.ended),
+            )
+        )  # fmt: skip
+    shapes = [
+        ShapeRecord(
+            ORIGIN, "create_symbol", table.add(name), table.add(value), table.add(source), NONE, NONE, NONE, NONE
+        )
+        for name, source, value in captured.symbols
+    ]
+    return Rows(found, breaks, shapes)
+
+
+def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
+    yield Evidence(
+        "frame", f"{_function(captured)} at {captured.place}; Dynamo's number for it is {captured.compile_id}"
+    )
+    for reason in captured.restarts:
+        why = (
+            ", to end its graph before the line that breaks it"
+            if reason == captured.ended
+            else f": {_sentences(reason)}"
+        )
+        yield Evidence("restart", f"Dynamo began the function again from its first line{why}")
+    if captured.broken:
+        at = _innermost(captured.ended_at)
+        where = f" at {at['file']}:{at['line']}, `{at['code'] or ''}`" if at else ""
+        then = "Python runs this line; the rest of the function is a compilation of its own"
+        yield Evidence("graph break", f"the graph ends{where}: {_sentences(captured.ended)}. {then}")
+    for name, source, value in captured.symbols:
+        yield Evidence(user_name(source), f"symbolic, as {name}; it was {value} in the call that was compiled")
+    yield from _guards(captured, failed)
+
+
+def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
+    if captured.guards is None:
+        why = "Dynamo has let go of this program, so its guards are not known"
+        if captured.waiting:
+            why = "Dynamo makes the guards last, and they are read at the first call, which has not come"
+        yield Evidence("guards", "Dynamo made none, since the compilation failed" if failed else why)
+        return
+    marks: Counter[str] = Counter()
+    for kind, source, text in captured.guards:
+        if kind == MARKS:
+            marks[source] += 1
+            continue
+        parts = made(text)
+        said = LOCAL.sub(r"\g<name>", parts.guard)[:LONGEST]
+        yield Evidence(user_name(source) or kind, f"guard: {said}{_made_by(parts)}")
+    for source, count in marks.items():
+        yield Evidence(user_name(source), f"{count} guards: none of its sizes was marked as dynamic or static by hand")
+
+
+def _made_by(parts: Made) -> str:
+    return f" (made by `{parts.code}`, {parts.place})" if parts.code else f" ({parts.place})" if parts.place else ""
+
+
+def _function(captured: Captured) -> str:
+    """The user's word for what was captured.
+
+    >>> from msgspec.structs import replace
+    >>> one = Captured("torch_dynamo_resume_in_f_at_7", "m.py:7", "1/0", 3, 0, 1, [], False, "", "", [])
+    >>> _function(one), _function(replace(one, function="f"))
+    ('the rest of `f` behind line 7', '`f`')
+    """
+    rest = REST.fullmatch(captured.function)
+    return f"the rest of `{rest['function']}` behind line {rest['line']}" if rest else f"`{captured.function}`"
+
+
+def _line(captured: Captured) -> str:
+    at = _innermost(captured.ended_at)
+    return f" in line {at['line']}" if at else ""
+
+
+def _innermost(stack: str) -> re.Match[str] | None:
+    found = None
+    for found in FRAME.finditer(stack):  # noqa: B007 -- the last one
+        pass
+    return found
+
+
+def _first(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _sentences(text: str) -> str:
+    """Dynamo's reason in a line: its first, and its explanation."""
+    explained = re.search(r"Explanation: (.*)", text)
+    return ": ".join(part.strip().rstrip(".") for part in (_first(text), explained[1] if explained else "") if part)
+
+
+def packed(captured: Captured) -> bytes:
+    """As it waits for a reader: guards are many, and much alike."""
+    return zlib.compress(msgspec.msgpack.encode(captured), 1)
+
+
+def unpacked(content: bytes) -> Captured:
+    return msgspec.msgpack.decode(zlib.decompress(content), type=Captured)

@@ -1,0 +1,272 @@
+"""Recordings on disk: written whole or not at all, and read with suspicion.
+
+A file is eight bytes of magic, a two-byte format version, and then gzip over msgpack of a RecordingData. Nothing in
+it can run. It may come from a stranger, a broken download or a later release, so reading checks in this order, and
+the first thing wrong becomes one RecordingError that names the file and says what to do: is it there; is it ours;
+is it of a version that we know; does it unzip, completely, into a bounded size; does it fit the schema (msgspec);
+does every number point at something (`check`), so that no reader has to ask again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from aotviz.recording import numbers
+from aotviz.recording.events import (
+    FORMAT,
+    NONE,
+    VERSION,
+    CompilationData,
+    EventTable,
+    GraphSnapshot,
+    RecordingData,
+)
+
+MAGIC = b"\x93AOTVIZ\n"
+HEADER_BYTES = len(MAGIC) + 2
+LIMIT_BYTES = 1 << 28  # of msgpack, unzipped
+OPS = frozenset("pfmcao")
+GZIP = 16 + zlib.MAX_WBITS
+
+
+class RecordingError(ValueError):
+    """A recording could not be read or written. The message names the file and says what to do."""
+
+
+class Damage(Exception):
+    """What is wrong inside a recording, before anyone has said which file it is."""
+
+
+class _Envelope(msgspec.Struct):
+    """The two fields that every version has, read before the rest is trusted."""
+
+    format: str = ""
+    version: int = 0
+
+
+def pack(data: RecordingData) -> bytes:
+    """gzip(msgpack): what a widget or page receives, and what follows the header in a file."""
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, GZIP)
+    return squeeze.compress(msgspec.msgpack.encode(data)) + squeeze.flush()
+
+
+def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
+    """The recording in the bytes that `pack` made. Raises Damage."""
+    stretch = zlib.decompressobj(GZIP)
+    try:
+        plain = stretch.decompress(packed, limit_bytes + 1)
+    except zlib.error as error:
+        raise Damage(f"it does not unzip ({error})") from None
+    if len(plain) > limit_bytes:
+        raise Damage(f"it unzips to more than {limit_bytes >> 20} MiB")
+    if not stretch.eof:
+        raise Damage("it ends too early")
+    if stretch.unused_data:
+        raise Damage(f"{len(stretch.unused_data)} bytes follow its end")
+    try:
+        envelope = msgspec.msgpack.decode(plain, type=_Envelope)
+        if envelope.format != FORMAT:
+            raise Damage("its content is not a recording")
+        if not 1 <= envelope.version <= VERSION:
+            raise Damage(f"its content says format {envelope.version}, and this is a reader of format {VERSION}")
+        data = replace(msgspec.msgpack.decode(plain, type=RecordingData), version=VERSION)
+        check(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damage(str(error)[:200] or type(error).__name__) from None
+    return data
+
+
+def write(data: RecordingData, path: str | os.PathLike[str]) -> None:
+    """Write a file whole or not at all: an earlier file of that name stays until the new one is on disk."""
+    replace_file(path, MAGIC + VERSION.to_bytes(2, "big") + pack(data))
+
+
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put `content` at `path` in one step. Raises RecordingError if the place can't be written."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())  # mkstemp's own mode would hide the file from colleagues
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RecordingError(
+            f"{target}: can't be written ({reason}). Choose a folder that you can write to."
+        ) from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> RecordingData:
+    """The recording in a file. Raises RecordingError, whatever is wrong with it."""
+    target = Path(path)
+    try:
+        with open(target, "rb") as file:
+            header = file.read(HEADER_BYTES)
+            packed = file.read(limit_bytes + 1) if header.startswith(MAGIC) else b""
+    except FileNotFoundError:
+        raise RecordingError(f"{target}: there is no such file. Check the path that `save` was given.") from None
+    except OSError as error:
+        raise RecordingError(f"{target}: can't be read ({error.strerror or error}).") from error
+    if not header.startswith(MAGIC):
+        if header and MAGIC.startswith(header):
+            raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
+        what = " but gzip: packed, or what `recording.to_bytes()` gives" if header.startswith(b"\x1f\x8b") else ""
+        raise RecordingError(f"{target}: not an aotviz recording{what}. Open a file that `recording.save(path)` wrote.")
+    if len(header) < HEADER_BYTES:
+        raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
+    version = int.from_bytes(header[len(MAGIC) :], "big")
+    if version > VERSION:
+        raise RecordingError(
+            f"{target}: written in format {version} by a newer aotviz; this one reads up to {VERSION}. Upgrade aotviz."
+        )
+    try:
+        if version < 1:
+            raise Damage("its header says format 0")
+        return unpack(packed, limit_bytes)
+    except Damage as damage:
+        raise RecordingError(
+            f"{target}: the recording is damaged: {damage}. Copy the file again, or save the recording again."
+        ) from None
+
+
+def check(data: RecordingData) -> None:
+    """Whether every number in the recording points at something, and every column has its length. Raises Damage."""
+    texts = len(data.strings)
+    ids = [compilation.id for compilation in data.compilations]
+    if len(set(ids)) != len(ids):
+        raise Damage("two compilations have one id")
+    if data.dropped < 0:
+        raise Damage("it says that fewer than no compilations were dropped")
+    for compilation in data.compilations:
+        _check_compilation(compilation, texts, f"compilation {compilation.id}")
+        _within([compilation.log], len(data.logs), f"compilation {compilation.id}, log")
+    _check_logged(data, texts)
+
+
+def _check_compilation(compilation: CompilationData, texts: int, where: str) -> None:
+    for number, value in enumerate(compilation.values):
+        at = f"{where}, value {number}"
+        _within((value.dtype, value.device, value.text), texts, at)
+        _within(value.parts, number, f"{at}, parts")  # of earlier values, so that nothing contains itself
+    for number, graph in enumerate(compilation.graphs):
+        _check_graph(graph, texts, len(compilation.values), f"{where}, graph {number}")
+    for stage in compilation.stages:
+        _within(stage.graphs.values(), len(compilation.graphs), f"{where}, stage {stage.name}", least=0)
+    _within(numbers.of(compilation), texts, where)
+    for number, storage in enumerate(compilation.storages):
+        at, tensors = f"{where}, storage {number}", len(storage.tensors)
+        for index, tensor in enumerate(storage.tensors):  # of an earlier one, so that no chain of views is a circle
+            _within([tensor.view_of], index, f"{at}, tensor {index}")
+        _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
+    notes = compilation.wrapper.notes if compilation.wrapper else []
+    if any(not 1 <= note.first <= note.last for note in notes):
+        raise Damage(f"{where}: a note of the wrapper is about no line")
+
+
+def _check_logged(data: RecordingData, texts: int) -> None:
+    """The rows that a log gave: their texts, logs and compilations are there, and the timeline's columns agree."""
+    for field in RecordingData.__struct_fields__:
+        rows = getattr(data, field)
+        if field in ("strings", "compilations", "notes") or not isinstance(rows, list):
+            continue
+        for number, row in enumerate(rows):
+            _within(numbers.of(row), texts, f"{field}, row {number}")
+            origin = getattr(row, "origin", None)
+            if origin is not None:
+                _within([origin.log], len(data.logs), f"{field}, row {number}, log")
+                _within([origin.compilation], len(data.compilations), f"{field}, row {number}, compilation")
+    events = data.events
+    rows = len(events.name)
+    for column in EventTable.__struct_fields__:
+        if len(getattr(events, column)) != rows:
+            raise Damage(f"events: {column} has {len(getattr(events, column))} entries for {rows} events")
+    _within(numbers.of(events), texts, "events")
+    _within(events.parent, rows, "events, parent")
+    _within(events.compilation, len(data.compilations), "events, compilation")
+    _within(events.log, len(data.logs), "events, log")
+
+
+def _check_graph(graph: GraphSnapshot, texts: int, values: int, where: str) -> None:
+    nodes = len(graph.op)
+    for column in ("name", "target", "args", "value", "stack", "module", "sequence", "backward"):
+        if len(getattr(graph, column)) != nodes:
+            raise Damage(f"{where}: {column} has {len(getattr(graph, column))} entries for {nodes} nodes")
+    if not OPS.issuperset(graph.op) or not {"0", "1"}.issuperset(graph.backward):
+        raise Damage(f"{where}: a node of an unknown kind")
+    _within(graph.name, texts, f"{where}, name", least=0)
+    _within(graph.target, texts, f"{where}, target", least=0)
+    for column in ("stack", "module", "output_descriptors"):
+        _within(getattr(graph, column), texts, f"{where}, {column}")
+    _within(graph.descriptor.values(), texts, f"{where}, descriptor")
+    _within(graph.value, values, f"{where}, value")
+    _within(graph.sequence, 1 << 63, f"{where}, sequence")
+    _within(graph.descriptor, nodes, f"{where}, descriptor", least=0)
+    _within(graph.kwargs, nodes, f"{where}, kwargs", least=0)
+    for index, args in enumerate(graph.args):
+        if type(args) is not list:
+            raise Damage(f"{where}, node {index}: its arguments are not a list")
+        for arg in args:
+            _check_argument(arg, index, texts, where)
+    for index, named in graph.kwargs.items():
+        _check_named(named, index, texts, where)
+
+
+def _check_argument(arg: Any, index: int, texts: int, where: str) -> None:
+    """An argument of node `index` is of a known form, and refers to an earlier node and to a text that is there."""
+    kind = type(arg)
+    if arg is None or kind is int or kind is bool or kind is float or kind is str:
+        return
+    if kind is list and len(arg) == 1 and type(arg[0]) is int:
+        if 1 <= arg[0] <= index:
+            return
+        raise Damage(f"{where}, node {index}: an argument is {arg[0]} nodes before it")
+    if kind is list and arg and arg[0] == "L":
+        for part in arg[1:]:
+            _check_argument(part, index, texts, where)
+        return
+    if kind is dict and len(arg) == 1:
+        ((tag, content),) = arg.items()
+        if tag == "r" and type(content) is int and 0 <= content < texts:
+            return
+        if tag == "d":
+            return _check_named(content, index, texts, where)
+        if tag == "s" and type(content) is list and len(content) == 3:
+            for part in content:
+                _check_argument(part, index, texts, where)
+            return
+    raise Damage(f"{where}, node {index}: an argument of an unknown form")
+
+
+def _check_named(named: Any, index: int, texts: int, where: str) -> None:
+    if type(named) is not dict or not all(type(key) is str for key in named):
+        raise Damage(f"{where}, node {index}: named arguments without names")
+    for arg in named.values():
+        _check_argument(arg, index, texts, where)
+
+
+def _within(indices: Iterable[int], size: int, where: str, least: int = NONE) -> None:
+    indices = list(indices)
+    if indices and not (least <= min(indices) and max(indices) < size):
+        wrong = next(index for index in indices if not least <= index < size)
+        raise Damage(f"{where}: points at {wrong}, of {size}")

@@ -1,0 +1,254 @@
+"""One recorded graph, as a person reads it: a table of nodes, Python text, or a drawing.
+
+A snapshot is columns of numbers; here they become names again. What the snapshot leaves out because it follows
+from the rest (users, who refers to whom) is worked out on first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from aotviz.recording.events import GraphSnapshot, ValueRecord
+from aotviz.recording.listing import listing
+from aotviz.recording.sources import SourceLine, innermost
+
+if TYPE_CHECKING:
+    import graphviz
+    import pandas as pd
+
+OPS = {
+    "p": "placeholder",
+    "f": "call_function",
+    "m": "call_module",
+    "c": "call_method",
+    "a": "get_attr",
+    "o": "output",
+}
+
+
+HALF = re.compile(r"(forward|inference|backward)\b")  # at the start of a role: "forward 2" is a forward too
+
+
+def runs_backward(role: str, mark: str) -> bool:
+    """Whether a node runs in the backward: all of a backward graph do, and none of a forward graph.
+
+    Elsewhere `mark`, from GraphSnapshot.backward, says in which half it was traced.
+
+    >>> runs_backward("joint", "1"), runs_backward("forward", "1")  # the partitioner moves what it can into the forward
+    (True, False)
+    """
+    half = HALF.match(role)
+    return half[1] == "backward" if half else mark == "1"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node, with its numbers looked up. `inputs` and `users` are node indices, in order, each once."""
+
+    index: int
+    op: str
+    name: str
+    target: str
+    args: str
+    inputs: tuple[int, ...]
+    value_id: int
+    value: ValueRecord | None
+    source: SourceLine
+    module_path: str
+    module_type: str
+    sequence_number: int
+    is_backward: bool
+    descriptor: str
+
+
+class Graph:
+    """A graph of a recording: `role` is "joint", "forward", "backward" or "inference".
+
+    >>> import aotviz
+    >>> graph = aotviz.load("demo.aotviz")[0].graph("joint")  # doctest: +SKIP
+    >>> graph.nodes.query("dtype == 'torch.float32'").target.value_counts()  # doctest: +SKIP
+    >>> print(graph)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, snapshot: GraphSnapshot, values: Sequence[ValueRecord], strings: Sequence[str], role: str, stage: str
+    ) -> None:
+        self.snapshot = snapshot
+        self.values = values
+        self.strings = strings
+        self.role = role
+        self.stage = stage
+
+    def __len__(self) -> int:
+        return len(self.snapshot.op)
+
+    def __repr__(self) -> str:
+        return f"<aotviz Graph {self.role!r} after {self.stage!r}: {len(self)} nodes>"
+
+    def __str__(self) -> str:
+        return self.code
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.code)
+
+    def text(self, number: int) -> str:
+        """The text with a number; empty for none."""
+        return self.strings[number] if number >= 0 else ""
+
+    @cached_property
+    def rows(self) -> tuple[Node, ...]:
+        """The nodes in topological order."""
+        snapshot = self.snapshot
+        names = [self.text(number) for number in snapshot.name]
+        sources: dict[int, SourceLine] = {}
+        rows = []
+        for index, op in enumerate(snapshot.op):
+            stack, module, value = snapshot.stack[index], snapshot.module[index], snapshot.value[index]
+            if stack not in sources:
+                sources[stack] = innermost(self.text(stack))
+            path, _, kind = self.text(module).rpartition("\n")[2].rpartition("|")
+            inputs: dict[int, None] = {}
+            parts = [self._argument(arg, index, names, inputs) for arg in snapshot.args[index]]
+            for key, arg in snapshot.kwargs.get(index, {}).items():
+                parts.append(f"{key}={self._argument(arg, index, names, inputs)}")
+            rows.append(
+                Node(
+                    index=index,
+                    op=OPS[op],
+                    name=names[index],
+                    target=self.text(snapshot.target[index]),
+                    args=", ".join(parts),
+                    inputs=tuple(inputs),
+                    value_id=value,
+                    value=self.values[value] if value >= 0 else None,
+                    source=sources[stack],
+                    module_path=path,
+                    module_type=kind,
+                    sequence_number=snapshot.sequence[index],
+                    is_backward=runs_backward(self.role, snapshot.backward[index]),
+                    descriptor=self.text(snapshot.descriptor.get(index, -1)),
+                )
+            )
+        return tuple(rows)
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the indices of the nodes that read it, in order."""
+        users: list[list[int]] = [[] for _ in self.rows]
+        for node in self.rows:
+            for source in node.inputs:
+                users[source].append(node.index)
+        return tuple(map(tuple, users))
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """What the graph returns, one text an output."""
+        if not self.snapshot.op.endswith("o"):
+            return ()
+        index = len(self) - 1
+        args = self.snapshot.args[index]
+        returned = args[0][1:] if len(args) == 1 and isinstance(args[0], list) and args[0][0] == "L" else args
+        names = [self.text(number) for number in self.snapshot.name]
+        return tuple(self._argument(arg, index, names, {}) for arg in returned)
+
+    @property
+    def output_descriptors(self) -> tuple[str, ...]:
+        """What each graph output means to the user; empty where that is not known."""
+        return tuple(map(self.text, self.snapshot.output_descriptors))
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """One row a node, in topological order.
+
+        Columns: name, op, target, args (text), users (tuple of names), kind, dtype, shape and stride (tuples of
+        elements; symbolic ones as text), storage_offset (elements), device, requires_grad, storage_group (nodes with
+        the same number share memory; -1 unknown), source_line ("file:line"), source_code, module_path, module_type,
+        descriptor, value_id (the same number in any graph of the compilation: the same value; -1 unknown),
+        sequence_number (a forward op and its backward share it), is_backward.
+        """
+        import pandas as pd  # half a second, which only a reader of tables should pay
+
+        names = [node.name for node in self.rows]
+        columns = {
+            "name": names,
+            "op": [node.op for node in self.rows],
+            "target": [node.target for node in self.rows],
+            "args": [node.args for node in self.rows],
+            "users": [tuple(names[user] for user in users) for users in self.users],
+            "kind": [node.value.kind if node.value else "" for node in self.rows],
+            "dtype": [self.text(node.value.dtype) if node.value else "" for node in self.rows],
+            "shape": [_tuple(node.value, "shape") for node in self.rows],
+            "stride": [_tuple(node.value, "stride") for node in self.rows],
+            "storage_offset": [_offset(node.value) for node in self.rows],
+            "device": [self.text(node.value.device) if node.value else "" for node in self.rows],
+            "requires_grad": [bool(node.value and node.value.requires_grad) for node in self.rows],
+            "storage_group": [node.value.storage if node.value else -1 for node in self.rows],
+            "source_line": [str(node.source) for node in self.rows],
+            "source_code": [node.source.code for node in self.rows],
+            "module_path": [node.module_path for node in self.rows],
+            "module_type": [node.module_type for node in self.rows],
+            "descriptor": [node.descriptor for node in self.rows],
+            "value_id": [node.value_id for node in self.rows],
+            "sequence_number": [node.sequence_number for node in self.rows],
+            "is_backward": [node.is_backward for node in self.rows],
+        }
+        return pd.DataFrame({name: pd.Series(column, dtype=_DTYPES.get(name)) for name, column in columns.items()})
+
+    @cached_property
+    def code(self) -> str:
+        """The graph as Python text, the user's source lines as comments. For reading: it is not meant to run."""
+        return listing(self)
+
+    def to_graphviz(self) -> graphviz.Source:
+        """The graph as a drawing by graphviz, modules as boxes; a notebook shows it where `dot` is installed.
+
+        Raises ImportError without the `graphviz` package. Large graphs are better seen in the Workbench.
+        """
+        import graphviz  # only this method needs it
+
+        from aotviz.recording.dot import dot
+
+        return graphviz.Source(dot(self))
+
+    def _argument(self, arg: Any, index: int, names: list[str], inputs: dict[int, None]) -> str:
+        """One encoded argument (see GraphSnapshot) as text; the nodes that it reads go into `inputs`."""
+        if isinstance(arg, list):
+            if arg[0] == "L":
+                return "[" + ", ".join(self._argument(part, index, names, inputs) for part in arg[1:]) + "]"
+            source: int = index - arg[0]
+            inputs[source] = None
+            return names[source]
+        if isinstance(arg, dict):
+            ((tag, content),) = arg.items()
+            if tag == "r":
+                return self.text(content)
+            if tag == "s":
+                return "slice(" + ", ".join(self._argument(part, index, names, inputs) for part in content) + ")"
+            items = (f"{key!r}: {self._argument(part, index, names, inputs)}" for key, part in content.items())
+            return "{" + ", ".join(items) + "}"
+        return repr(arg)
+
+
+_DTYPES: dict[str, Any] = {
+    "value_id": "int64",
+    "storage_group": "int64",
+    "sequence_number": "int64",
+    "requires_grad": "bool",
+    "is_backward": "bool",
+    "users": "object",
+    "shape": "object",
+    "stride": "object",
+    "storage_offset": "object",
+}
+
+
+def _offset(value: ValueRecord | None) -> int | str | None:
+    return value.offset if value is not None and value.kind == "tensor" else None
+
+
+def _tuple(value: ValueRecord | None, field: str) -> tuple[int | str, ...] | None:
+    return tuple(getattr(value, field)) if value is not None and value.kind == "tensor" else None

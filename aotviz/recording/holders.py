@@ -1,0 +1,160 @@
+"""Where a Recording's content is: in a file that was read, or in the stores of a running process.
+
+A third holder is the reading of torch's logs (torch_trace/contents.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from aotviz.recording import progress
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import CompilationData, RecordingData
+from aotviz.recording.merging import merge, with_rows
+from aotviz.recording.store import CompilationLog, Store
+from aotviz.recording.strings import clean
+
+Changed = Callable[[], None]  # told that there is more to read; it must not raise
+MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
+
+
+class Holder(Protocol):
+    """What a Recording asks of its content; the length is the number of compilations."""
+
+    @property
+    def producer(self) -> dict[str, str]:
+        """The versions that made it, by name."""
+
+    @property
+    def dropped(self) -> int:
+        """Compilations that were dropped to keep it within its bounds."""
+
+    @property
+    def data(self) -> RecordingData:
+        """All of it."""
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        """What torch's logs say, and the texts for it; without graphs and stages where those would be dear."""
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        """The same, and what our own compilations add to it: their guards, graph breaks and symbols."""
+
+    def follow(self, changed: Changed) -> Changed:
+        """Calls `changed`, in the thread that compiles, whenever there is more to read; until the result is called."""
+        ...
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Compilation]: ...
+
+
+def nothing_to_follow(_changed: Changed) -> Changed:
+    """`follow` of what is all there."""
+    return lambda: None
+
+
+class Whole:
+    """A recording that is all there."""
+
+    def __init__(self, data: RecordingData) -> None:
+        self.data = data
+        self._compilations = [Compilation(compilation, data.strings) for compilation in data.compilations]
+
+    @property
+    def producer(self) -> dict[str, str]:
+        return self.data.producer
+
+    @property
+    def dropped(self) -> int:
+        return self.data.dropped
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.data, self.data.strings
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        return self.rows
+
+    def follow(self, changed: Changed) -> Changed:
+        return nothing_to_follow(changed)
+
+    def __len__(self) -> int:
+        return len(self._compilations)
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return iter(self._compilations)
+
+
+class Live:
+    """What a running process has recorded so far: packed, and unpacked when it is looked at."""
+
+    def __init__(self, store: Store, producer: dict[str, str]) -> None:
+        self.producer = {clean(name): clean(version) for name, version in producer.items()}
+        self._store = store
+        self._known: dict[tuple[str, int], Compilation] = {}  # by id and revision
+        self._unpacked: deque[tuple[str, int]] = deque()  # those that somebody has looked into, the latest last
+
+    @property
+    def dropped(self) -> int:
+        return self._store.dropped
+
+    @property
+    def data(self) -> RecordingData:
+        return self._merged([(compilation, compilation.data) for compilation in self])
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return merge([], self.producer, self.dropped), []  # our own pipeline's compilations are of no log
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        data = self._merged([(compilation, compilation.outline) for compilation in self])
+        return data, data.strings
+
+    def _merged(self, found: Sequence[tuple[Compilation, CompilationData]]) -> RecordingData:
+        data = merge([(data, list(one.strings)) for one, data in found], self.producer, self.dropped)
+        return with_rows(data, [one.rows() if one.rows is not None else None for one, _ in found])
+
+    def follow(self, changed: Changed) -> Changed:
+        def moved(compilation: progress.Compilation) -> None:
+            if any(log is compilation for _, log in self._store.logs()):
+                changed()
+
+        progress.listen(moved)
+        return lambda: progress.unlisten(moved)
+
+    def __len__(self) -> int:
+        return len(self._store.logs())
+
+    def __iter__(self) -> Iterator[Compilation]:
+        known: dict[tuple[str, int], Compilation] = {}
+        for number, log in self._store.logs():
+            key = (number, log.revision)
+            known[key] = self._known.get(key) or self._outlined(key, log)
+        self._known = known
+        return iter(list(known.values()))
+
+    def _outlined(self, key: tuple[str, int], log: CompilationLog) -> Compilation:
+        outline, strings = log.outline()
+
+        def complete() -> CompilationData:
+            self._unpacked.append(key)
+            while len(self._unpacked) > MOST_UNPACKED:
+                self._known.pop(self._unpacked.popleft(), None)
+            return replace(log.read()[0], id=key[0])
+
+        return Compilation(
+            replace(outline, id=key[0]),
+            strings,
+            complete,
+            nodes=log.most_nodes,
+            cut_again=log.cut_again,
+            revision=key[1],
+            rows=log.rows,
+        )

@@ -1,0 +1,132 @@
+"""A recorded graph as Python text that a person who knows torch reads without a legend.
+
+One line a node, with its type as an annotation; the user's own source line stands above the nodes that came from
+it, and each input and output says what it means to the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aotviz.recording.events import ValueRecord
+
+if TYPE_CHECKING:
+    from aotviz.recording.graph import Graph, Node
+
+SHORT = {
+    "torch.float64": "f64",
+    "torch.float32": "f32",
+    "torch.float16": "f16",
+    "torch.bfloat16": "bf16",
+    "torch.int64": "i64",
+    "torch.int32": "i32",
+    "torch.int16": "i16",
+    "torch.int8": "i8",
+    "torch.uint64": "u64",
+    "torch.uint32": "u32",
+    "torch.uint16": "u16",
+    "torch.uint8": "u8",
+    "torch.bool": "b8",
+    "torch.complex32": "c32",
+    "torch.complex64": "c64",
+    "torch.complex128": "c128",
+    "torch.float8_e5m2": "f8e5m2",
+    "torch.float8_e5m2fnuz": "f8e5m2fnuz",
+    "torch.float8_e4m3fn": "f8e4m3fn",
+    "torch.float8_e4m3fnuz": "f8e4m3fnuz",
+    "torch.float8_e8m0fnu": "f8e8m0fnu",
+    "torch.float4_e2m1fn_x2": "f4e2m1fnx2",
+    "torch.bits1x8": "b1x8",
+    "torch.bits2x4": "b2x4",
+    "torch.bits4x2": "b4x2",
+    "torch.bits8": "b8x1",
+    "torch.bits16": "b16x1",
+}
+
+
+def listing(graph: Graph) -> str:
+    """The text of a graph. Names come from the user's program, so whatever could break a line is escaped."""
+    placeholders = [node for node in graph.rows if node.op == "placeholder"]
+    lines = [f"def {graph.role.replace(' ', '_')}({'' if placeholders else '):'}"]
+    for node in placeholders:
+        meaning = f"  # {node.descriptor}" if node.descriptor else ""
+        lines.append(f"    {node.name}{_annotation(graph, node)},{meaning}")
+    if placeholders:
+        lines.append("):")
+    source = ""
+    backward = False
+    for node in graph.rows:
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            lines.extend(_return(graph, node))
+            continue
+        if graph.role == "joint" and node.is_backward != backward:
+            backward = node.is_backward
+            lines.append(f"    # ---- {'backward' if backward else 'forward'} ----")
+            source = ""
+        comment = _comment(node)
+        if comment and comment != source:
+            lines.append(f"    {comment}")
+        source = comment or source
+        lines.append(f"    {node.name}{_annotation(graph, node)} = {call(node)}")
+    return "\n".join(map(one_line, lines))
+
+
+def call(node: Node) -> str:
+    """The right-hand side of a node's line."""
+    if node.op == "get_attr":
+        return f"self.{node.target}"
+    if node.op == "call_module":
+        return f"self.{node.target}({node.args})"
+    if node.op == "call_method":
+        receiver, _, rest = node.args.partition(", ")
+        return f"{receiver}.{node.target}({rest})"
+    return f"{node.target}({node.args})"
+
+
+def type_text(value: ValueRecord | None, text: Callable[[int], str]) -> str:
+    """A value's type in brief: `f32[4, s0]`, `Sym(s0)`, or nothing where it is not known."""
+    if value is None:
+        return ""
+    if value.kind == "tensor":
+        dtype = text(value.dtype)
+        return f"{SHORT.get(dtype, dtype)}[{', '.join(map(str, value.shape))}]"
+    if value.kind == "tuple":
+        return f"tuple of {len(value.parts)}"
+    if value.kind.startswith("sym"):
+        return f"Sym({text(value.text)})"
+    return ""
+
+
+def one_line(text: str) -> str:
+    r"""The text with everything that doesn't print (line ends, terminal escapes) written out.
+
+    >>> one_line("a\n\x1b[31mb")
+    'a\\n\\x1b[31mb'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _annotation(graph: Graph, node: Node) -> str:
+    kind = type_text(node.value, graph.text)
+    return f": {kind}" if kind else ""
+
+
+def _comment(node: Node) -> str:
+    if not node.source.line:
+        return ""
+    place = f"{node.source.file}:{node.source.line} in {node.source.function}"
+    return f"# {place}: {node.source.code}" if node.source.code else f"# {place}"
+
+
+def _return(graph: Graph, node: Node) -> list[str]:
+    meanings = graph.output_descriptors
+    outputs = graph.outputs
+    if not any(meanings) or len(meanings) != len(outputs):
+        return [f"    return {node.args}"]
+    lines = ["    return ("]
+    for text, meaning in zip(outputs, meanings, strict=True):
+        lines.append(f"        {text}," + (f"  # {meaning}" if meaning else ""))
+    return [*lines, "    )"]

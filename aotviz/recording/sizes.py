@@ -1,0 +1,116 @@
+"""How much memory a recorded graph speaks of, read off its values; and how an amount of memory is told."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+
+
+def element_bytes(dtype: str) -> int:
+    """Of a dtype by its name; what is smaller than a byte counts as one.
+
+    >>> [element_bytes(name) for name in ("torch.float32", "torch.bool", "torch.float8_e4m3fn", "torch.complex64")]
+    [4, 1, 1, 8]
+    """
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def told(nbytes: int) -> str:
+    """An amount of memory as the workbench writes it.
+
+    >>> told(0), told(1023), told(1536), told(17_196_646)
+    ('0 B', '1023 B', '1.50 KiB', '16.4 MiB')
+    """
+    size, units = float(nbytes), ["TiB", "GiB", "MiB", "KiB"]
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    while (size := size / 1024) >= 1024 and len(units) > 1:
+        units.pop()
+    return f"{size:.{2 if size < 10 else 1}f} {units[-1]}"
+
+
+def kept(sizes: Sequence[int | None], inputs: int) -> str:
+    """What is kept for the backward: `sizes` are the bytes of the values that are kept for it alone, None where one is
+    symbolic; `inputs` counts the others, in memory that the caller holds anyway.
+
+    >>> kept([64, 64], 1), kept([], 2), kept([8, None], 0)
+    ('2 values kept for the backward, 128 B, and 1 input', '2 inputs kept for the backward', '2 values kept for the backward, 8 B and 1 of symbolic size')
+    """  # noqa: E501
+    if not sizes:
+        return f"{_counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
+    known = [size for size in sizes if size is not None]
+    symbolic = f" and {len(sizes) - len(known)} of symbolic size" if len(known) < len(sizes) else ""
+    also = f", and {_counted(inputs, 'input')}" if inputs else ""
+    return f"{_counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Sequence[str]) -> int:
+    """Bytes of all that the graph's operators make, each storage once, without inputs. NONE where one is symbolic."""
+    largest: dict[int, int] = {}
+    given = {
+        values[number].storage for op, number in zip(graph.op, graph.value, strict=True) if op == "p" and number >= 0
+    }
+    for number in _tensors(_made(graph), values):
+        value = values[number]
+        if value.storage >= 0 and value.storage in given:
+            continue
+        if not all(isinstance(size, int) for size in value.shape):
+            return NONE
+        nbytes = math.prod(size for size in value.shape if isinstance(size, int)) * element_bytes(strings[value.dtype])
+        key = value.storage if value.storage >= 0 else ~number  # of an unknown storage: its own
+        largest[key] = max(largest.get(key, 0), nbytes)
+    return sum(largest.values())
+
+
+def storage_bytes(
+    graph: GraphSnapshot, known: Sequence[int], values: Sequence[ValueRecord], strings: Sequence[str]
+) -> dict[int, int | None]:
+    """Bytes of each storage group that the values `known`, or those that the graph's operators make, lie in: as far as
+    the farthest of them reaches. None where a size is symbolic.
+    """
+    found: dict[int, int | None] = {}
+    for number in _tensors([*known, *_made(graph)], values):
+        value = values[number]
+        if value.storage >= 0:
+            before, reach = found.get(value.storage, 0), _reach(value, strings[value.dtype])
+            found[value.storage] = None if before is None or reach is None else max(before, reach)
+    return found
+
+
+def _reach(value: ValueRecord, dtype: str) -> int | None:
+    """Bytes from the beginning of a tensor's storage to the end of its last element; None where that is symbolic."""
+    places: list[int] = []
+    for number in (value.offset, *value.shape, *value.stride):
+        if not isinstance(number, int):
+            return None
+        places.append(number)
+    offset, shape, stride = places[0], places[1 : 1 + len(value.shape)], places[1 + len(value.shape) :]
+    if 0 in shape:
+        return 0
+    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return (last + 1) * element_bytes(dtype)
+
+
+def _made(graph: GraphSnapshot) -> list[int]:
+    """The values that the graph's operators make."""
+    return [number for op, number in zip(graph.op, graph.value, strict=True) if op not in "po" and number >= 0]
+
+
+def _tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[int]:
+    """Those of the values that are tensors, and those in tuples of them, each once."""
+    pending, seen = list(numbers), set[int]()  # a tuple may hold a value twice, and be held twice
+    while pending:
+        number = pending.pop()
+        if number not in seen:
+            seen.add(number)
+            pending += values[number].parts
+            if values[number].kind == "tensor":
+                yield number

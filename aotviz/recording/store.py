@@ -1,0 +1,343 @@
+"""Where a running process keeps what it records: a bounded shelf of compilations.
+
+Recording is always on, so it must not grow with the life of the process, and a million small Python objects would
+slow every garbage collection of the user's program. So each graph is packed into bytes as soon as it is taken; a
+compilation on the shelf is a few strings and byte strings whose size is known, and is unpacked when someone looks.
+When the shelf is full, the oldest compilation goes, and is counted.
+
+Thread safe: a backward may be compiled, and recorded, on autograd's thread while a notebook reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import msgspec
+from msgspec.structs import replace
+
+from aotviz.recording import dynamo_stage, progress
+from aotviz.recording.events import (
+    NONE,
+    CompilationData,
+    ErrorRecord,
+    InputRecord,
+    OutputRecord,
+    StageRecord,
+    StorageRecord,
+    ValueRecord,
+    WrapperRecord,
+)
+from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
+from aotviz.recording.progress import Progress
+from aotviz.recording.saved import Halves, Kept
+from aotviz.recording.strings import StringTable
+
+STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
+STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
+ROW_BYTES = 600  # estimate for one input, output or saved tensor
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class CompilationLog:
+    """What one compilation has been seen to do so far. Made by a Recorder, read through a Store."""
+
+    def __init__(
+        self,
+        name: str,
+        options: dict[str, str],
+        strings: StringTable,
+        because: Sequence[str] = (),
+        function: int = NONE,
+        before_ns: int = 0,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._because = list(because)
+        self._function = function
+        self._name = name
+        self._options = options
+        self._strings = strings
+        self._kind = ""  # until it is decided
+        self._started_unix_ns = time.time_ns() - before_ns
+        self._stages: list[StageRecord] = []
+        self._graphs: list[bytes] = []
+        self._rows: list[bytes] = []
+        self._graph_numbers: dict[bytes, int] = {}
+        self._values: list[bytes] = []
+        self._inputs: list[InputRecord] = []
+        self._outputs: list[OutputRecord] = []
+        self._kept: Kept | None = None
+        self._storages: list[StorageRecord] = []
+        self._wrapper: WrapperRecord | None = None
+        self._error: ErrorRecord | None = None
+        self._captured = b""  # by Dynamo
+        self._stack = NONE
+        self._packed_bytes = 0
+        self._stage_bytes = 0
+        self.most_nodes = 0  # of the largest graph
+        self._running = ""  # the stage that runs
+        self._is_over = False
+        self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # while the program lives
+        self.revision = 0  # grows whenever there is more to read
+        self._number = progress.begun(self)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory this log holds."""
+        rows = len(self._inputs) + len(self._outputs)
+        rows += len(self._kept.saved) + len(self._kept.recomputed) if self._kept else 0
+        rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
+        texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
+        wrapper = len(self._wrapper.source) if self._wrapper else 0
+        return self._packed_bytes + len(self._captured) + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
+
+    def begin(self, stage: str) -> None:
+        """A stage begins to run; `stage` ends it."""
+        self._running, self._is_over = stage, False
+        progress.moved(self)
+
+    def end(self) -> None:
+        """The compilation is over, or failed; a stage that runs late begins it again."""
+        self._running, self._is_over = "", True
+        progress.moved(self)
+
+    def progress(self) -> Progress:
+        """How far the compilation is."""
+        with self._lock:
+            stages, error, running = self._stages, self._error, self._running
+            state: progress.State = "paused"
+            if error is not None:
+                state = "failed"
+            elif running or self._is_over:
+                state = "running" if running else "done"
+            return Progress(
+                number=self._number,
+                name=self._name,
+                kind=self._kind,
+                state=state,
+                stage=running or (error.stage if error else stages[-1].name if stages else ""),
+                stages=sum(stage.name != "given" for stage in stages),
+                elapsed_ns=sum(stage.elapsed_ns for stage in stages),
+                started_unix_ns=self._started_unix_ns,
+                error=_told(error) if error else "",
+            )
+
+    def graph(self, graph: PackedGraph, rows: Sequence[Row]) -> int:
+        """The number under which the graph is kept: the same for a graph that has not changed.
+
+        `rows` are the next rows, in the order of their numbers.
+        """
+        packed, packed_rows = _encoder.encode(graph), _encoder.encode(rows)
+        self.most_nodes = max(self.most_nodes, len(graph.rows))
+        with self._lock:
+            if rows:
+                self._rows.append(packed_rows)
+                self._packed_bytes += len(packed_rows)
+            number = self._graph_numbers.get(packed)
+            if number is None:
+                number = self._graph_numbers[packed] = len(self._graphs)
+                self._graphs.append(packed)
+                self._packed_bytes += len(packed)
+            return number
+
+    def values(self, records: list[ValueRecord]) -> None:
+        """The next values, in the order of their numbers."""
+        if records:
+            packed = _encoder.encode(records)
+            with self._lock:
+                self._values.append(packed)
+                self._packed_bytes += len(packed)
+                self.revision += 1
+
+    def stage(self, record: StageRecord) -> None:
+        texts = sum(map(len, record.code.values()))
+        reasons = sum(len(evidence.subject) + len(evidence.reason) + 100 for evidence in record.evidence)
+        with self._lock:
+            self._stages.append(record)
+            self._stage_bytes += STAGE_BYTES + texts + reasons
+            self._running = ""
+            self.revision += 1
+        progress.moved(self)
+
+    def captured(self, what: dynamo_stage.Captured, graph: int, stack: int) -> None:
+        """The compilation begins with what Dynamo captured. `stack`: the number of the text of the user's frame."""
+        with self._lock:
+            self._captured, self._stack = dynamo_stage.packed(what), stack
+        self.stage(dynamo_stage.stage(what, graph))
+
+    def guarded(self, guards: list[dynamo_stage.GuardText] | None) -> None:
+        """Dynamo has made its guards, or has none."""
+        with self._lock:
+            what = replace(dynamo_stage.unpacked(self._captured), guards=guards, waiting=False)
+            self._captured = dynamo_stage.packed(what)
+            self._stages[0] = replace(self._stages[0], summary=dynamo_stage.summary(what))
+            self.revision += 1
+        progress.moved(self)
+
+    def rows(self) -> tuple[dynamo_stage.Rows, list[str]]:
+        """What the compilation adds to the lists of a recording, and the texts that it refers to."""
+        table = StringTable()
+        with self._lock:
+            captured = self._captured
+        what = dynamo_stage.unpacked(captured) if captured else None
+        return (dynamo_stage.rows(what, table) if what else dynamo_stage.Rows([], [], [])), table.texts
+
+    def facts(
+        self,
+        *,
+        kind: str | None = None,
+        inputs: list[InputRecord] | None = None,
+        outputs: list[OutputRecord] | None = None,
+        kept: Kept | None = None,
+        storages: list[StorageRecord] | None = None,
+        wrapper: WrapperRecord | None = None,
+        error: ErrorRecord | None = None,
+    ) -> None:
+        """Replace what is known of the compilation as a whole; what is None stays."""
+        with self._lock:
+            self._kind = self._kind if kind is None else kind
+            self._inputs = self._inputs if inputs is None else inputs
+            self._outputs = self._outputs if outputs is None else outputs
+            self._kept = self._kept if kept is None else kept
+            self._storages = self._storages if storages is None else storages
+            self._wrapper = self._wrapper if wrapper is None else wrapper
+            self._error = self._error if error is None else error
+            self.revision += 1
+
+    def explain(self, kind: str, message: str) -> None:
+        """The error, in the words in which the caller got it."""
+        with self._lock:
+            if self._error is not None:
+                self._error = replace(self._error, type=kind, message=message)
+                self._stages[-1] = replace(self._stages[-1], summary=f"failed: {kind}")
+            self.revision += 1
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        """The caller got no error: the graph runs as Dynamo captured it."""
+        with self._lock:
+            if self._error is not None:
+                self._error = replace(self._error, message=reason, ran_in_eager=True, place=place)
+                self._stages[-1] = replace(self._stages[-1], summary=f"ran in eager: {reason}")
+            self.revision += 1
+
+    def read(self) -> tuple[CompilationData, list[str]]:
+        """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
+        with self._lock:
+            data, kept, captured = self._outline(), self._kept, self._captured
+            graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
+        table = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in rows))
+        data = replace(
+            data,
+            graphs=[unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), table) for packed in graphs],
+            values=[record for packed in values for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
+        )
+        if captured:
+            what = dynamo_stage.unpacked(captured)
+            failed = data.error is not None and not data.error.ran_in_eager
+            data = replace(data, stages=[dynamo_stage.told(data.stages[0], what, failed), *data.stages[1:]])
+        texts = self._strings.texts
+        if kept is not None:
+            halves = Halves(kept, data.graphs, data.values, texts)
+            data = replace(data, saved_tensors=halves.saved_tensors(), recomputed=halves.recomputed())
+        return data, texts
+
+    def outline(self) -> tuple[CompilationData, list[str]]:
+        """The same without graphs and values, which are what takes time to read, and what is read off them."""
+        with self._lock:
+            return self._outline(), self._strings.texts
+
+    def _outline(self) -> CompilationData:
+        return CompilationData(
+            id="",
+            name=self._name,
+            kind=self._kind,
+            started_unix_ns=self._started_unix_ns,
+            options=self._options,
+            stages=list(self._stages),
+            graphs=[],
+            values=[],
+            inputs=self._inputs,
+            outputs=self._outputs,
+            saved_tensors=[],
+            wrapper=self._wrapper,
+            error=self._error,
+            because=self._because,
+            storages=self._storages,
+            frame=self._function,
+            stack=self._stack,
+        )
+
+
+class Store:
+    """A shelf of at most `max_compilations` compilations and about `max_bytes` bytes, the oldest dropped first.
+
+    The newest compilation stays whatever its size.
+
+    >>> store = Store(max_compilations=1)
+    >>> for name in ("f", "g"):
+    ...     store.add(CompilationLog(name, {}, StringTable()))
+    >>> [log.read()[0].name for _, log in store.logs()], store.dropped
+    (['g'], 1)
+    """
+
+    def __init__(self, max_compilations: int = 256, max_bytes: int = 64_000_000) -> None:
+        if max_compilations < 1 or max_bytes < 1:
+            raise ValueError(
+                f"a recording holds at least one compilation and one byte, not {max_compilations} and {max_bytes}; "
+                "to record nothing, compile with record=False"
+            )
+        self.max_compilations = max_compilations
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._logs: list[tuple[str, CompilationLog]] = []
+        self._added = 0
+        self._dropped = 0
+
+    def add(self, log: CompilationLog) -> None:
+        """Put one more compilation on the shelf."""
+        with self._lock:
+            self._logs.append((str(self._added), log))
+            self._added += 1
+        self.trim()
+
+    def remove(self, log: CompilationLog) -> None:
+        """Take a compilation off the shelf, as if it had never been there."""
+        with self._lock:
+            kept = [(number, other) for number, other in self._logs if other is not log]
+            if len(kept) < len(self._logs) and self._logs[-1][1] is log:
+                self._added -= 1
+            self._logs = kept
+
+    def trim(self) -> None:
+        """Drop the oldest compilations until the rest fits. Called when a log has grown."""
+        with self._lock:
+            total = sum(log.nbytes for _, log in self._logs)
+            drop = max(0, len(self._logs) - self.max_compilations)
+            total -= sum(log.nbytes for _, log in self._logs[:drop])
+            while total > self.max_bytes and drop < len(self._logs) - 1:
+                total -= self._logs[drop][1].nbytes
+                drop += 1
+            del self._logs[:drop]
+            self._dropped += drop
+
+    @property
+    def dropped(self) -> int:
+        """Compilations that were dropped to stay within bounds."""
+        return self._dropped
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory the recording holds."""
+        return sum(log.nbytes for _, log in self.logs())
+
+    def logs(self) -> Sequence[tuple[str, CompilationLog]]:
+        """(id, log) of each compilation, oldest first."""
+        with self._lock:
+            return tuple(self._logs)
+
+
+def _told(error: ErrorRecord) -> str:
+    return f"{'ran in eager' if error.ran_in_eager else error.type}: {error.message}"

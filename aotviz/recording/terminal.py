@@ -1,0 +1,118 @@
+"""A recording in a terminal: what ran, how long it took, what it changed, as plain text tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aotviz.recording import sizes
+from aotviz.recording.events import CompilationData, ErrorRecord, InputRecord, OutputRecord
+from aotviz.recording.listing import one_line
+from aotviz.recording.saved import cost, costs_nothing
+
+WIDEST = 72  # characters of a cell
+MOST_ROWS = 40  # of an input or output table
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns aligned, numbers to the right; a cell is one line, cut when it is very long.
+
+    >>> print(table(("stage", "ms"), [("trace", "12.5"), ("link", "0.1")]))
+    stage    ms
+    -----  ----
+    trace  12.5
+    link    0.1
+    """
+    cells = [[cell(value) for value in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
+    lines = []
+    for row in [list(header), ["-" * width for width in widths], *cells]:
+        parts = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def cell(value: object, widest: int = WIDEST) -> str:
+    text = one_line(str(value))
+    return text if len(text) <= widest else text[: widest - 3] + "..."
+
+
+def compilation(data: CompilationData) -> str:
+    """One compilation: its stages, then the inputs and outputs that are more than plain values."""
+    total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
+    kind = f" ({data.kind})" if data.kind else ""
+    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+    parts = [f"{one_line(data.name)}{kind}, {total:.1f} ms in {count}", stages(data)]
+    if data.error is not None:
+        parts.append(failure(data.error))
+    parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)
+    if data.saved_tensors:
+        parts.append(saved(data))
+    return "\n\n".join(parts)
+
+
+def failure(error: ErrorRecord) -> str:
+    """Why a compilation was not finished, and whether the graph ran nevertheless."""
+    if error.ran_in_eager:
+        where = f" ({cell(error.place, 400)})" if error.place else ""
+        return f"ran in eager{where}: stage {error.stage!r} refused it: {cell(error.message, 400)}"
+    return f"failed in {error.stage!r}: {error.type}: {cell(error.message, 400)}"
+
+
+def stages(data: CompilationData) -> str:
+    rows = []
+    before: dict[str, int] = {}
+    for stage in data.stages:
+        after = {role: len(data.graphs[index].op) for role, index in stage.graphs.items()} or before
+        nodes = (sum(before.values()) or "", sum(after.values()) or "")
+        rows.append(
+            (stage.name, f"{stage.elapsed_ns / 1e6:.1f}", *nodes, ("late: " if stage.late else "") + stage.summary)
+        )
+        before = after
+    return table(("stage", "ms", "nodes before", "after", "what changed"), rows)
+
+
+def inputs(records: Sequence[InputRecord]) -> str:
+    """The inputs that are mutated, shared or otherwise special; the plain ones are counted."""
+    special = [
+        (r.name, r.dtype.removeprefix("torch."), _shape(r.shape), r.mutation, r.reason)
+        for r in records
+        if r.reason or r.duplicate_of or r.synthetic_base or r.mutates_data or r.mutates_metadata
+    ]
+    return _special("input", ("input", "dtype", "shape", "mutation", "why"), special, len(records))
+
+
+def outputs(records: Sequence[OutputRecord]) -> str:
+    """The outputs that alias something; the plain ones are counted."""
+    special = [
+        (r.name, r.output_type, r.base, " ".join(f".{step}" for step in r.view_chain), r.reason)
+        for r in records
+        if r.output_type != "non_alias" or r.reason
+    ]
+    return _special("output", ("output", "type", "base", "views", "why"), special, len(records))
+
+
+def saved(data: CompilationData) -> str:
+    """One line on what is kept for the backward."""
+    own = [cost(record) for record in data.saved_tensors if not costs_nothing(record.name, record.memory_of)]
+    donated = sum(record.donated for record in data.saved_tensors)
+    return f"{sizes.kept(own, len(data.saved_tensors) - len(own))}; {donated} donated"
+
+
+def _special(noun: str, header: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
+    if not total:
+        return ""
+    plain = total - len(rows)
+    count = f"{plain} plain {noun}{'' if plain == 1 else 's'}"
+    if not rows:
+        return count
+    more = f"\n({len(rows) - MOST_ROWS} more)" if len(rows) > MOST_ROWS else ""
+    return table(header, rows[:MOST_ROWS]) + more + (f"\nand {count}" if plain else "")
+
+
+def _shape(shape: Sequence[int | str]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _is_number(text: str) -> bool:
+    return not text or text.replace(".", "", 1).isdigit()

@@ -1,0 +1,60 @@
+"""How a traced value is laid out in a graph, if it is a tensor made of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta
+from aotviz.torch_private import wrapper_subclasses
+
+
+def plan(
+    value: Any,
+    place: Callable[[Any], Any] = lambda value: None,
+    knows: Callable[[Any], bool] = wrapper_subclasses.ragged,
+) -> Plan:
+    """The plan of one value. `place` is called with each value that it is laid out in, in order.
+
+    Symbolic sizes that somebody else `knows` need no place of their own: of an input the graph, of a result its class.
+    """
+    if not wrapper_subclasses.is_subclass(value):
+        place(value)
+        return PlainTensorMeta()
+    names, context = wrapper_subclasses.anatomy(value)
+    attrs = tuple((name, _attribute(wrapper_subclasses.attribute(value, name), place, knows)) for name in names)
+    symbols = []
+    for kind, dimension, symbol in wrapper_subclasses.symbols(value):
+        if not knows(symbol):
+            place(symbol)
+            symbols.append((kind, dimension))
+    return SubclassCreationMeta(
+        type=type(value),
+        attrs=attrs,
+        context=context,
+        outer_size=tuple(value.size()),
+        outer_stride=tuple(value.stride()),
+        symbols=tuple(symbols),
+    )
+
+
+def laid_out(value: Any, how: Plan) -> Iterator[Any]:
+    """The values that one is laid out in by its plan, in order."""
+    if not isinstance(how, SubclassCreationMeta):
+        yield from (value,) * how.count
+        return
+    for name, part in how.attrs:
+        yield from laid_out(getattr(value, name), part)
+    numbers = {"size": value.size(), "stride": value.stride()}
+    yield from (numbers[kind][dimension] for kind, dimension in how.symbols)
+
+
+def _attribute(value: Any, place: Callable[[Any], Any], knows: Callable[[Any], bool]) -> Plan:
+    return plan(value, place, knows) if isinstance(value, torch.Tensor) else OpaqueMeta(value)
+
+
+def flat_results(results: Sequence[Any]) -> list[Any]:
+    """What a graph returns, in one row: in place of a subclass, which is a tuple here, its parts."""
+    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
