@@ -58,7 +58,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return [*__all__, "__version__"]
 
 
 if "ipykernel" in sys.modules:  # JupyterLab's panel of live compilations finds this kernel

@@ -18,8 +18,6 @@ from tests.oracle.strategy import from_seed, from_source, programs
 SEED = 20
 BATCH = 25
 
-ours_only = pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
-
 
 def check(drawn) -> None:
     ours = judge(drawn.program, compare.ours_aot(), drawn.expected)
@@ -30,14 +28,12 @@ def check(drawn) -> None:
     assert not worse(ours, theirs), report(drawn.program, {"ours": ours, "torch": theirs})
 
 
-@ours_only
 @pytest.mark.parametrize("start", range(0, 150, BATCH))
 def test_ours_equals_eager_on_random_programs_wherever_torch_does(start):
     for index in range(start, start + BATCH):
         check(from_seed(SEED, index))
 
 
-@ours_only
 @settings(
     max_examples=40,
     derandomize=True,

@@ -19,7 +19,6 @@ def test_eager_modules_equal_themselves(name):
     assert verdict.status == "equal", str(verdict)
 
 
-@pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
 @pytest.mark.parametrize("simplified", [False, True], ids=["aot_module", "aot_module_simplified"])
 @pytest.mark.parametrize("name", MODULES)
 def test_our_modules_equal_eager_wherever_torchs_do(name, simplified):
@@ -29,7 +28,6 @@ def test_our_modules_equal_eager_wherever_torchs_do(name, simplified):
     assert not worse(ours, theirs), f"ours: {ours}\ntorch: {theirs}"
 
 
-@pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
 @pytest.mark.parametrize("simplified", [False, True], ids=["aot_module", "aot_module_simplified"])
 def test_a_modules_moving_average_gives_eagers_gradients(simplified):
     verdict = judge(MODULES["moving_average"], compare.aot_module("ours", simplified))

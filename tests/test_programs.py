@@ -11,8 +11,6 @@ from tests.oracle.compare import judge
 from tests.oracle.fuzz import worse
 from tests.oracle.programs import PROGRAMS
 
-pytestmark = pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
-
 # Programs that ours may refuse, and what the error must then say.
 REFUSED = {
     "dynamic_siblings": "x and y overlap in memory otherwise than when this was compiled",

@@ -9,12 +9,11 @@ import sys
 
 import pytest
 
-from tests.oracle import compare, sweep_ops
+from tests.oracle import sweep_ops
 
 CHOSEN = {sweep_ops.name_of(op): op for op in sweep_ops.chosen_ops(every=12, seed=0)}
 
 
-@pytest.mark.skipif(not compare.ours_exists(), reason="aotviz.aot_function does not exist yet")
 @pytest.mark.parametrize("name", CHOSEN)
 def test_ours_passes_an_op_that_torch_passes(name):
     if CHOSEN[name].name in sweep_ops.LEFT_OUT:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from aotviz.comparing import locating, repro
+from aotviz.comparing.given_call import in_eager, place, refuse_unsteady, trial_of
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
 from aotviz.comparing.observed import Candidate, Verdict
-from aotviz.comparing.verifying import in_eager, place, program_of, refuse_unsteady
 from aotviz.frontends.functions import compile_program
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import Lowering, lowering_named, run_graph
@@ -211,7 +211,7 @@ def _culprit(
 ) -> Culprit | None:
     """The node at which a wrong rung parts from the right one below it."""
     if below is None:
-        program = program_of(fn, args, kwargs)
+        program = trial_of(fn, args, kwargs)
         return locating.fake_and_real(rung.watch) or locating.against_eager(program.builds[0](), rung.watch)
     if rung.stage == "trace":
         return locating.wrong_decomposition(below.watch, rung.options.decompositions or {})

@@ -19,9 +19,9 @@ from aotviz.comparing.observed import (
     EagerRaised,
     Failure,
     Function,
-    Program,
     Run,
     Setup,
+    Trial,
     Verdict,
     run,
     same,
@@ -80,7 +80,7 @@ class Expectation:
     runs: tuple[tuple[int, tuple[Any, ...], Run], ...]
 
 
-def expect(program: Program, brief: bool = False, deep: bool = False) -> Expectation:
+def expect(program: Trial, brief: bool = False, deep: bool = False) -> Expectation:
     """Run the program in eager, with every action that its outputs allow.
 
     brief: the call and one backward. deep: hooks, gradients of gradients and one output after the other as well.
@@ -123,7 +123,7 @@ def expect(program: Program, brief: bool = False, deep: bool = False) -> Expecta
     return Expectation(tuple(runs))
 
 
-def judge(program: Program, candidate: Candidate, expected: Expectation | None = None) -> Verdict:
+def judge(program: Trial, candidate: Candidate, expected: Expectation | None = None) -> Verdict:
     """Compare the candidate with eager on every build and action of the program."""
     try:
         expected = expected or expect(program)

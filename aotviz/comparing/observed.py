@@ -59,7 +59,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Program:
+class Trial:
     """A named program: each entry of `builds` makes the inputs of one call, the first call compiles."""
 
     name: str

@@ -7,7 +7,6 @@ and backward graphs after renaming. Eager is what is right; torch stands beside 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -16,14 +15,15 @@ from typing import Any
 import torch
 
 from aotviz.comparing import caught_graphs, copies
-from aotviz.comparing.judging import Expectation, expect, judge
-from aotviz.comparing.observed import Candidate, EagerRaised, Failure, Program, Setup, Verdict
+from aotviz.comparing.bisecting import Bisection, bisect
+from aotviz.comparing.given_call import in_eager, place, refuse_unsteady
+from aotviz.comparing.judging import judge
+from aotviz.comparing.observed import Candidate, Failure, Verdict
 from aotviz.comparing.same_graph import GraphDifference, difference
 from aotviz.frontends.compile import compile
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 
 STAGE_OF = {"joint": "trace", "inference": "trace", "forward": "partition", "backward": "partition"}
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Verification:
     torchs: Verdict
     graphs: tuple[GraphCheck, ...]
     graphs_missing: str  # why there are no graphs to compare, if there are none
-    cause: Any  # a Bisection, where ours is wrong
+    cause: Bisection | None  # where ours is wrong
 
     @property
     def equal(self) -> bool:
@@ -159,41 +159,8 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     cause = None
     if verdict.status not in ("equal", "details"):
         refuse_unsteady(name, program, expected)
-        from aotviz.comparing.bisecting import bisect
-
         cause = bisect(fn, *args, options=options, repro=None, **kwargs)
     return Verification(name, verdict, judge(program, theirs, expected), graphs, missing, cause)
-
-
-def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Program, Expectation]:
-    """The name of `fn`, its call as a program, and what eager makes of that. Raises RuntimeError where eager fails."""
-    name = str(getattr(fn, "__name__", type(fn).__name__))
-    program = program_of(fn, args, kwargs)
-    try:
-        expected = expect(program, brief=True)
-    except EagerRaised as error:
-        raise RuntimeError(f"{name} fails in eager, so there is nothing to compare with: {error}") from error
-    return name, program, expected
-
-
-def refuse_unsteady(name: str, program: Program, expected: Expectation) -> None:
-    """Raise RuntimeError for a call that gives another result each time: its own numbers, a counter, an iterator."""
-    again = judge(program, Candidate("eager", lambda fn, _: fn), expected)
-    if again.status == "wrong":
-        first = next(d for d in again.differences if not d.soft)
-        raise RuntimeError(
-            f"{name} gives another result each time in eager, so there is nothing to compare with: {first}"
-        )
-
-
-def program_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
-    """A call as a program that can be run many times, each time on fresh copies."""
-
-    def build() -> Setup:
-        new_fn, new_args, new_kwargs, held = copies.fresh(fn, args, kwargs)
-        return Setup(new_fn, new_args, new_kwargs, watch=held)
-
-    return Program(str(getattr(fn, "__name__", type(fn).__name__)), (build,), "")
 
 
 def _graphs(
@@ -230,9 +197,3 @@ def _spoken(verdict: Verdict) -> tuple[str, str]:
     lines = [str(d) for d in (*verdict.differences[:8], *(f"{run}: {failure}" for run, failure in verdict.failures))]
     more = len(verdict.differences) - 8
     return verdict.status, "\n".join([*lines, f"and {more} more differences"] if more > 0 else lines)
-
-
-def place(stack: str) -> str:
-    """The innermost line of a stack: "model.py:12"."""
-    found = _PLACE.findall(stack)
-    return f"{found[-1][0]}:{found[-1][1]}" if found else ""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
-from aotviz.reading.recording import Recording
+from aotviz.recording.recorded import Recorded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from aotviz.explain.explained_tables import ExplainedTable
+    from aotviz.explain.marked_frame import ExplainedTable
 
 
-def facts_of(recording: Recording) -> Facts:
+def facts_of(recording: Recorded) -> Facts:
     data, texts = recording.rows
     if len(recording) != len(data.compilations):  # of a live recording of our own pipeline these are no logs' rows
         data = recording.data
@@ -27,7 +27,7 @@ def facts_of(recording: Recording) -> Facts:
     return Facts(data, texts)
 
 
-def explain(recording: Recording, compilation: str | None = None, earlier: Recording | None = None) -> Explanation:
+def explain(recording: Recorded, compilation: str | None = None, earlier: Recorded | None = None) -> Explanation:
     """Everything that calls for an explanation, the costliest first; or all about one compilation."""
     facts = facts_of(recording)
     before = facts_of(earlier) if earlier is not None else None
@@ -36,39 +36,39 @@ def explain(recording: Recording, compilation: str | None = None, earlier: Recor
     return _one(recording, facts, facts.find(compilation), before)
 
 
-def recompile_table(recording: Recording) -> ExplainedTable:
+def recompile_table(recording: Recorded) -> ExplainedTable:
     return recompiles.frame(facts_of(recording))
 
 
-def cache_table(recording: Recording, earlier: Recording | None = None) -> ExplainedTable:
+def cache_table(recording: Recorded, earlier: Recorded | None = None) -> ExplainedTable:
     return cache_misses.frame(facts_of(recording), facts_of(earlier) if earlier is not None else None)
 
 
-def break_table(recording: Recording) -> ExplainedTable:
+def break_table(recording: Recorded) -> ExplainedTable:
     return graph_breaks.frame(facts_of(recording))
 
 
-def rank_table(recording: Recording) -> ExplainedTable:
+def rank_table(recording: Recorded) -> ExplainedTable:
     return ranks.frame(facts_of(recording))
 
 
-def timeline_table(recording: Recording, compilation: str | None = None) -> ExplainedTable:
+def timeline_table(recording: Recorded, compilation: str | None = None) -> ExplainedTable:
     facts = facts_of(recording)
     return timeline.frame(facts, None if compilation is None else facts.find(compilation))
 
 
-def timeline_figure(recording: Recording, compilation: str | None = None) -> Figure:
+def timeline_figure(recording: Recorded, compilation: str | None = None) -> Figure:
     facts = facts_of(recording)
     return timeline.figure(facts, None if compilation is None else facts.find(compilation))
 
 
-def graph_change_table(recording: Recording, before: str, after: str, role: str | None = None) -> ExplainedTable:
+def graph_change_table(recording: Recorded, before: str, after: str, role: str | None = None) -> ExplainedTable:
     facts = facts_of(recording)
     compilations = recording.compilations
     return graph_changes.frame(compilations[facts.find(before)], compilations[facts.find(after)], role)
 
 
-def sections(recording: Recording) -> list[Explanation]:
+def sections(recording: Recorded) -> list[Explanation]:
     """One explanation a topic, those with something to say."""
     facts = facts_of(recording)
     found = [
@@ -107,7 +107,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     return Explanation(f"{title}; {seconds(total)} in all", tuple(points))
 
 
-def _one(recording: Recording, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
+def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
     compilation = facts.data.compilations[place]
     points = recompiles.explain_one(facts, place)
     if not points:
@@ -136,7 +136,7 @@ def _first(facts: Facts, place: int) -> Point:
     )
 
 
-def _graphs(recording: Recording, facts: Facts, place: int) -> list[Point]:
+def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
     """How the graph differs from that of the program that nearly fitted."""
     nearest = next((r.nearest for r in recompiles.find(facts) if r.place == place), None)
     if nearest is None or not nearest.earlier:

@@ -12,13 +12,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.explain import explained_tables, key_parts
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 NAMES = {"aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph", "dynamo": "Dynamo"}
 MOST_COMPARED = 32  # of the lookups that a miss has something in common with
@@ -159,7 +162,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts, earlier: Facts | None = None) -> explained_tables.ExplainedTable:
+def frame(facts: Facts, earlier: Facts | None = None) -> ExplainedTable:
     """One row a lookup."""
     rows: list[dict[str, Any]] = [
         {

@@ -1,66 +1,18 @@
-"""Tables of explanations: pandas DataFrames that show themselves in a notebook with what matters marked.
-
-A DataFrame's own HTML cuts long sentences and marks nothing. These wrap, mark the columns that say what differed, and
-escape everything, since a recording may be a stranger's. What is selected from one is a plain DataFrame.
-"""
+"""Makes tables of explanations. Pandas takes a third of a second to import: only a table that is asked for pays it."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from aotviz.explain.explanation import MARKED, QUIET, in_html
-
-MOST_ROWS = 200
-CELL = "text-align:left;vertical-align:top;white-space:pre-wrap;max-width:38em;overflow-wrap:anywhere"
-WIDE, LONG = ";min-width:18em", 60  # for a text of at least so many characters
-
-
-class ExplainedTable(pd.DataFrame):
-    """A DataFrame with marked columns and wrapped text."""
-
-    _metadata = ["marked", "hidden"]  # noqa: RUF012 # pandas' own way to say which attributes a copy keeps
-    marked: tuple[str, ...]
-    hidden: tuple[str, ...]
-
-    @property
-    def _constructor(self) -> Any:
-        return pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        columns = [str(name) for name in self.columns if name not in self.hidden]
-        head = "".join(f"<th style='text-align:left'>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
-        rows = "".join(
-            "<tr>" + "".join(_cell(row[name], name in self.marked) for name in columns) + "</tr>"
-            for row in self.head(MOST_ROWS).to_dict("records")
-        )
-        more = len(self) - MOST_ROWS
-        tail = f"<p style='{QUIET}'>{more} more rows</p>" if more > 0 else ""
-        empty = "" if len(self) else f"<p style='{QUIET}'>no rows</p>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{tail}{empty}"
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 
 def table(
     columns: dict[str, str], rows: Sequence[dict[str, Any]], marked: Sequence[str] = (), hidden: Sequence[str] = ()
 ) -> ExplainedTable:
     """Rows as a table. `columns` gives each column's dtype, so that an empty table has them too."""
-    series = {name: pd.Series([row[name] for row in rows], dtype=kind) for name, kind in columns.items()}
-    made = ExplainedTable(series)
-    made.marked, made.hidden = tuple(marked), tuple(hidden)
-    return made
+    from aotviz.explain.marked_frame import marked_frame
 
-
-def _cell(value: Any, marked: bool) -> str:
-    if isinstance(value, float):
-        text = "" if pd.isna(value) else f"{value:.3f}"
-    elif isinstance(value, tuple):
-        text = "\n".join(map(str, value))
-    else:
-        text = str(value)
-    shown = in_html(text)
-    if marked and text:
-        shown = f"<span style='{MARKED}'>{shown}</span>"
-    return f"<td style='{CELL}{WIDE if len(text) >= LONG else ''}'>{shown}</td>"
+    return marked_frame(columns, rows, marked, hidden)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
 from aotviz.explain.rows import Facts, user_frames
 from aotviz.recording.events import GraphBreak
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, what to do; the first that matches
     (
@@ -113,7 +116,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts) -> explained_tables.ExplainedTable:
+def frame(facts: Facts) -> ExplainedTable:
     """One row a distinct break."""
     rows: list[dict[str, Any]] = [
         {

@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import counted, sentence
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.graph import Graph, Node
+from aotviz.recording.graph import Graph
+from aotviz.recording.node import Node
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 ROLES = ("dynamo", "forward", "inference", "joint", "backward")  # which graph is compared, the first that both have
 CONSTANT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])|'[^']*'")
@@ -74,7 +78,7 @@ COLUMNS = {
 }
 
 
-def frame(before: Compilation, after: Compilation, role: str | None = None) -> explained_tables.ExplainedTable:
+def frame(before: Compilation, after: Compilation, role: str | None = None) -> ExplainedTable:
     """One row a node."""
     rows: list[dict[str, Any]] = [
         {

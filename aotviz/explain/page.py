@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from aotviz.explain import answers, recompiles, timeline
 from aotviz.explain.explanation import counted, seconds
 from aotviz.explain.timeline import Span
-from aotviz.reading.recording import Recording
+from aotviz.recording.recorded import Recorded
 
 WIDTH, ROW = 1000, 18  # of the drawing, in its own units
 DEEPEST = 12  # rows
@@ -21,7 +21,7 @@ COLOURS = ("#8fb8de", "#f2c078", "#9fd0a5", "#d9a5c7", "#c9c3a0", "#a9b4d9")
 LETTER = 6.2  # width of a letter of a label
 
 
-def preamble(recording: Recording) -> str:
+def preamble(recording: Recorded) -> str:
     """What is to be said of a recording, for the top of its page; "" where there is nothing."""
     sections = answers.sections(recording)
     if not sections:
@@ -84,7 +84,7 @@ def _folded(title: str, content: str) -> str:
     return f"<details style='margin:.6em 0'><summary><b>{html.escape(title)}</b></summary>{content}</details>"
 
 
-def _bad_lines(recording: Recording) -> list[str]:
+def _bad_lines(recording: Recorded) -> list[str]:
     return [
         f"{log.name}: {counted(log.bad_lines, 'line')} could not be read, the first is line {log.bad[0].line} "
         f"({log.bad[0].reason})"

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.explain import explained_tables, recompiles
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
@@ -19,6 +19,9 @@ from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rows import Facts
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import call
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 GRAPHS = {
     "dynamo_output_graph": "Dynamo's graph",
@@ -68,7 +71,7 @@ def find(facts: Facts) -> list[RankDifference]:
 COLUMNS = {"kind": "str", "function": "str", "compilations": "object", "why": "str", "fix": "str"}
 
 
-def frame(facts: Facts) -> explained_tables.ExplainedTable:
+def frame(facts: Facts) -> ExplainedTable:
     """One row a difference."""
     rows: list[dict[str, Any]] = [
         {"kind": one.kind, "function": one.function, "compilations": one.ids, "why": one.words, "fix": one.fix}

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.explain import explained_tables, misses
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
@@ -26,6 +26,9 @@ from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
 from aotviz.recording.events import CompilationData
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
 
 ONLY_FIRST = (
     "A log of torch's names only the first guard that a call failed, for each program; others are read off the guards "
@@ -255,7 +258,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts) -> explained_tables.ExplainedTable:
+def frame(facts: Facts) -> ExplainedTable:
     """One row a recompile."""
     recompiles = find(facts)
     size = {r.id: len(cause.recompiles) for cause in causes(facts, recompiles) for r in cause.recompiles}

@@ -16,6 +16,8 @@ from aotviz.explain.rows import Facts
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from aotviz.explain.marked_frame import ExplainedTable
+
 OUTSIDE = "outside any compilation"
 ALL = "all compilations"
 
@@ -79,7 +81,7 @@ COLUMNS = {
 }
 
 
-def frame(facts: Facts, only: int | None = None) -> explained_tables.ExplainedTable:
+def frame(facts: Facts, only: int | None = None) -> ExplainedTable:
     """One row a span, from the top of the tree down, the longest of brothers first."""
     top = tree(facts, only)
     rows: list[dict[str, Any]] = []

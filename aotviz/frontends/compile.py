@@ -153,7 +153,7 @@ def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Modul
     made.__wrapped__ = original.forward  # who asks for a signature
     names = {
         "_compiled": staticmethod(made),
-        "_watching": made._watching,
+        "_session": made._session,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,

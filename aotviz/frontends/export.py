@@ -99,10 +99,10 @@ def aot_export_module(
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
-    watching = Session(False, request.name)
+    session = Session(False, request.name)
     with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the graph says where this mode changes
     with torch.set_grad_enabled(with_gradients), _in_words(request), compiling.tracing(request):
-        exported: Exported = pipeline.run(pipeline.EXPORT, request, watching.observer())
+        exported: Exported = pipeline.run(pipeline.EXPORT, request, session.observer())
     return exported.graph_module, exported.signature
 
 
@@ -135,8 +135,8 @@ def aot_export_joint_simple(
     options = _options(decompositions, _dynamic(func, args, {}))
     options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
-    watching = Session(False, request.name)
-    observer = watching.observer()
+    session = Session(False, request.name)
+    observer = session.observer()
     with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
         call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), request, observer)
         traced: GraphCall = pipeline.run(pipeline.until_graph(call)[0], call, observer)
@@ -180,8 +180,8 @@ class JointWithDescriptors:
         out_spec: the structure of what the module returns.
     """
 
-    def __init__(self, form: GraphCall, tail: tuple[pipeline.Stage, ...], watching: Session, observer: Any) -> None:
-        self.form, self.tail, self.watching, self.observer = form, tail, watching, observer
+    def __init__(self, form: GraphCall, tail: tuple[pipeline.Stage, ...], session: Session, observer: Any) -> None:
+        self.form, self.tail, self.session, self.observer = form, tail, session, observer
         self.graph_module = copy(form.graph_module)
         self.params_spec = [d.name for d in form.descriptors if isinstance(d, ParameterInput)]
         self.buffers_spec = [d.name for d in form.descriptors if isinstance(d, BufferInput)]
@@ -195,7 +195,7 @@ class JointWithDescriptors:
     @property
     def recording(self) -> Any:
         """What was recorded so far."""
-        return CompiledCallable(lambda: None, self.watching).recording
+        return CompiledCallable(lambda: None, self.session).recording
 
 
 def aot_export_joint_with_descriptors(
@@ -233,13 +233,13 @@ def aot_export_joint_with_descriptors(
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
     request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
-    watching = Session(True, request.name)
-    observer = watching.observer()
+    session = Session(True, request.name)
+    observer = session.observer()
     with _in_words(request), compiling.tracing(request):
         call = pipeline.run(pipeline.PREPARE, request, observer)
         head, tail = pipeline.until_graph(call)
         form: GraphCall = pipeline.run(head, call, observer)
-    return JointWithDescriptors(form, tail, watching, observer)
+    return JointWithDescriptors(form, tail, session, observer)
 
 
 def aot_compile_joint_with_descriptors(
@@ -275,7 +275,7 @@ def aot_compile_joint_with_descriptors(
     with compiling.lock:
         program: Program = pipeline.run(jd.tail, changed, jd.observer)
         pipeline.settle(program, jd.observer)
-    jd.watching.programs.append(program)
+    jd.session.programs.append(program)
     flat, in_spec, out_spec = program.function, jd.in_spec, jd.out_spec
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -287,7 +287,7 @@ def aot_compile_joint_with_descriptors(
             )
         return pytree.tree_unflatten(flat(leaves), out_spec)
 
-    return CompiledCallable(call, jd.watching)
+    return CompiledCallable(call, jd.session)
 
 
 class _Watched:

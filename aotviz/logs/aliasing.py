@@ -24,8 +24,9 @@ from aotviz.recording.events import (
     SavedTensorRecord,
     TensorDescription,
 )
-from aotviz.recording.graph import Graph, Node
+from aotviz.recording.graph import Graph
 from aotviz.recording.listing import SHORT
+from aotviz.recording.node import Node
 from aotviz.recording.saved import readers
 from aotviz.recording.sources import user_name
 

@@ -10,19 +10,21 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aotviz.explain import answers
 from aotviz.recording import files, log_tables, merging
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
 from aotviz.recording.holders import Changed, Holder, Live, Whole
 from aotviz.recording.store import Store
+from aotviz.widgets.html import write_html
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from aotviz.explain.explained_tables import ExplainedTable
     from aotviz.explain.explanation import Explanation
+    from aotviz.explain.marked_frame import ExplainedTable
 
 
 class Recording:
@@ -118,8 +120,6 @@ class Recording:
         >>> print(recording.explain("1").sentences[0])
         `<lambda>` was compiled again because `x.dtype` was float32 and is now float64. It cost ... ms.
         """
-        from aotviz.explain import answers  # upwards only when asked: reading does not need the explanations
-
         return answers.explain(self, compilation, earlier)
 
     def recompiles(self) -> ExplainedTable:
@@ -129,8 +129,6 @@ class Recording:
         why (a sentence), code and place (of the line that made the guard), seconds, same_cause (how many recompiles
         have this cause), outcome ("compiled", "limit": refused, the call ran in eager; "failed"), fix.
         """
-        from aotviz.explain import answers
-
         return answers.recompile_table(self)
 
     def cache_misses(self, earlier: Recording | None = None) -> ExplainedTable:
@@ -141,14 +139,10 @@ class Recording:
         sentence), differs, before and after (tuples, one entry a part), nearest, seconds (saved by a hit, spent after
         a miss), key, fix.
         """
-        from aotviz.explain import answers
-
         return answers.cache_table(self, earlier)
 
     def distinct_graph_breaks(self) -> ExplainedTable:
         """One row a place where graphs break: code, why, fix, whether the whole function runs in eager, how often."""
-        from aotviz.explain import answers
-
         return answers.break_table(self)
 
     def graph_changes(self, before: str, after: str, role: str | None = None) -> ExplainedTable:
@@ -157,14 +151,10 @@ class Recording:
         `before` and `after` are ids, e.g. "0/0" and "0/1". `role` picks the graph ("dynamo", "forward", ...); without
         one, the first that both have. Raises LookupError for an id or a graph that is not there.
         """
-        from aotviz.explain import answers
-
         return answers.graph_change_table(self, before, after, role)
 
     def rank_differences(self) -> ExplainedTable:
         """One row a thing in which the ranks of a job differ: compilations, graphs, cache keys, collectives."""
-        from aotviz.explain import answers
-
         return answers.rank_table(self)
 
     def timeline(self, compilation: str | None = None) -> ExplainedTable:
@@ -172,14 +162,10 @@ class Recording:
 
         Of one compilation, or of all, each below its own row. Events of one name at one place are added up.
         """
-        from aotviz.explain import answers
-
         return answers.timeline_table(self, compilation)
 
     def plot_timeline(self, compilation: str | None = None) -> Figure:
         """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
-        from aotviz.explain import answers
-
         return answers.timeline_figure(self, compilation)
 
     def follow(self, changed: Changed) -> Changed:
@@ -208,8 +194,6 @@ class Recording:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page that shows the recording in any browser, offline."""
-        from aotviz.widgets.html import write_html  # downwards only: the reading half must not need the widgets
-
         write_html(self, path)
 
     def __len__(self) -> int:
@@ -245,7 +229,9 @@ class Recording:
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         try:
-            from aotviz.widgets.workbench import Workbench  # absent or unusable where anywidget is not installed
+            from aotviz.widgets.workbench import (
+                Workbench,  # anywidget, slow to import, may be absent
+            )
         except ImportError:
             return {"text/plain": str(self)}
         shown = Workbench(self)._repr_mimebundle_(**options)

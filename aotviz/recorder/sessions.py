@@ -129,14 +129,14 @@ class Session:
 class Inspected:
     """Something compiled, into which a person looks."""
 
-    _watching: Session
+    _session: Session
 
     @property
     def recording(self) -> Recording:
         """What was recorded so far: a Recording, which shows itself in a notebook."""
-        if self._watching.store is None:
-            raise RuntimeError(f"{self._watching.name} was compiled with record=False, so there is no recording")
-        return live(self._watching.store)
+        if self._session.store is None:
+            raise RuntimeError(f"{self._session.name} was compiled with record=False, so there is no recording")
+        return live(self._session.store)
 
     def explain(self) -> Any:
         """`Recording.explain` of what was recorded so far."""
@@ -145,9 +145,9 @@ class Inspected:
     @property
     def program(self) -> Program:
         """The latest program, with the form that it was lowered from."""
-        if not self._watching.programs:
-            raise RuntimeError(f"{self._watching.name} has not been compiled yet: call it once")
-        return self._watching.programs[-1]
+        if not self._session.programs:
+            raise RuntimeError(f"{self._session.name} has not been compiled yet: call it once")
+        return self._session.programs[-1]
 
     @property
     def source(self) -> str:
@@ -162,13 +162,13 @@ class CompiledCallable(Inspected):
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 
     def __init__(
-        self, compiled: Callable[..., Any], watching: Session, original: Any = None, remake: Any = None
+        self, compiled: Callable[..., Any], session: Session, original: Any = None, remake: Any = None
     ) -> None:
         self._compiled = compiled
-        self._watching = watching
+        self._session = session
         self._remake = remake  # (function, arguments) that make it again
         self.__wrapped__ = self._original = original or getattr(compiled, "__wrapped__", compiled)
-        self.__name__ = watching.name
+        self.__name__ = session.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         # What compiles the caller compiles this with it. (`is_compiling()` is True in other threads as well.)
@@ -187,7 +187,7 @@ class CompiledCallable(Inspected):
         return self._remake
 
     def __repr__(self) -> str:
-        return f"<aotviz {self.__name__}, compiled {len(self._watching.programs)} times>"
+        return f"<aotviz {self.__name__}, compiled {len(self._session.programs)} times>"
 
 
 def live(store: Store) -> Recording:

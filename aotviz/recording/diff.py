@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotviz.recording.graph import Graph, Node
+    from aotviz.recording.graph import Graph
+    from aotviz.recording.node import Node
 
 COLUMNS = (
     "change",

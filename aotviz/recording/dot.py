@@ -6,19 +6,15 @@ character escaped, so that none of them is read as markup or as graphviz syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aotviz.recording.listing import one_line, type_text
-
-if TYPE_CHECKING:
-    from aotviz.recording.graph import Graph, Node
+from aotviz.recording.node import HasNodes, Node
 
 FILL = {"placeholder": "#e8f0fe", "output": "#e6f4ea", "get_attr": "#e8f0fe"}
 BACKWARD_FILL = "#fef7e0"
 MOST_BOXES = 40  # inside one another; what lies deeper stands in the innermost
 
 
-def dot(graph: Graph) -> str:
+def dot(graph: HasNodes) -> str:
     """The text for `dot`."""
     lines = [
         "digraph {",
@@ -40,7 +36,7 @@ def quoted(text: str) -> str:
     return '"' + one_line(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _boxes(graph: Graph) -> list[str]:
+def _boxes(graph: HasNodes) -> list[str]:
     """Each module's nodes inside the box of the module that holds it."""
     tree: dict[str, list[Node]] = {}
     for node in graph.rows:
@@ -70,7 +66,7 @@ def _boxes(graph: Graph) -> list[str]:
     return lines
 
 
-def _node(graph: Graph, node: Node) -> str:
+def _node(graph: HasNodes, node: Node) -> str:
     first = node.name if node.op in ("placeholder", "output") else f"{node.name} = {node.target}"
     rows = [first, type_text(node.value, graph.text), node.descriptor]
     label = "\\n".join(quoted(row)[1:-1] for row in rows if row)

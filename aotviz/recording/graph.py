@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aotviz.recording.events import GraphSnapshot, ValueRecord
 from aotviz.recording.listing import listing
+from aotviz.recording.node import Node
 from aotviz.recording.sources import SourceLine, innermost
 
 if TYPE_CHECKING:
@@ -43,26 +43,6 @@ def runs_backward(role: str, mark: str) -> bool:
     """
     half = HALF.match(role)
     return half[1] == "backward" if half else mark == "1"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node, with its numbers looked up. `inputs` and `users` are node indices, in order, each once."""
-
-    index: int
-    op: str
-    name: str
-    target: str
-    args: str
-    inputs: tuple[int, ...]
-    value_id: int
-    value: ValueRecord | None
-    source: SourceLine
-    module_path: str
-    module_type: str
-    sequence_number: int
-    is_backward: bool
-    descriptor: str
 
 
 class Graph:

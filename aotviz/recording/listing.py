@@ -7,12 +7,9 @@ it, and each input and output says what it means to the user.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from aotviz.recording.events import ValueRecord
-
-if TYPE_CHECKING:
-    from aotviz.recording.graph import Graph, Node
+from aotviz.recording.node import HasNodes, Node
 
 SHORT = {
     "torch.float64": "f64",
@@ -45,7 +42,7 @@ SHORT = {
 }
 
 
-def listing(graph: Graph) -> str:
+def listing(graph: HasNodes) -> str:
     """The text of a graph. Names come from the user's program, so whatever could break a line is escaped."""
     placeholders = [node for node in graph.rows if node.op == "placeholder"]
     lines = [f"def {graph.role.replace(' ', '_')}({'' if placeholders else '):'}"]
@@ -109,7 +106,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _annotation(graph: Graph, node: Node) -> str:
+def _annotation(graph: HasNodes, node: Node) -> str:
     kind = type_text(node.value, graph.text)
     return f": {kind}" if kind else ""
 
@@ -121,7 +118,7 @@ def _comment(node: Node) -> str:
     return f"# {place}: {node.source.code}" if node.source.code else f"# {place}"
 
 
-def _return(graph: Graph, node: Node) -> list[str]:
+def _return(graph: HasNodes, node: Node) -> list[str]:
     meanings = graph.output_descriptors
     outputs = graph.outputs
     if not any(meanings) or len(meanings) != len(outputs):

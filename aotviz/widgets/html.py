@@ -15,11 +15,10 @@ import re
 from pathlib import Path
 
 from aotviz.explain import page
-from aotviz.reading.recording import Recording
 from aotviz.recording.events import RecordingData
+from aotviz.recording.recorded import Recorded
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
-from aotviz.widgets.workbench import HasRecording
 
 GAPS = re.compile(r"\{\{(title|preamble|summary|recording)\}\}")  # of page.html, which extensions/page makes
 
@@ -47,9 +46,8 @@ def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str)
     return GAPS.sub(lambda gap: parts[gap[1]], static_files.read(name).decode())
 
 
-def write_html(recording: HasRecording, path: str | os.PathLike[str]) -> Path:
+def write_html(recording: Recorded, path: str | os.PathLike[str]) -> Path:
     """Writes the page, explanations first, and returns its path. Raises FrontEndMissing, OSError."""
     target = Path(path)
-    above = page.preamble(recording) if isinstance(recording, Recording) else ""
-    target.write_text(to_html(recording.data, preamble=above), encoding="utf-8", newline="\n")
+    target.write_text(to_html(recording.data, preamble=page.preamble(recording)), encoding="utf-8", newline="\n")
     return target

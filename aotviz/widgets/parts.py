@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,9 +29,9 @@ from aotviz.recording.events import (
     ErrorRecord,
     Frozen,
     GraphSnapshot,
-    RecordingData,
     ValueRecord,
 )
+from aotviz.recording.recorded import Recorded
 from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
@@ -106,26 +106,7 @@ class CodePart(Frozen, frozen=True):
     code: dict[str, str]
 
 
-class HasCompilations(Protocol):
-    """What parts are made from: `aotviz.reading.recording.Recording`."""
-
-    @property
-    def compilations(self) -> list[Compilation]: ...
-
-    @property
-    def data_producer(self) -> dict[str, str]: ...
-
-    @property
-    def dropped(self) -> int: ...
-
-    @property
-    def notes(self) -> list[str]: ...
-
-    @property
-    def rows(self) -> tuple[RecordingData, Sequence[str]]: ...
-
-
-def index(recording: HasCompilations) -> RecordingIndex:
+def index(recording: Recorded) -> RecordingIndex:
     """What there is to look at."""
     return RecordingIndex(
         format=FORMAT,
@@ -159,14 +140,14 @@ def head(compilation: Compilation) -> CompilationHead:
     )
 
 
-def compilation(recording: HasCompilations, compilation_id: str) -> CompilationPart:
+def compilation(recording: Recorded, compilation_id: str) -> CompilationPart:
     """A compilation's stages and facts. Raises PartError."""
     found = _find(recording, compilation_id)
     return _outline(found, _cache_lookups(recording, found))
 
 
 def what_if(
-    recording: HasCompilations,
+    recording: Recorded,
     compilation_id: str,
     partition_fn: str,
     memory_budget: float,
@@ -176,7 +157,7 @@ def what_if(
     return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget, on_stage), [])
 
 
-def _cache_lookups(recording: HasCompilations, found: Compilation) -> list[CacheLookup]:
+def _cache_lookups(recording: Recorded, found: Compilation) -> list[CacheLookup]:
     """What a compilation asked of torch's caches, in the order of time."""
     rows, strings = recording.rows
     if strings is not found.strings:  # of our own; or of a log that has grown since: the page is told, and asks again
@@ -210,7 +191,7 @@ def _lines(text: str) -> int:
     return text.count("\n") + (text[-1:] != "\n")
 
 
-def graph(recording: HasCompilations, compilation_id: str, number: int) -> GraphPart:
+def graph(recording: Recorded, compilation_id: str, number: int) -> GraphPart:
     """One graph of a compilation. Raises PartError."""
     found = _find(recording, compilation_id)
     graphs, values = found.data.graphs, found.data.values
@@ -223,7 +204,7 @@ def graph(recording: HasCompilations, compilation_id: str, number: int) -> Graph
     return GraphPart(snapshot, wanted, chosen, _texts(found.strings, texts))
 
 
-def code(recording: HasCompilations, compilation_id: str, stage: int) -> CodePart:
+def code(recording: Recorded, compilation_id: str, stage: int) -> CodePart:
     """What a stage wrote. Raises PartError."""
     stages = _find(recording, compilation_id).data.stages
     if not 0 <= stage < len(stages):
@@ -231,7 +212,7 @@ def code(recording: HasCompilations, compilation_id: str, stage: int) -> CodePar
     return CodePart(stages[stage].code)
 
 
-def packed(recording: HasCompilations, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
+def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
     """The part that a page asks for, as it goes there. Raises ValueError for what is none, and what the part raises.
 
     `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], or another cut of a
@@ -257,7 +238,7 @@ def pack(part: msgspec.Struct) -> bytes:
     return squeeze.compress(msgspec.msgpack.encode(part)) + squeeze.flush()
 
 
-def _find(recording: HasCompilations, compilation_id: str) -> Compilation:
+def _find(recording: Recorded, compilation_id: str) -> Compilation:
     for found in recording.compilations:
         if found.id == compilation_id:
             return found

@@ -13,9 +13,9 @@ import secrets
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from aotviz.recording.recorded import HasData
 from aotviz.widgets import static_files
 from aotviz.widgets.html import to_served_html
-from aotviz.widgets.workbench import HasRecording
 
 LOOPBACK = "127.0.0.1"
 SCRIPTS = ("editor.js", "graphviz.js")
@@ -27,7 +27,7 @@ class Viewer:
     Raises FrontEndMissing, and OSError where the port is taken. Port 0 takes any that is free.
     """
 
-    def __init__(self, recording: HasRecording, port: int = 0) -> None:
+    def __init__(self, recording: HasData, port: int = 0) -> None:
         token = secrets.token_urlsafe(24)
         scripts = {f"/{token}/{name}": static_files.read(f"{name}.gz") for name in SCRIPTS}
         page = to_served_html(recording.data).encode()

@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import anywidget
 import traitlets
 
-from aotviz.recording.events import RecordingData
+from aotviz.recording.recorded import Recorded
 from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.replies import Answers, OnStage
 
@@ -34,21 +34,6 @@ def _is_what_if(data: Any) -> bool:
     return subshells.is_what_if(data.get("content") if isinstance(data, dict) else None, "ask")
 
 
-class HasRecording(Protocol):
-    """What a page needs of `aotviz.reading.recording.Recording`."""
-
-    @property
-    def data(self) -> RecordingData: ...
-
-
-class ShowsRecording(HasRecording, parts.HasCompilations, Protocol):
-    """What a widget needs of it."""
-
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Calls `changed` whenever there is more to read, until the result is called."""
-        ...
-
-
 class Workbench(anywidget.AnyWidget):
     """Shows a recording: its stages, and for each its code, diff, graph, aliasing, saved tensors and wrapper.
 
@@ -59,7 +44,7 @@ class Workbench(anywidget.AnyWidget):
     bookmark = traitlets.Dict(traitlets.Unicode(), help="what is selected: names of compilation, stage, view, node")
     bookmark.tag(sync=True)
 
-    def __init__(self, recording: ShowsRecording, **traits: Any) -> None:
+    def __init__(self, recording: Recorded, **traits: Any) -> None:
         self._recording = recording
         self._process = os.getpid()
         self._stop: Callable[[], None] | None = None  # ends the following of the recording

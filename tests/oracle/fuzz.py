@@ -31,14 +31,14 @@ from pathlib import Path
 
 import torch
 
-from .compare import CANDIDATES, Candidate, Expectation, Program, Verdict, expect, judge, ours_exists
+from .compare import CANDIDATES, Candidate, Expectation, Trial, Verdict, expect, judge
 from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
 from .modules import MODULES
 from .programs import PROGRAMS
 from .progress import Log, Row, finished, run_children
 from .strategy import Drawn, from_seed, from_source, shrink
 
-Work = tuple[Program, Expectation, Drawn | None]
+Work = tuple[Trial, Expectation, Drawn | None]
 
 CURRENT = Path(tempfile.gettempdir()) / "aotviz-fuzz-current.py"  # the program being judged, should the process die
 
@@ -78,14 +78,14 @@ def cause(verdict: Verdict) -> str:
     return verdict.status + ": " + ", ".join(sorted({d.kind for d in verdict.differences}))
 
 
-def report(program: Program, verdicts: dict[str, Verdict]) -> str:
+def report(program: Trial, verdicts: dict[str, Verdict]) -> str:
     lines = [f"# program {program.name}", program.source.rstrip()]
     for name, verdict in verdicts.items():
         lines += [f"# {name}: {line}" for line in str(verdict).splitlines()]
     return "\n".join(lines) + "\n"
 
 
-def judge_all(program: Program, expected: Expectation, candidates: dict[str, Candidate]) -> dict[str, Verdict]:
+def judge_all(program: Trial, expected: Expectation, candidates: dict[str, Candidate]) -> dict[str, Verdict]:
     return {name: judge(program, candidate, expected) for name, candidate in candidates.items()}
 
 
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    names = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
+    names = (options.candidate or "ours,torch").split(",")
     candidates = {name: CANDIDATES[name]() for name in names}
     if options.sum:
         return figures([row for path in options.sum for row in finished(path).values()], names)
@@ -212,7 +212,7 @@ def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: I
     return rows
 
 
-def standing(program: Program, candidate: Candidate, verdict: Verdict, expected: Expectation) -> str:
+def standing(program: Trial, candidate: Candidate, verdict: Verdict, expected: Expectation) -> str:
     """The verdict's status, in the words of `fuzz_report.COLUMNS`.
 
     What is not right behind Dynamo is judged once more with torch's backend "eager", which runs what Dynamo captured

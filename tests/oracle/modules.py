@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from .compare import Program, Setup
+from .compare import Setup, Trial
 from .programs.registering import leaf, plain
 
-MODULES: dict[str, Program] = {}
+MODULES: dict[str, Trial] = {}
 
 
 def module(make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]) -> Callable[[], object]:
@@ -26,7 +26,7 @@ def module(make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]) -> Ca
                 p.copy_(plain(*p.shape, k=k))
         return Setup(made, args, watch={**dict(made.named_parameters()), **dict(made.named_buffers())})
 
-    MODULES[make.__name__] = Program(make.__name__, (build,), f"# tests/oracle/modules.py: {make.__name__}")
+    MODULES[make.__name__] = Trial(make.__name__, (build,), f"# tests/oracle/modules.py: {make.__name__}")
     return make
 
 

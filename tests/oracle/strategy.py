@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from hypothesis import strategies as st
 
-from .compare import EagerRaised, Expectation, Program, Setup, expect
+from .compare import EagerRaised, Expectation, Setup, Trial, expect
 
 T = TypeVar("T")
 SHAPES = ((4,), (6,), (2, 3), (3, 2), (2, 2), (3, 3), (1, 4), (2, 2, 2), (), (4, 1))
@@ -81,14 +81,14 @@ class Draft:
         return self.returned[0] if len(self.returned) == 1 else ", ".join(self.returned)
 
 
-def from_source(name: str, source: str, dynamic: bool = False) -> Program:
+def from_source(name: str, source: str, dynamic: bool = False) -> Trial:
     """The program that a text with `inputs()`, `f(...)` and perhaps `context` describes."""
     filename = f"<program {name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     space: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), space)
     context = space.get("context", contextlib.nullcontext)
-    return Program(name, (lambda: Setup(space["f"], tuple(space["inputs"]()), context=context),), source, dynamic)
+    return Trial(name, (lambda: Setup(space["f"], tuple(space["inputs"]()), context=context),), source, dynamic)
 
 
 # --- expressions ----------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Drawn:
     """A program that runs in eager, with what eager did."""
 
     draft: Draft
-    program: Program
+    program: Trial
     expected: Expectation
 
 
@@ -407,7 +407,7 @@ def from_chooser(chooser: Chooser, name: str, deep: bool = False) -> Drawn | Non
 
 
 def from_seed(seed: int, index: int, deep: bool = False) -> Drawn:
-    """Program number `index` of a seed; drafts that eager refuses are replaced, so there always is one."""
+    """Trial number `index` of a seed; drafts that eager refuses are replaced, so there always is one."""
     for attempt in range(50):
         drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}", deep)
         if drawn is not None:

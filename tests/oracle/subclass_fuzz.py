@@ -17,11 +17,11 @@ from dataclasses import replace
 import torch
 from torch.testing._internal.two_tensor import TwoTensorMode
 
-from .compare import CANDIDATES, EagerRaised, Expectation, Program, Setup, expect, judge
+from .compare import CANDIDATES, EagerRaised, Expectation, Setup, Trial, expect, judge
 from .strategy import from_seed
 
 
-def of_two(program: Program) -> Program:
+def of_two(program: Trial) -> Trial:
     """The program with inputs that are made of two tensors."""
 
     def build(original: object) -> Setup:
@@ -32,7 +32,7 @@ def of_two(program: Program) -> Program:
     return replace(program, name=f"{program.name} of two", builds=builds)
 
 
-def drawn(seed: int, index: int) -> tuple[Program, Expectation] | None:
+def drawn(seed: int, index: int) -> tuple[Trial, Expectation] | None:
     """A program and what eager does with it; None where eager can't run it on such tensors."""
     program = of_two(from_seed(seed, index).program)
     try:

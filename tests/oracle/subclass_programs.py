@@ -10,7 +10,7 @@ import textwrap
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from .compare import Program
+from .compare import Trial
 from .strategy import from_source
 
 PRELUDE = """
@@ -19,7 +19,7 @@ from tests.oracle.subclass_programs import TwoTensor, nest, two
 
 """
 
-PROGRAMS: dict[str, Program] = {}
+PROGRAMS: dict[str, Trial] = {}
 
 
 def fresh(*shape: int, start: float = 0.1) -> torch.Tensor:

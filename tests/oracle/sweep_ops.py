@@ -29,7 +29,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from .compare import CANDIDATES, Candidate, EagerRaised, Program, Setup, eager_itself, expect, judge, ours_exists
+from .compare import CANDIDATES, Candidate, EagerRaised, Setup, Trial, eager_itself, expect, judge
 from .fuzz import cause, worse
 from .progress import Log, Row, finished, run_children, stable
 
@@ -69,7 +69,7 @@ class Samples:
         self.op = op
         self.limit = limit
 
-    def __iter__(self) -> Iterator[tuple[str, Program | str]]:
+    def __iter__(self) -> Iterator[tuple[str, Trial | str]]:
         torch.manual_seed(0)
         random.seed(0)
         samples = self.op.sample_inputs("cpu", torch.float32, requires_grad=self.op.supports_autograd)
@@ -80,7 +80,7 @@ class Samples:
             yield key, sample_program(key, self.op.op, sample)
 
 
-def sample_program(key: str, op: Any, sample: Any) -> Program | str:
+def sample_program(key: str, op: Any, sample: Any) -> Trial | str:
     """Tensors are arguments; everything else (numbers, dtypes, functions) is closed over. A string says why not."""
     flat, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
     if any(
@@ -99,7 +99,7 @@ def sample_program(key: str, op: Any, sample: Any) -> Program | str:
         return Setup(f, tuple(copies([x for x in flat if isinstance(x, torch.Tensor)])))
 
     shown = tree_map(lambda x: f"{tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)[:40], flat)
-    return Program(key, (build,), f"# op_db {key}: {', '.join(shown)}")
+    return Trial(key, (build,), f"# op_db {key}: {', '.join(shown)}")
 
 
 def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -119,7 +119,7 @@ def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def judge_sample(
-    program: Program | str, candidates: Sequence[str], table: Mapping[str, Callable[[], Candidate]] = CANDIDATES
+    program: Trial | str, candidates: Sequence[str], table: Mapping[str, Callable[[], Candidate]] = CANDIDATES
 ) -> Row:
     """A status and a cause for each of the candidates of a table, or the reason it was skipped.
 
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print the differences of what fails")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    candidates = (options.candidate or ("ours,torch" if ours_exists() else "torch")).split(",")
+    candidates = (options.candidate or "ours,torch").split(",")
     if options.out is None:
         options.out = Path(tempfile.mkdtemp()) / "sweep.jsonl"
     if options.child:

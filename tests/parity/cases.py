@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from tests.oracle.compare import CANDIDATES, Candidate, Program
+from tests.oracle.compare import CANDIDATES, Candidate, Trial
 from tests.oracle.progress import Row
 from tests.oracle.sweep_ops import Samples, judge_sample
 
@@ -44,7 +44,7 @@ def skipped(key: str, why: str) -> Case:
     return Case(key, lambda: {"skipped": why})
 
 
-def program_case(key: str, program: Program | str, table: Mapping[str, Callable[[], Candidate]] = CANDIDATES) -> Case:
+def program_case(key: str, program: Trial | str, table: Mapping[str, Callable[[], Candidate]] = CANDIDATES) -> Case:
     """A program of `tests.oracle`, judged through `table["ours"]` and `table["torch"]`; a string says why not."""
     return Case(key, lambda: judge_sample(program, BOTH, table))
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from ..compare import Program, Setup
+from ..compare import Setup, Trial
 
 Point = namedtuple("Point", "x y")
-PROGRAMS: dict[str, Program] = {}
+PROGRAMS: dict[str, Trial] = {}
 
 
 def plain(*shape: int, k: float = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -46,7 +46,7 @@ def program(*tags: str, dynamic: bool = False, then: tuple[Callable[[], Setup], 
         source = textwrap.dedent(inspect.getsource(build))
         name = build.__name__
         assert name not in PROGRAMS, name
-        PROGRAMS[name] = Program(name, (build, *then), source, dynamic, frozenset(tags))
+        PROGRAMS[name] = Trial(name, (build, *then), source, dynamic, frozenset(tags))
         return build
 
     return register

@@ -12,7 +12,7 @@ from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tests.oracle import compare
-from tests.oracle.compare import Program, Setup
+from tests.oracle.compare import Setup, Trial
 from tests.oracle.sweep_ops import copies
 
 from ..cases import Case, program_case, skipped
@@ -48,7 +48,7 @@ def cases(group: str) -> Iterator[Case]:
             )
 
 
-def _program(key: str, kind: Any, constructor: Any, flat: list[Any], spec: Any, training: bool) -> Program:
+def _program(key: str, kind: Any, constructor: Any, flat: list[Any], spec: Any, training: bool) -> Trial:
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         tensors = iter(copies([x for x in flat if isinstance(x, torch.Tensor)]))
         args, kwargs = tree_unflatten([next(tensors) if isinstance(x, torch.Tensor) else x for x in flat], spec)
@@ -64,4 +64,4 @@ def _program(key: str, kind: Any, constructor: Any, flat: list[Any], spec: Any, 
         args, kwargs = arguments()
         return Setup(module, args, kwargs, watch={**dict(module.named_parameters()), **dict(module.named_buffers())})
 
-    return Program(key, (build,), f"# module_db {key}")
+    return Trial(key, (build,), f"# module_db {key}")

@@ -1,0 +1,39 @@
+"""What a recording can be asked by those that explain it and show it: `reading.Recording` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import RecordingData
+
+
+class HasData(Protocol):
+    """What a page is made from."""
+
+    @property
+    def data(self) -> RecordingData: ...
+
+
+class Recorded(HasData, Protocol):
+    """What explanations and widgets are made from. `Recording` says what each of these is."""
+
+    @property
+    def compilations(self) -> list[Compilation]: ...
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]: ...
+
+    @property
+    def data_producer(self) -> dict[str, str]: ...
+
+    @property
+    def dropped(self) -> int: ...
+
+    @property
+    def notes(self) -> list[str]: ...
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]: ...
+
+    def __len__(self) -> int: ...
