@@ -6,7 +6,6 @@ How a candidate is judged is the package's own (`aotviz/comparing/`), since `aot
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -177,13 +176,3 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
     "torch-simplified": lambda: aot_module("torch", simplified=True),
     "eager": eager_itself,
 }
-
-
-@cache
-def ours_exists() -> bool:
-    """False until aotviz has an aot_function to judge."""
-    try:
-        import aotviz
-    except ImportError:
-        return False
-    return hasattr(aotviz, "aot_function")
