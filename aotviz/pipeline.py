@@ -7,6 +7,7 @@ in one line here.
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -37,6 +38,8 @@ from aotviz.stages import (
     trace,
 )
 from aotviz.torch_private.context import without_compiled_autograd
+
+lock = threading.RLock()  # a trace switches modes and swaps a module's tensors: one compilation at a time
 
 
 @dataclass(frozen=True)

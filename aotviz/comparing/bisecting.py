@@ -19,7 +19,7 @@ from aotviz.comparing.given_call import in_eager, place, refuse_unsteady, trial_
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
 from aotviz.comparing.observed import Candidate, Verdict
-from aotviz.frontends.functions import compile_program
+from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import Lowering, lowering_named, run_graph
 from aotviz.options import Options

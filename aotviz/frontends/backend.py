@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz.frontends import dynamo_guards, memory_patterns
-from aotviz.frontends.functions import compile_program, ran_in_eager
+from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Program, Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words

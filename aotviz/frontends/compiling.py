@@ -1,42 +1,149 @@
-"""The one way in: what every door to the pipeline has in common while it traces a program of the user's.
+"""The one way in: what every call that leads to the pipeline has in common.
 
-One compilation runs at a time, and knows that it does. Whatever the traced function does to Python's objects is undone
-afterwards, whether the trace ends or fails: attributes, variables, containers, random generators, and the tensors of
-the trace that it put anywhere else.
+One compilation runs at a time, and knows that it does. What goes wrong is told in the user's names, to the caller and
+to the recording. Whatever the traced function does to Python's objects is undone afterwards, whether the compilation
+ends or fails: attributes, variables, containers, random generators, and the tensors of the trace that it put anywhere
+else.
+
+Only `entered` hands out the pipeline; pyproject.toml has the contract by which nothing else here imports it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from aotviz import pipeline
+from aotviz.frontends import strays
 from aotviz.frontends.requests import Modules
-from aotviz.ir.forms import Request
-from aotviz.ir.refusals import Refused
+from aotviz.ir.forms import Exported, Form, GraphCall, Program, Request, TracedCall
+from aotviz.ir.refusals import Refused, in_words
+from aotviz.pipeline import Observer as Observer
+from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
-from aotviz.torch_private import functional, seeding
+from aotviz.recorder.sessions import Session
+from aotviz.torch_private import functional, seeding, symbolic_floats
 from aotviz.torch_private.attributes import Attributes, hooks_of
 from aotviz.tracing import containers, leaks, randomness
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
-lock = threading.RLock()  # a trace changes modes of the process and swaps a module's tensors: one at a time
+lock = pipeline.lock
+STAGE_NAMES = tuple(
+    dict.fromkeys(
+        stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
+    )
+)
+FIRST = pipeline.PREPARE  # what a compilation that stops after a stage has before it
+
+
+class Pipeline:
+    """The pipeline while it is entered, for one program."""
+
+    def __init__(self, request: Request, observer: Observer) -> None:
+        self._request, self._observer = request, observer
+
+    def program(self) -> Program:
+        """All stages, and the program's late work under the same observer."""
+        return pipeline.compile_request(self._request, self._observer)
+
+    def export(self) -> Exported:
+        exported: Exported = pipeline.run(pipeline.EXPORT, self._request, self._observer)
+        return exported
+
+    def graph(self, rules: bool = False) -> tuple[GraphCall, tuple[Stage, ...]]:
+        """The finished graph, and the stages that would follow; with `rules`, those of an export hold."""
+        first = (*pipeline.PREPARE, pipeline.RULES) if rules else pipeline.PREPARE
+        call = pipeline.run(first, self._request, self._observer)
+        head, tail = pipeline.until_graph(call)
+        return pipeline.run(head, call, self._observer), tail
+
+    def finish(self, form: Form, stages: Sequence[Stage]) -> Program:
+        """The rest of a compilation that stopped, and its late work."""
+        program: Program = pipeline.run(stages, form, self._observer)
+        return pipeline.settle(program, self._observer)
+
+    def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
+        """One stage: its result, and the stages that follow."""
+        result = pipeline.run(stages[:1], form, self._observer)
+        if stages[0] is pipeline.PREPARE[-1] and isinstance(result, TracedCall):
+            return result, pipeline.tail_for(result)
+        return result, tuple(stages[1:])
 
 
 @contextlib.contextmanager
-def tracing(request: Request) -> Iterator[None]:
-    """Around the stages that trace the program of `request`.
+def entered(
+    request: Request,
+    session: Session,
+    observer: Observer | None = None,
+    in_eager: str | None = None,
+    eager_after: type[Exception] = NotImplementedError,
+) -> Iterator[Pipeline]:
+    """Around everything that compiles the program of `request`.
+
+    Args:
+        request: whose objects are looked after.
+        session: whose recording hears of it.
+        observer: the one of an earlier part of the same compilation; the session's if None.
+        in_eager: the place of the user's code, whose caller will run what raises `eager_after` in eager: the recording
+            says so.
+
+    Raises:
+        Refused: by its name, what the function does that can't be compiled.
+    """
+    observer = observer or session.observer()
+    try:
+        with lock, sessions.tracing(), _kept(request):
+            yield Pipeline(request, observer)
+    except Exception as error:
+        if symbolic_floats.asks_for_restart(error):
+            observer.withdraw()
+            raise
+        told = strays.in_words(error, request)
+        if told is not None:
+            observer.explained(told)
+        if in_eager is not None and isinstance(told or error, eager_after):
+            reason, where = in_words(told or error)
+            observer.ran_in_eager(reason, where or in_eager)
+        if told is None:
+            raise
+        raise told from error
+
+
+def compile_program(
+    request: Request,
+    session: Session,
+    in_eager: str | None = None,
+    eager_after: type[Exception] = NotImplementedError,
+) -> Program:
+    """A request through all stages; the arguments and errors are those of `entered`."""
+    with entered(request, session, in_eager=in_eager, eager_after=eager_after) as stages:
+        program = stages.program()
+    session.programs.append(program)
+    return program
+
+
+def ran_in_eager(request: Request, session: Session, error: Exception, place: str) -> None:
+    """Record a request that is not compiled: the call runs in eager, for the reason that `error` says."""
+    observer, stage = session.observer(), pipeline.PREPARE[0].name
+    observer.before(stage, request)
+    observer.failed(stage, request, error)
+    observer.ran_in_eager(str(error), place)
+
+
+@contextlib.contextmanager
+def _kept(request: Request) -> Iterator[None]:
+    """Put back what the traced function changes of Python's objects.
 
     Raises:
         Refused: "argument is changed", "tensor is kept", "random state inside".
     """
     roots = (request.fn, request.root, *request.args, *request.kwargs.values())
-    with lock, sessions.tracing(), contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as kept:
         kept.enter_context(leaks.undone(request.name, roots))
         kept.enter_context(_attributes_kept(request.root, request.name))
         if not request.is_graph:

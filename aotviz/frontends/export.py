@@ -8,21 +8,20 @@ with the graph as it has become in between.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz import pipeline
-from aotviz.frontends import compiling, strays
+from aotviz.frontends import compiling
+from aotviz.frontends.compiling import Observer, Stage
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
-from aotviz.ir.forms import Convention, Exported, GraphCall, JointCall, Program, Request
+from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.ir.spelling import called
@@ -99,10 +98,9 @@ def aot_export_module(
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
-    session = Session(False, request.name)
     with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the graph says where this mode changes
-    with torch.set_grad_enabled(with_gradients), _in_words(request), compiling.tracing(request):
-        exported: Exported = pipeline.run(pipeline.EXPORT, request, session.observer())
+    with torch.set_grad_enabled(with_gradients), compiling.entered(request, Session(False, request.name)) as stages:
+        exported = stages.export()
     return exported.graph_module, exported.signature
 
 
@@ -135,11 +133,8 @@ def aot_export_joint_simple(
     options = _options(decompositions, _dynamic(func, args, {}))
     options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
-    session = Session(False, request.name)
-    observer = session.observer()
-    with torch.set_grad_enabled(trace_joint), _in_words(request), compiling.tracing(request):
-        call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), request, observer)
-        traced: GraphCall = pipeline.run(pipeline.until_graph(call)[0], call, observer)
+    with torch.set_grad_enabled(trace_joint), compiling.entered(request, Session(False, request.name)) as stages:
+        traced, _ = stages.graph(rules=True)
     module = traced.graph_module
     if traced.role == "joint":
         assert isinstance(traced, JointCall)
@@ -155,18 +150,6 @@ def _arguments(args: Any) -> tuple[Any, ...]:
     return tuple(args)
 
 
-@contextlib.contextmanager
-def _in_words(request: Request) -> Iterator[None]:
-    """Tell what a trace can't follow by the user's names."""
-    try:
-        yield
-    except Exception as error:
-        named = strays.in_words(error, request)
-        if named is None:
-            raise
-        raise named from error
-
-
 class JointWithDescriptors:
     """A program stopped at its finished graph. `graph_module` may be edited, or another put in its place.
 
@@ -180,8 +163,10 @@ class JointWithDescriptors:
         out_spec: the structure of what the module returns.
     """
 
-    def __init__(self, form: GraphCall, tail: tuple[pipeline.Stage, ...], session: Session, observer: Any) -> None:
-        self.form, self.tail, self.session, self.observer = form, tail, session, observer
+    def __init__(
+        self, request: Request, form: GraphCall, tail: tuple[Stage, ...], session: Session, observer: Observer
+    ) -> None:
+        self.request, self.form, self.tail, self.session, self.observer = request, form, tail, session, observer
         self.graph_module = copy(form.graph_module)
         self.params_spec = [d.name for d in form.descriptors if isinstance(d, ParameterInput)]
         self.buffers_spec = [d.name for d in form.descriptors if isinstance(d, BufferInput)]
@@ -235,11 +220,9 @@ def aot_export_joint_with_descriptors(
     request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
     session = Session(True, request.name)
     observer = session.observer()
-    with _in_words(request), compiling.tracing(request):
-        call = pipeline.run(pipeline.PREPARE, request, observer)
-        head, tail = pipeline.until_graph(call)
-        form: GraphCall = pipeline.run(head, call, observer)
-    return JointWithDescriptors(form, tail, session, observer)
+    with compiling.entered(request, session, observer) as stages:
+        form, tail = stages.graph()
+    return JointWithDescriptors(request, form, tail, session, observer)
 
 
 def aot_compile_joint_with_descriptors(
@@ -272,9 +255,8 @@ def aot_compile_joint_with_descriptors(
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)
     verify.verify(changed, "export (graph as it is now)")
-    with compiling.lock:
-        program: Program = pipeline.run(jd.tail, changed, jd.observer)
-        pipeline.settle(program, jd.observer)
+    with compiling.entered(jd.request, jd.session, jd.observer) as stages:
+        program = stages.finish(changed, jd.tail)
     jd.session.programs.append(program)
     flat, in_spec, out_spec = program.function, jd.in_spec, jd.out_spec
 

@@ -13,64 +13,18 @@ from typing import Any
 
 import torch
 
-from aotviz import pipeline
-from aotviz.frontends import compiling, dynamo_guards, strays
+from aotviz.frontends import dynamo_guards
+from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request, request_for
-from aotviz.ir.forms import Program, Request
-from aotviz.ir.refusals import in_words
 from aotviz.ir.spelling import called
 from aotviz.lowerings import Eager, run_graph
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
-from aotviz.torch_private import operators, pytree, runtime, settings, symbolic_floats, versions
+from aotviz.torch_private import operators, pytree, runtime, settings, versions
 from aotviz.torch_private.partitioners import default_partition, named
 
 versions.check()
-
-
-def compile_program(
-    request: Request,
-    watching: Session,
-    in_eager: str | None = None,
-    eager_after: type[Exception] = NotImplementedError,
-) -> Program:
-    """Send a request down the pipeline, its late work under the same observer.
-
-    With `in_eager`, the place of the user's code, a caller will run what raises `eager_after` in eager, and the
-    recording says so.
-
-    Raises:
-        NotImplementedError: the function uses a tensor that is no input; the message names it.
-        Refused: the function asks for the value of a tensor; the message names the line, and a module's buffer.
-    """
-    observer = watching.observer()
-    try:
-        with compiling.tracing(request):
-            program: Program = pipeline.compile_request(request, observer)
-    except Exception as error:
-        if symbolic_floats.asks_for_restart(error):
-            observer.withdraw()
-            raise
-        told = strays.in_words(error, request)
-        if told is not None:
-            observer.explained(told)
-        if in_eager is not None and isinstance(told or error, eager_after):
-            reason, where = in_words(told or error)
-            observer.ran_in_eager(reason, where or in_eager)
-        if told is None:
-            raise
-        raise told from error
-    watching.programs.append(program)
-    return program
-
-
-def ran_in_eager(request: Request, watching: Session, error: Exception, place: str) -> None:
-    """Record a request that is not compiled: the call runs in eager, for the reason that `error` says."""
-    observer, stage = watching.observer(), pipeline.PREPARE[0].name
-    observer.before(stage, request)
-    observer.failed(stage, request, error)
-    observer.ran_in_eager(str(error), place)
 
 
 aot_autograd_decompositions: dict[
@@ -161,7 +115,7 @@ def aot_function(
         dynamic=dynamic,
         debug=debug,
     )
-    watching = Session(record, called(fn))
+    session = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
     known: list[Callable[..., Any]] = []
 
@@ -170,14 +124,14 @@ def aot_function(
         if not known:
             if runtime.transformed():
                 return fn(*args, **kwargs)
-            program = compile_program(request_for(fn, args, kwargs, options, root=root), watching)
+            program = compile_program(request_for(fn, args, kwargs, options, root=root), session)
             known.append(program.function)
         try:
             return known[0](*args, **kwargs)
         except InsideTransform:  # a transform sees operators, and the original has them
             return fn(*args, **kwargs)
 
-    return watching.attach(compiled)
+    return session.attach(compiled)
 
 
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
@@ -233,7 +187,7 @@ def aot_module_simplified(
     record: bool = True,
     debug: bool = False,
     backend: str | None = None,
-    watching: Session | None = None,
+    session: Session | None = None,
 ) -> Callable[..., Any]:
     """torch's `aot_module_simplified`: compile now, for flat inputs, with no pytree at run time.
 
@@ -263,9 +217,9 @@ def aot_module_simplified(
     )
     if backend is not None:
         options = replace(options, backend=backend)
-    watching = watching or Session(record, type(mod).__name__)
+    session = session or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
-    program = compile_program(request, watching)
+    program = compile_program(request, session)
     dynamo_guards.install(mod, len(request.named), program)
     function, lifted = program.function, request.convention.parameters
 
@@ -283,7 +237,7 @@ def aot_module_simplified(
         except InsideTransform:  # raised before anything is taken from the list
             return pytree.tree_flatten(mod(*inputs[own:]))[0]
 
-    result = watching.attach(call)
+    result = session.attach(call)
     result.boxed = boxed
     for name in ("zero_grad", "named_parameters", "named_buffers"):  # what an optimizer's user asks of a module
         if hasattr(mod, name):

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz import pipeline
-from aotviz.frontends import compiling
+from aotviz.frontends.compiling import FIRST, STAGE_NAMES, Stage, entered
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.ir import graphs, verify
-from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split, TracedCall
+from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split
 from aotviz.lowerings import Lowering, lowering_named
-from aotviz.pipeline import PREPARE, Stage
 from aotviz.recorder.sessions import CompiledCallable, Session
 
 
@@ -50,14 +48,13 @@ def trace_stages(
     >>> f(torch.ones(3, requires_grad=True)).item()
     6.0
     """
-    names = {stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)}
-    if until not in names:
-        raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(names))}")
+    if until not in STAGE_NAMES:
+        raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(STAGE_NAMES))}")
     lowering = lowering_named(backend)
     root = root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
-    watching = Session(True, request.name)
-    start = Stopped(request, request, "", PREPARE, watching, lowering, watching.observer())
+    session = Session(True, request.name)
+    start = Stopped(request, request, "", FIRST, session, lowering, session.observer())
     return start.resume_until(until)
 
 
@@ -69,7 +66,7 @@ class Stopped:
     form: Form
     stage: str
     remaining: tuple[Stage, ...]
-    watching: Session
+    session: Session
     lowering: Lowering
     observer: Any
 
@@ -95,7 +92,7 @@ class Stopped:
     @property
     def recording(self) -> Any:
         """What was recorded so far."""
-        return CompiledCallable(lambda: None, self.watching).recording
+        return CompiledCallable(lambda: None, self.session).recording
 
     def with_graph(self, module: fx.GraphModule, role: str | None = None) -> Stopped:
         """The same compilation with another graph. Its inputs and outputs must be those of the one it replaces.
@@ -117,30 +114,27 @@ class Stopped:
 
     def resume_until(self, until: str) -> Stopped:
         """Run on, up to and including the stage named `until`."""
-        form, remaining, stage = self.form, list(self.remaining), self.stage
+        form, remaining = self.form, self.remaining
         passed: list[str] = []
-        with self.lowering.around(), compiling.tracing(self.request):
+        with self.lowering.around(), entered(self.request, self.session, self.observer) as stages:
             while remaining:
-                following = remaining.pop(0)
-                form = pipeline.run((following,), form, self.observer)
-                stage = following.name
-                passed.append(stage)
-                if stage == PREPARE[-1].name and isinstance(form, TracedCall):
-                    remaining = list(pipeline.tail_for(form))
-                if stage == until:
-                    return replace(self, form=form, stage=stage, remaining=tuple(remaining))
+                passed.append(remaining[0].name)
+                form, remaining = stages.step(form, remaining)
+                if passed[-1] == until:
+                    return replace(self, form=form, stage=until, remaining=remaining)
         last = form.lowered if isinstance(form, Program) else form
         kind = "training" if isinstance(last, JointCall) else "inference"
         raise ValueError(f"this {kind} call does not pass through stage {until!r}; it went through {', '.join(passed)}")
 
     def resume(self) -> CompiledCallable:
         """Run the rest, and return the compiled function."""
-        last = self if not self.remaining else self.resume_until("link")
-        program = last.form
-        assert isinstance(program, Program)
-        pipeline.settle(program, self.observer)
-        self.watching.programs.append(program)
-        return CompiledCallable(program.function, self.watching)
+        with self.lowering.around(), entered(self.request, self.session, self.observer) as stages:
+            form, remaining = self.form, self.remaining
+            while not isinstance(form, Program):
+                form, remaining = stages.step(form, remaining)
+            program = stages.finish(form, ())
+        self.session.programs.append(program)
+        return CompiledCallable(program.function, self.session)
 
 
 def _same_convention(old: fx.GraphModule, new: fx.GraphModule, role: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import fakes
@@ -24,10 +25,16 @@ from aotviz.tracing.outside import reachable
 
 def in_words(error: BaseException, request: Request) -> Exception | None:
     """An error that says by the user's names what a trace met that it can't follow; None if `error` is another one."""
-    named = explained(error, request.fn, {} if request.is_graph else request.arguments())
+    arguments = {} if request.is_graph else request.arguments()
+    named = explained(error, root_of_all(request), arguments)
     if named is None and fakes.asks_for_values(error) and not request.is_graph:
         named = value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph
     return named
+
+
+def root_of_all(request: Request) -> Any:
+    """The module that is compiled, or the function."""
+    return request.fn if request.root is None or isinstance(request.root, Modules) else request.root
 
 
 def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:

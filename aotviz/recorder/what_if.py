@@ -61,7 +61,7 @@ def _cut(
     observer = recorder(store)
     budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
     try:
-        with budget, progress.aside():
+        with pipeline.lock, budget, progress.aside():
             pipeline.run(_stages(), joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
     finally:
         observer.close()

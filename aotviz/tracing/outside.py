@@ -86,7 +86,7 @@ def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> I
     """The tensors, random generators, classes and Python modules that a call leads to, each container once."""
     seen: set[int] = set()
     is_function = inspect.isroutine(fn) or isinstance(fn, functools.partial)
-    starts = _of_function(fn) if is_function else iter([("self", fn)])
+    starts = _of_function(fn) if is_function else (("self", fn), *references(getattr(fn, "forward", fn)))
     for path, value in (*starts, *arguments.items()):
         yield from _walk(Reached(path, value), seen, DEPTH)
 
@@ -132,5 +132,7 @@ def _of_module(path: str, root: torch.nn.Module) -> Iterator[Reached]:
         prefix = f"{path}.{name}" if name else path
         for holder in tensors_of(module):
             yield from (Reached(f"{prefix}.{key}", tensor, of_module=True) for key, tensor in holder.items())
+        if not type(module).__module__.startswith("torch."):
+            yield from (Reached(key, item) for key, item in references(module.forward))
         own = vars(module)
         yield from (Reached(f"{prefix}.{key}", item) for key, item in list(own.items()) if not key.startswith("_"))
