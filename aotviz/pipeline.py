@@ -48,6 +48,7 @@ class Stage:
     run: Callable[[Any], Any]
 
 
+TRACE = "trace"  # the stage that finishes a graph
 PREPARE = (
     Stage("flatten", flatten.run),  # Request    -> FlatCall
     Stage("metadata", metadata.run),  # FlatCall   -> TracedCall
@@ -61,7 +62,7 @@ TRAINING = (
     Stage("joint", joint.run),  # TracedCall -> JointCall
     Stage("subclasses", subclasses.run),  # JointCall  -> JointCall
     Stage("functionalize", functionalize.run),  # JointCall  -> JointCall
-    Stage("trace", trace.run),  # JointCall  -> JointGraph
+    Stage(TRACE, trace.run),  # JointCall  -> JointGraph
     Stage("regions", regions.run),  # JointGraph -> JointGraph
     Stage("partition", partition.run),  # JointGraph -> Split
     Stage("saved hooks", saved_hooks.run),  # Split      -> Split
@@ -74,7 +75,7 @@ INFERENCE = (
     Stage("graph", joint.close),  # TracedCall -> GraphCall
     Stage("subclasses", subclasses.run),  # GraphCall  -> GraphCall
     Stage("functionalize", functionalize.run),  # GraphCall  -> GraphCall
-    Stage("trace", trace.run),  # GraphCall  -> GraphCall
+    Stage(TRACE, trace.run),  # GraphCall  -> GraphCall
     Stage("lower", lower.run),  # GraphCall  -> LoweredGraph
     Stage("link", link.run),  # LoweredGraph -> Program
 )
@@ -83,7 +84,7 @@ EXPORT = (
     *PREPARE,
     RULES,
     Stage("export graph", export_graph.run),  # TracedCall -> ExportCall
-    Stage("trace", trace.run),  # ExportCall -> ExportCall
+    Stage(TRACE, trace.run),  # ExportCall -> ExportCall
     Stage("signature", export_graph.sign),  # ExportCall -> Exported
 )
 BACKWARD = (
@@ -212,7 +213,7 @@ def tail_for(call: TracedCall) -> tuple[Stage, ...]:
     """The stages after PREPARE: with gradients where the call needs them, without where it doesn't."""
     tail = (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
     if scalars.needed(call):
-        end = 1 + next(i for i, stage in enumerate(tail) if stage.run is trace.run)
+        end = 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)
         tail = (*tail[:end], SCALARS, *tail[end:])
     return (RANDOM_STATE, *tail) if call.options.functionalize_rng_ops else tail
 
@@ -225,7 +226,7 @@ def compile_request(request: Form, observer: Observer) -> Program:
 def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The stages after PREPARE, parted behind the one that finishes the graph: an export stops there."""
     tail = tail_for(call)
-    end = next(i for i, stage in enumerate(tail) if stage.run is trace.run) + 1
+    end = next(i for i, stage in enumerate(tail) if stage.name == TRACE) + 1
     return tail[:end], tail[end:]
 
 

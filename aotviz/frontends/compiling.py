@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from aotviz.frontends import strays
 from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Exported, Form, GraphCall, Program, Request, TracedCall
 from aotviz.ir.refusals import Refused, in_words
+from aotviz.ir.user_warnings import warn
 from aotviz.pipeline import Observer as Observer
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
@@ -38,7 +38,11 @@ STAGE_NAMES = tuple(
         stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
     )
 )
-FIRST = pipeline.PREPARE  # what a compilation that stops after a stage has before it
+
+
+def first_stages() -> tuple[Stage, ...]:
+    """What any compilation begins with."""
+    return pipeline.PREPARE
 
 
 class Pipeline:
@@ -242,19 +246,20 @@ def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
     held = Attributes(root, "" if isinstance(root, Modules) else "self")
     try:
         yield
-    finally:
-        changes = held.changes()
-        assigned = [change.path for change in changes if change.is_tensor]
-        if assigned or held.mirrors:
-            held.restore()
+    except BaseException:
+        held.restore()
+        raise
+    changes = held.changes()
+    assigned = [change.path for change in changes if change.is_tensor]
+    if assigned or held.mirrors:
+        held.restore()
     if assigned:
         raise NotImplementedError(
             f"{name} assigns a tensor to {' and '.join(assigned)} while it runs, which a compiled call would not do. "
             "Return it, or register a buffer and write into that (self.state.copy_(...))"
         )
     for change in changes:
-        warnings.warn(
+        warn(
             f"{name} changes {change.path} from {change.before!r} to {change.now!r} while it runs; a compiled call "
             "does so only when it is compiled, and not in later calls",
-            stacklevel=6,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.frontends.compiling import FIRST, STAGE_NAMES, Stage, entered
+from aotviz.frontends.compiling import STAGE_NAMES, Stage, entered, first_stages
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.ir import graphs, verify
 from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split
@@ -54,7 +54,7 @@ def trace_stages(
     root = root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
     session = Session(True, request.name)
-    start = Stopped(request, request, "", FIRST, session, lowering, session.observer())
+    start = Stopped(request, request, "", first_stages(), session, lowering, session.observer())
     return start.resume_until(until)
 
 

@@ -382,23 +382,6 @@ def _tracing_flag() -> Iterator[None]:
         state._is_fx_tracing_flag = before
 
 
-@contextlib.contextmanager
-def telling_of_compilation() -> Iterator[None]:
-    """`torch.compiler.is_compiling()` says so inside, and distributions don't look at the values that they are given,
-    as under Dynamo."""
-    state: Any = torch.compiler
-    before = state._is_compiling_flag
-    distribution: Any = torch.distributions.Distribution
-    looks = distribution._validate_args
-    state._is_compiling_flag = True
-    distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        state._is_compiling_flag = before
-        distribution.set_default_validate_args(looks)
-
-
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
     """Torch 2.11 and 2.12 leave a dimension of size 1 before the last states."""
     output, states = decompositions.one_layer_lstm(*args, **kwargs)

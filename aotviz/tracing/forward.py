@@ -34,7 +34,8 @@ from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
 from aotviz.torch_private.gradient_hooks import module_hooks_noted, registered_together
-from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack, telling_of_compilation
+from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack
+from aotviz.torch_private.told_of_compilation import telling_of_compilation
 from aotviz.torch_private.wrapper_subclasses import is_subclass, parts
 from aotviz.tracing import facts, leaks, registered_hooks
 from aotviz.tracing.given import Kind

@@ -1,0 +1,50 @@
+"""What a traced function is told of being compiled, in the thread that traces it: to others nothing is different."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+class _InOneThread:
+    """True or False in the thread that made it, what was there before in all others."""
+
+    def __init__(self, here: bool, before: Any) -> None:
+        self.thread, self.here, self.before = threading.get_ident(), here, before
+
+    def __bool__(self) -> bool:
+        return self.here if threading.get_ident() == self.thread else bool(self.before)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) == other
+
+    def __hash__(self) -> int:
+        return hash(bool(self))
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
+@contextlib.contextmanager
+def telling_of_compilation() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` is True inside, and distributions don't look at the values that they are given,
+    as under Dynamo."""
+    distribution = torch.distributions.Distribution
+    with _replaced(torch.compiler, "_is_compiling_flag", True), _replaced(distribution, "_validate_args", False):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, here: bool) -> Iterator[None]:
+    before = getattr(owner, name)
+    placed = _InOneThread(here, before)
+    setattr(owner, name, placed)
+    try:
+        yield
+    finally:
+        if getattr(owner, name) is placed:  # else another thread has set it meanwhile
+            setattr(owner, name, before)
