@@ -344,7 +344,8 @@ def test_another_thread_is_told_of_no_compilation() -> None:
     told: list[Any] = []
 
     def beside() -> None:
-        told.append(bool(torch.compiler.is_compiling()))
+        flag = torch.compiler.is_compiling()
+        told.append((False | flag) and bool(flag & True))
         try:
             torch.distributions.Normal(0.0, -1.0)
         except ValueError:
@@ -353,6 +354,7 @@ def test_another_thread_is_told_of_no_compilation() -> None:
     def asks(x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling() and bool((x > 0).all()):
             return x
+        assert (False | torch.compiler.is_compiling()) is True  # as transformers asks
         thread = threading.Thread(target=beside)
         thread.start()
         thread.join()

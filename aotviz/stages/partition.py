@@ -25,9 +25,10 @@ import torch.fx as fx
 from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
+from aotviz.ir.shared_nodes import share
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import effects, functional, operators, philox, random_halves
-from aotviz.torch_private.partitioners import must_save, partitioning
+from aotviz.torch_private.partitioners import must_save, partitioning, sharing
 from aotviz.tracing import kept_by_name
 from aotviz.tracing.second_order import besides, kept_inputs
 
@@ -56,12 +57,13 @@ def run(call: JointGraph) -> Split:
             for node in filter(_is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
-            return call.options.partition_fn(
-                joint,
-                joint_inputs,
-                num_fwd_outputs=len(call.slots) + len(tokens.forward),
-                static_lifetime_input_indices=list(call.meta.static_input_indices),
-            )
+            with sharing(call.options.partition_fn, share, joint.graph):
+                return call.options.partition_fn(
+                    joint,
+                    joint_inputs,
+                    num_fwd_outputs=len(call.slots) + len(tokens.forward),
+                    static_lifetime_input_indices=list(call.meta.static_input_indices),
+                )
 
         forward, backward = cut(module)
         protected: set[str] = set()

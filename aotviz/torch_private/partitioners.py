@@ -28,6 +28,7 @@ __all__ = [
     "named",
     "partitioning",
     "region_partitioner",
+    "sharing",
 ]
 
 
@@ -72,6 +73,18 @@ def must_save(node: fx.Node) -> None:
     """Forbid every partitioner to compute `node` again in the backward."""
     node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     node.meta["ac_graph_id"] = 0
+
+
+@contextlib.contextmanager
+def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph) -> Iterator[None]:
+    """Instead of the pass for common subexpressions that torch's min-cut partitioner begins with, run `share`."""
+    if partition_fn is not min_cut_rematerialization_partition or not config.cse:
+        yield
+        return
+    graph.eliminate_dead_code()
+    share(graph)
+    with config.patch(cse=False):
+        yield
 
 
 @contextlib.contextmanager

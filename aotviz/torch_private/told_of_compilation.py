@@ -28,6 +28,17 @@ class _InOneThread:
     def __repr__(self) -> str:
         return repr(bool(self))
 
+    def __or__(self, other: Any) -> Any:
+        return bool(self) | other
+
+    def __and__(self, other: Any) -> Any:
+        return bool(self) & other
+
+    def __xor__(self, other: Any) -> Any:
+        return bool(self) ^ other
+
+    __ror__, __rand__, __rxor__ = __or__, __and__, __xor__
+
 
 @contextlib.contextmanager
 def telling_of_compilation() -> Iterator[None]:
