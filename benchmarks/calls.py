@@ -16,6 +16,7 @@ import torch
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch.utils._python_dispatch import _disable_current_modes
 
+import aotviz
 from aotviz.frontends.functions import aot_function
 
 from .measure import in_turns, ratio
@@ -132,7 +133,23 @@ def measure(case: Case, rounds: int, repeats: int) -> Row:
     return Row(case.name, ratio(times["ours"], times["torch"]), case.target, medians, "µs")
 
 
+def behind_dynamo(name: str, requires_grad: bool, rounds: int, repeats: int) -> Row:
+    """One call of what Dynamo compiles, its guards and its bytecode included: `aotviz.compile` and `torch.compile`."""
+    case = Case(name, lambda: (product, tensors(requires_grad, requires_grad)), 1.0)
+    args = case.make()[1]
+    calls = {
+        "eager": contestant(product, args, case),
+        "torch": contestant(torch.compile(product, backend="aot_eager"), args, case),
+        "ours": contestant(aotviz.compile(product, backend="eager"), args, case),
+    }
+    times = in_turns(calls, rounds, repeats, collecting=False)
+    medians = {name: median(found) / 1000 for name, found in times.items()}
+    return Row(case.name, ratio(times["ours"], times["torch"]), case.target, medians, "µs")
+
+
 def run(rounds: int = 21, repeats: int = 300) -> Result:
     rows = [measure(case, rounds, repeats) for case in CASES]
-    about = "CPU time of one call, the compiled graphs stubbed: the wrapper alone (eager computes, for scale)"
+    for name, requires_grad in (("aotviz.compile, inference", False), ("aotviz.compile, training forward", True)):
+        rows.append(behind_dynamo(name, requires_grad, rounds, repeats))
+    about = "CPU time of one call. Graphs are stubbed, which leaves the wrapper; eager, and what Dynamo calls, computes"
     return result("calls", about, "ours / torch", rows, {"rounds": rounds, "repeats": repeats})
