@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aotviz import settings as torchs_settings
+from aotviz.ir.partition_functions import named
 from aotviz.options import Options
-from aotviz.torch_private import settings
+from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
-from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition, named
-from aotviz.torch_private.settings import for_inductor
+from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+from aotviz.tracing import corrections
 
 if TYPE_CHECKING:
     from aotviz.torch_private.inductor import InductorCompilers
@@ -88,12 +90,12 @@ class Inductor:
     def compilers(self) -> InductorCompilers:
         from aotviz.torch_private.inductor import InductorCompilers  # a second, which only this lowering pays
 
-        return InductorCompilers(self.settings, self.origin)
+        return InductorCompilers(self.settings, self.origin, corrections.LEFT_WHOLE)
 
     def options(self, **overrides: Any) -> Options:
         compilers = self.compilers
         with compilers.around():
-            found = {**settings.current(), "graphsafe_rng": settings.graphsafe_rng()}
+            found = {**torchs_settings.current(), "graphsafe_rng": configs.graphsafe_rng()}
         chosen = {
             **found,
             "fw_compiler": compilers.forward,
@@ -154,7 +156,7 @@ def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
             raise TypeError(f"{name!r} is not an option of a compilation; there are {', '.join(_FIELDS)}")
         if value is not None:
             chosen[name] = value
-    return Options(**{**settings.current(), **chosen})
+    return Options(**{**torchs_settings.current(), **chosen})
 
 
 def lowering_named(
@@ -169,7 +171,7 @@ def lowering_named(
     'min_cut_rematerialization_partition'
     """
     if backend == "inductor":
-        return Inductor(for_inductor(mode, settings or {}, None))
+        return Inductor(configs.for_inductor(mode, settings or {}, None))
     if settings:
         raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
     if mode not in (None, "default"):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import aotviz
-from aotviz.torch_private import corrections
+from aotviz.tracing import corrections
 
 MODES = {"training": torch.enable_grad, "no_grad": torch.no_grad, "inference mode": torch.inference_mode}
 BYTES = torch.arange(2 * 3 * 9 * 8, dtype=torch.uint8).reshape(2, 3, 9, 8)

@@ -17,7 +17,7 @@ import torch.utils._python_dispatch as dispatch
 import aotviz
 from aotviz import pipeline
 from aotviz.lowerings import run_graph
-from aotviz.torch_private.functional import FunctionalTensor
+from aotviz.torch_private.functional_tensors import FunctionalTensor
 
 
 class Boom(Exception):

@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import aotviz
 from aotviz.runtime.generators import Generators
-from aotviz.torch_private import philox, versions
+from aotviz.torch_private import random_numbers, versions
+from aotviz.tracing import philox
 
 SEED = 7
 
@@ -37,8 +38,8 @@ def counting(monkeypatch):
     torch.library.register_kernel("rngprims::philox_rand", "cpu", kernel, lib=library)
     monkeypatch.setattr("torch._decomp.decompositions_for_rng.throw_on_non_cuda", lambda device: None)
     monkeypatch.setattr(philox, "KINDS", {"cpu"})
-    monkeypatch.setattr(philox, "state", lambda: (torch.tensor(SEED), torch.tensor(offset[0])))
-    monkeypatch.setattr(philox, "set_offset", lambda value: offset.__setitem__(0, int(value)))
+    monkeypatch.setattr(random_numbers, "state", lambda: (torch.tensor(SEED), torch.tensor(offset[0])))
+    monkeypatch.setattr(random_numbers, "set_offset", lambda value: offset.__setitem__(0, int(value)))
     with config.patch(functionalize_rng_ops=True):
         yield offset
     library._destroy()

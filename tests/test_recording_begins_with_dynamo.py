@@ -10,7 +10,7 @@ import torch
 
 import aotviz
 import aotviz.frontends.backend
-from aotviz.torch_private import dynamo_capture
+from aotviz.torch_private import dynamo
 from tests.doors import alone
 
 HERE = __file__
@@ -188,7 +188,7 @@ def test_it_is_told_when_the_guards_are_not_known(monkeypatch) -> None:
         compiled(torch.ones(3))
     assert max(inside) == ["Dynamo makes the guards last, and they are read at the first call, which has not come"]
     assert not reasons(recording[0], "guards")
-    monkeypatch.setattr(dynamo_capture, "programs_of", lambda code: [])
+    monkeypatch.setattr(dynamo, "programs_of", lambda code: [])
     with aotviz.record() as recording:
         compiled = torch.compile(lambda x: x + 2, backend="aotviz_eager")
         assert compiled(torch.ones(3)).tolist() == [3, 3, 3]

@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
-from aotviz.torch_private.runtime import delayed_error
+from aotviz.runtime.edges import delayed_error
 
 torch.set_num_threads(1)
 

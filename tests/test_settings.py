@@ -14,8 +14,9 @@ from torch._functorch._aot_autograd import graph_capture_wrappers
 
 import aotviz
 import aotviz.frontends.backend
+from aotviz import settings
 from aotviz.lowerings import Eager, run_graph
-from aotviz.torch_private import settings
+from aotviz.torch_private import configs
 
 LISTS = (settings.HONOURED, settings.WARNED, settings.MEANS_NOTHING)
 AOT = Path(inspect.getfile(graph_capture_wrappers)).parent
@@ -54,9 +55,7 @@ def read_by_aot_autograd(module):
 @pytest.mark.parametrize("module", ["torch._inductor.config", "torch._dynamo.config"])
 def test_every_setting_of_inductor_and_dynamo_that_aot_autograd_reads_is_in_a_list(module):
     known = {name for one in LISTS for name in one[module]}
-    read = {
-        name for name in read_by_aot_autograd(module) if not callable(getattr(settings.MODULES[module], name, None))
-    }
+    read = {name for name in read_by_aot_autograd(module) if not callable(getattr(configs.MODULES[module], name, None))}
     assert read
     assert read - {"triton"} <= known
 

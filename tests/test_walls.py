@@ -27,6 +27,7 @@ PUBLIC_ELSEWHERE = {  # underscored names that other libraries, or Python, decla
     "_esm",  # anywidget
     "_repr_mimebundle_",  # IPython
     "_repr_html_",  # IPython
+    "_getframe",  # Python: sys
     "_ih",  # IPython: the cells of a notebook, in the order in which they ran
     "_fields",  # namedtuple
     "_asdict",  # namedtuple

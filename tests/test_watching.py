@@ -17,8 +17,8 @@ import torch
 from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter
 
 import aotviz
+from aotviz.live import structured_trace
 from aotviz.live.watched import WatchedLog, read_lines
-from aotviz.torch_private import structured_trace
 
 LOGGER = logging.getLogger("torch.__trace")
 

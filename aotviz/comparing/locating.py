@@ -12,13 +12,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.comparing.eager_operators import eager_operators
 from aotviz.comparing.observed import SEED, Setup, same
 from aotviz.ir import graphs
 from aotviz.lowerings import run_graph
 from aotviz.options import Options
 from aotviz.stages.lower import boxed
 from aotviz.torch_private import operators
-from aotviz.torch_private.eager_operators import eager_operators
 
 
 @dataclass(frozen=True)

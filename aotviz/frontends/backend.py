@@ -28,28 +28,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.frontends import dynamo_guards, memory_patterns
+from aotviz.frontends import autograd_functions, dynamo_guards, memory_patterns, nested_inputs
 from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
+from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
 from aotviz.ir.forms import Program, Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
+from aotviz.live.moment import Moment
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
 from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
-from aotviz.torch_private import (
-    autograd_functions,
-    dynamo,
-    dynamo_capture,
-    fakes,
-    nested_inputs,
-    partitioners,
-    runtime,
-    settings,
-    symbolic_floats,
-)
+from aotviz.torch_private import configs, dynamo, runtime
+from aotviz.tracing import fakes, symbolic_floats
 
 OPTIONS = (  # ours; each is given to the pipeline, but for the first three
     "record",
@@ -113,7 +106,7 @@ class Backend:
         self.__name__ = f"aotviz {lowering.name}"  # Dynamo's errors say it
         self.raises = _raises(ours.pop("on_refusal", "eager"))
         if ours.get("partition_fn") is not None:
-            ours["partition_fn"] = partitioners.named(ours["partition_fn"])
+            ours["partition_fn"] = partition_functions.named(ours["partition_fn"])
         self.lowering, self.options, self.session = lowering, ours, session
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -125,7 +118,7 @@ class Backend:
 def _compile(
     backend: Backend, lowering: Lowering, gm: Any, original: Any, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    dynamic = any(map(dynamo.is_symbolic, example_inputs))
+    dynamic = any(map(symbolic_sizes.is_symbolic, example_inputs))
     graph = _Graph(backend, lowering, gm, original, dynamic)
     eager, captured = _in_eager(original), dynamo_capture.capture(original)
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
@@ -176,10 +169,10 @@ class _Graph:
 
     def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
         self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
-        self.name, self.place = dynamo.frame_name(original), dynamo.place(original)
+        self.name, self.place = dynamo_frames.frame_name(original), dynamo_frames.place(original)
         self.function = self.name.partition(" [")[0]  # as the user knows it
-        self.arguments = dynamo.arguments_inside(original)
-        self.code, self.backend = dynamo.Moment().code(), backend
+        self.arguments = dynamo_frames.arguments_inside(original)
+        self.code, self.backend = Moment().code(), backend
         self.options = lowering.options(**backend.options, dynamic=dynamic)
 
     def session(self) -> Session:
@@ -189,7 +182,7 @@ class _Graph:
         request = graph_request(self.graph, tuple(inputs), self.options, self.name)
         names = request.input_names
         if self.arguments is not None and names is not None:
-            names = tuple(dynamo.named_outside(name, self.arguments) for name in names)
+            names = tuple(dynamo_frames.named_outside(name, self.arguments) for name in names)
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
     def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
@@ -242,7 +235,7 @@ class _Further:
 
 def _failed_guards() -> list[str]:
     """Why the programs that Dynamo has of the function are not for this call, one text a program."""
-    failed = [program for program in dynamo.Moment().failed_guards() if program.failed]
+    failed = [program for program in Moment().failed_guards() if program.failed]
     said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
     reason = "" if said else dynamo.recompile_reason()
     return said or ([told(reason)] if reason else [])
@@ -291,7 +284,7 @@ def sorted_options(
     Raises:
         ValueError: an option that neither knows, by its name.
     """
-    theirs = settings.names_of_inductor() if backend == "inductor" else frozenset[str]()
+    theirs = configs.names_of_inductor() if backend == "inductor" else frozenset[str]()
     mine = {name: value for name, value in options.items() if name in OPTIONS}
     rest = {name: value for name, value in options.items() if name not in OPTIONS}
     for name in rest:

@@ -27,9 +27,10 @@ from aotviz.pipeline import Observer as Observer
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
-from aotviz.torch_private import functional, seeding, symbolic_floats
-from aotviz.torch_private.attributes import Attributes, hooks_of
-from aotviz.tracing import containers, leaks, randomness
+from aotviz.torch_private import random_numbers
+from aotviz.torch_private.modules import hooks_of
+from aotviz.tracing import containers, functional, leaks, randomness, seeding, symbolic_floats
+from aotviz.tracing.attributes import Attributes
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
@@ -219,7 +220,7 @@ def _draws_kept(request: Request) -> Iterator[None]:
     own = [(path, value) for path, value in known.items() if value is not torch.default_generator]  # see `followed`
     with seeding.states_kept(own, randomness.refuse), seeding.met() as met:
         yield
-    if met.keys() - set(map(seeding.identity, (torch.default_generator, *known.values()))):
+    if met.keys() - set(map(random_numbers.identity, (torch.default_generator, *known.values()))):
         randomness.refuse("torch.Generator(), or finds one that no name of its own leads to")
 
 

@@ -17,20 +17,23 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz import settings
 from aotviz.frontends import compiling
 from aotviz.frontends.compiling import Observer, Stage
 from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
+from aotviz.ir.partition_functions import named
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.ir.spelling import called
 from aotviz.lowerings import run_graph
 from aotviz.options import Export, Options
 from aotviz.recorder.sessions import CompiledCallable, Session
-from aotviz.torch_private import fakes, graph_modules, operators, pytree, settings
-from aotviz.torch_private.attributes import Attributes
-from aotviz.torch_private.partitioners import default_partition, named
+from aotviz.torch_private import operators, pytree
+from aotviz.torch_private.partitioners import default_partition
+from aotviz.tracing import fakes, graph_modules
+from aotviz.tracing.attributes import Attributes
 from aotviz.tracing.outside import outside
 
 __all__ = [

@@ -13,16 +13,18 @@ from typing import Any
 
 import torch
 
+from aotviz import settings
 from aotviz.frontends import dynamo_guards
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request, request_for
+from aotviz.ir.partition_functions import named
 from aotviz.ir.spelling import called
 from aotviz.lowerings import Eager, run_graph
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
-from aotviz.torch_private import operators, pytree, runtime, settings, versions
-from aotviz.torch_private.partitioners import default_partition, named
+from aotviz.torch_private import operators, pytree, runtime, versions
+from aotviz.torch_private.partitioners import default_partition
 
 versions.check()
 

@@ -24,11 +24,12 @@ from typing import Any
 import torch
 
 from aotviz.frontends import compiling
+from aotviz.ir import storages, symbolic_sizes, wrapper_subclasses
 from aotviz.ir.forms import Program, Request
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.runtime.call_differs import CallDiffers
-from aotviz.torch_private import dynamo, fakes, functional, runtime, storages, tensors, wrapper_subclasses
-from aotviz.tracing import overlap
+from aotviz.torch_private import dynamo, runtime, tensors
+from aotviz.tracing import fakes, functional, overlap
 from aotviz.tracing.shared_memory import root
 from aotviz.tracing.views import layout
 
@@ -186,7 +187,7 @@ def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:
         for i, one in enumerate(flat)
         if isinstance(one, torch.Tensor) and not wrapper_subclasses.is_subclass(one)
     )
-    return {i: tuple(map(fakes.hint, one.shape)) for i, one in plain}
+    return {i: tuple(map(symbolic_sizes.hint, one.shape)) for i, one in plain}
 
 
 _Place = tuple[Any, int, tuple[int, int]]  # (storage, which tensor, its first byte and the one behind its last)
@@ -294,7 +295,7 @@ def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the bytes from the first to the last element of each do not meet."""
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (one.numel() and other.numel()):
         return True
-    (first, end), (second, last) = tensors.span(one), tensors.span(other)
+    (first, end), (second, last) = storages.span(one), storages.span(other)
     return end <= second or last <= first
 
 

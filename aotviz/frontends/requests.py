@@ -15,10 +15,11 @@ import torch
 import torch.fx as fx
 from torch.nn.parameter import UninitializedTensorMixin
 
+from aotviz.frontends import nested_inputs
 from aotviz.ir.forms import Convention, Reason, Request
 from aotviz.ir.spelling import called
 from aotviz.options import Options
-from aotviz.torch_private import context, dynamo, nested_inputs, operators, pytree, script_objects
+from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
 from aotviz.tracing.outside import modules, outside
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")

@@ -18,8 +18,8 @@ import torch
 from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import fakes
-from aotviz.torch_private.open_trace import is_library
+from aotviz.ir.user_code import is_library
+from aotviz.tracing import fakes
 from aotviz.tracing.outside import reachable
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs
-from aotviz.torch_private import effects
-from aotviz.torch_private.fakes import has_hint, hint, statically_equal
+from aotviz.ir import effects, graphs
+from aotviz.ir.symbolic_sizes import has_hint, hint, statically_equal
 
 _SUM = torch.ops.aten.add.Tensor
 

@@ -30,7 +30,7 @@ from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 
 if TYPE_CHECKING:
-    from aotviz.torch_private.dynamo_capture import Capture
+    from aotviz.ir.dynamo_capture import Capture
 
 
 @dataclass(frozen=True)

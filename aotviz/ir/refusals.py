@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aotviz.torch_private.open_trace import is_library
+from aotviz.ir.user_code import is_library
 
 REFUSALS = {
     "subclasses without a common base": (

@@ -16,11 +16,11 @@ from types import TracebackType
 import torch
 
 from aotviz import __version__
+from aotviz.live import structured_trace
 from aotviz.live.watched import Watched, WatchedLog
 from aotviz.reading.recording import Recording
 from aotviz.recorder import sessions
 from aotviz.recording.store import Store
-from aotviz.torch_private import structured_trace
 
 
 class Watch:

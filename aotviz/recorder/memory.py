@@ -22,7 +22,8 @@ from aotviz.recorder.naming import size, sizes
 from aotviz.recording.events import NONE, AliasTensor, StorageRecord, StorageWrite
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
-from aotviz.torch_private import functional, snapshotting
+from aotviz.torch_private import snapshotting
+from aotviz.tracing import functional
 from aotviz.tracing.forward import ForwardTrace
 from aotviz.tracing.ledger import Moved, Viewed, Wrote
 

@@ -28,15 +28,15 @@ from typing import Any, ParamSpec
 
 from torch import fx
 
+from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
 from aotviz.recorder import memory, records, summaries, what_if
+from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording.dynamo_stage import Captured
 from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
-from aotviz.torch_private.dynamo_capture import Capture, Guard
-from aotviz.torch_private.snapshotting import Parts
 
 P = ParamSpec("P")
 

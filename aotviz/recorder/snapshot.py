@@ -25,13 +25,14 @@ import torch
 from torch import fx
 from torch.fx.immutable_collections import immutable_list
 
+from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.values import Values
 from aotviz.recording import node_arguments as arguments
 from aotviz.recording.events import NONE, GraphSnapshot
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
 from aotviz.recording.strings import StringTable, clean
-from aotviz.torch_private.snapshotting import OPERATOR, Parts
+from aotviz.torch_private.snapshotting import OPERATOR
 
 OP_LETTERS = {
     "placeholder": "p",

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from aotviz import pipeline
+from aotviz.ir import partition_functions
 from aotviz.ir.forms import JointGraph, LoweredSplit, Program
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
@@ -89,7 +90,7 @@ def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> J
         )
     options = call.options
     if partition_fn is not None:
-        options = replace(options, partition_fn=partitioners.named(partition_fn))
+        options = replace(options, partition_fn=partition_functions.named(partition_fn))
     given = {field.name: getattr(call, field.name) for field in fields(JointGraph)}
     return JointGraph(**{**given, "options": options, "evidence": ()})
 

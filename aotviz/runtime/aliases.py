@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.autograd.graph import get_gradient_edge
 
-from aotviz.ir import graphs
+from aotviz.ir import graphs, storages
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
 from aotviz.ir.refusals import Refused
@@ -35,11 +34,11 @@ from aotviz.ir.view_and_mutation import (
     Ref,
     ReplayStep,
 )
-from aotviz.runtime import call_differs
+from aotviz.runtime import call_differs, edges, gradient_hooks
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
-from aotviz.torch_private import functional, gradient_hooks, operators, runtime
-from aotviz.torch_private.storages import has_no_root
+from aotviz.torch_private import operators, runtime
+from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap
 
 # Views whose operator is also a method of the same name and arguments.
@@ -150,7 +149,7 @@ class Epilogue:
                 self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
         for i, info in enumerate(self.call.meta.input_info):
             if info.used_before_moving and self.call.meta.grad_enabled:
-                name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", get_gradient_edge)
+                name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", edges.gradient_edge)
                 fact = f"{name} was used before it changes its shape: its gradient has the shape that it has here"
                 self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
         refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
@@ -212,7 +211,7 @@ class Epilogue:
             if gradient.value is None or info.history_ends or self._counter(i) != counter:
                 continue
             value = self.call.args[self._passed(i)[-1]]
-            if not value.is_leaf and has_no_root(value):
+            if not value.is_leaf and storages.has_no_root(value):
                 return i
         return None
 
@@ -303,7 +302,7 @@ class Epilogue:
                 name = self._name(step.source)
                 self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
             elif step.action == "count":
-                bump = self.source.bind("increment_version", runtime.increment_version)
+                bump = self.source.bind("increment_version", functional.increment_version)
                 listed, name = ", ".join([self._variable(step.source)] * step.args[0]), self._name(step.source)
                 fact = f"eager counts writes to {name} by themselves"
                 if step.source.kind == "member":
@@ -477,7 +476,7 @@ class Epilogue:
 
     def _bump(self, i: int, count: int, fact: str) -> None:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
-        bump = self.source.bind("increment_version", runtime.increment_version)
+        bump = self.source.bind("increment_version", functional.increment_version)
         self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
 
     def node(self) -> None:

@@ -17,12 +17,21 @@ from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import LoweredSplit, Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
-from aotviz.runtime import aliases, call_differs, cuts, double_backward, partial_backward, tangents
+from aotviz.runtime import (
+    aliases,
+    call_differs,
+    cuts,
+    double_backward,
+    edges,
+    gradient_hooks,
+    partial_backward,
+    tangents,
+)
+from aotviz.runtime.capturable import capturable
 from aotviz.runtime.captured_backward import CapturedBackward
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
-from aotviz.torch_private import gradient_hooks, runtime
-from aotviz.torch_private.compiled_autograd import capturable
+from aotviz.torch_private import runtime
 
 # Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
 _SEEN = "to autograd the whole call is this one function, with one backward"
@@ -170,7 +179,7 @@ class _Writer:
         held = [i for i in call.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
-            edge = source.bind("edge_of", runtime.edge_of)
+            edge = source.bind("edge_of", edges.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
         partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass what is none
         if partly:
@@ -368,7 +377,7 @@ class _Writer:
             if partial_backward.is_dynamic(tangent):
                 source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
-                restrided = source.bind("restrided", runtime.restrided)
+                restrided = source.bind("restrided", tangents.restrided)
                 again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
 

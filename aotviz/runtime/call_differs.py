@@ -13,8 +13,10 @@ from weakref import ref
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private.gradient_hooks import Listening, asked_for
-from aotviz.torch_private.runtime import is_captured, written_since
+from aotviz.runtime.gradient_hooks import Listening, asked_for
+from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private.runtime import is_captured
+from aotviz.torch_private.tensors import write_count
 
 
 class CallDiffers(RuntimeError):
@@ -61,14 +63,14 @@ def refuse_hooks(
 def watch(node: Any, inputs: Sequence[tuple[Any, str]]) -> None:
     """Note on the node of a call the versions of inputs, with their names, as the call leaves them."""
     if node is not None:
-        node.watched = [(ref(value), value._version, name) for value, name in inputs]
+        node.watched = [(ref(value), write_count(value), name) for value, name in inputs]
 
 
 def refuse_written(watched: Sequence[tuple[Any, int, str]], call: str) -> None:
     """Raise Refused where one of these inputs was written after the call."""
     for reference, version, name in watched:
         value = reference()
-        if value is not None and value._version != version:
+        if value is not None and write_count(value) != version:
             raise Refused("written before the backward", name, call)
 
 
@@ -124,3 +126,23 @@ def refuse_deterministic(name: str) -> None:
         f"{name} was compiled while torch.use_deterministic_algorithms was off, and its backward runs while it is on. "
         "Turn it on before the call, so that the call is compiled for it."
     )
+
+
+def written_since(ctx: Any, error: RuntimeError) -> int | None:
+    """Which of the tensors that a call saved was written afterwards, so that autograd raised `error`."""
+    written = (
+        place for place, saved in enumerate(autograd_nodes.saved_with_hooks(ctx)) if _is_written(saved, str(error))
+    )
+    return next(written, None)
+
+
+def _is_written(saved: Any, error: str) -> bool:
+    if not hasattr(saved, "unpack"):  # older releases: what autograd said tells the tensor's type, sizes and version
+        tensor = saved.data
+        version = f"is at version {write_count(tensor)};"
+        return f"[{tensor.type()} {list(tensor.shape)}]" in error and version in error
+    try:
+        saved.unpack()
+    except RuntimeError:
+        return True
+    return False

@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import graphs
+from aotviz.ir import effects, graphs
 from aotviz.ir.forms import LoweredSplit
 from aotviz.ir.refusals import Refused
+from aotviz.runtime import gradient_hooks
+from aotviz.runtime.capturable import Run, Taken, as_compiled
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
-from aotviz.torch_private import effects, gradient_hooks, runtime
-from aotviz.torch_private.compiled_autograd import Run, Taken, as_compiled
+from aotviz.torch_private import runtime
 
 _ONE_NODE = "to compiled autograd the whole call is one node, and hooks come before it"
 

@@ -35,10 +35,11 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import Heard, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import ALIASES_OF_INTERMEDIATES, OutputType, Ref
+from aotviz.runtime import gradient_hooks
 from aotviz.runtime.double_backward import Gradients
+from aotviz.runtime.gradient_hooks import HooksOfAResult, Listening
 from aotviz.runtime.partial_backward import PartialBackward
-from aotviz.torch_private import gradient_hooks
-from aotviz.torch_private.gradient_hooks import HooksOfAResult, Listening
+from aotviz.torch_private import autograd_nodes
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Cut:
         """Called first in each backward through the node, before the hooks on the first result: do others have any?"""
         if torch.compiler.is_compiling():  # compiled autograd runs the hooks by themselves
             return
-        node = gradient_hooks.current_node()
+        node = autograd_nodes.current_node()
         if node is None:
             return
         if node.cutting is not None:  # of a backward that failed
@@ -141,7 +142,7 @@ class Cut:
         """Called behind the hooks on the first result."""
         if torch.compiler.is_compiling():
             return
-        node = gradient_hooks.current_node()
+        node = autograd_nodes.current_node()
         if node is not None and node.cutting is not None:
             node.cutting.came[self.order[0]] = gradient
 
@@ -199,7 +200,7 @@ class Cutting:
         self._surrounded = [(slot, known) for slot, known in hooks.items() if slot != cut.order[0]]
         for slot, known in self._surrounded:
             known.surround(partial(self._before, slot), partial(self._after, slot))
-        gradient_hooks.at_end_of_backward(self.end)
+        autograd_nodes.at_end_of_backward(self.end)
 
     @property
     def name(self) -> str:
@@ -224,7 +225,7 @@ class Cutting:
             return None
         whole = outside
         if passed:
-            whole = self.cut.part(gradient_hooks.current_node(), self, place, outside)
+            whole = self.cut.part(autograd_nodes.current_node(), self, place, outside)
         if whole is None:
             return None
         if passed and listening.is_among(self._asked):

@@ -27,6 +27,7 @@ from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
 from aotviz.ir.view_and_mutation import Ref
+from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
@@ -189,7 +190,7 @@ class Gradients:
             incoming[expected.slot] = tangent
         plain = runtime.backward_without_history(ctx, incoming)
         history = [t for t in (*tangents, *self._edges(ctx)) if t is not None and t.requires_grad]
-        return runtime.delayed_error(plain, history, Refused("second derivative", self.name, str(error)))
+        return edges.delayed_error(plain, history, Refused("second derivative", self.name, str(error)))
 
     def _edges(self, ctx: Any) -> list[torch.Tensor]:
         """See Note [Edges without tensors]."""
@@ -206,7 +207,7 @@ class Gradients:
                     f"{self.name} was compiled for a leaf {name!r} and called with the result of a computation; its "
                     "gradients can't be differentiated then. Compile it for such a call."
                 )
-            found.append(runtime.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
+            found.append(edges.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
         return found
 
     def _saved(self, ctx: Any) -> Sequence[Any]:

@@ -14,8 +14,8 @@ import torch
 
 from aotviz.ir.forms import GraphCall
 from aotviz.ir.spelling import literal
+from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private.fakes import all_concrete
 
 
 def write(source: Source, call: GraphCall, variables: list[str]) -> None:

@@ -15,7 +15,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredSplit
 from aotviz.ir.subclass_meta import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
-from aotviz.torch_private import functional
+from aotviz.tracing import functional
 
 
 class Insides:

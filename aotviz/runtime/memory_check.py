@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import effects, storages
 from aotviz.ir.forms import GraphCall
 from aotviz.ir.spelling import literal
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.tensor_copies import copies
-from aotviz.torch_private import effects, tensors
-from aotviz.torch_private.fakes import is_fake
+from aotviz.torch_private import tensors
+from aotviz.tracing.fakes import is_fake
 
 _TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
 
@@ -149,7 +150,7 @@ class MemoryCheck:
 
 
 def _has_memory(value: torch.Tensor) -> bool:
-    return value.layout is torch.strided and not tensors.inside(value) and value.device.type != "meta"
+    return value.layout is torch.strided and not storages.inside(value) and value.device.type != "meta"
 
 
 def _alias(value: torch.Tensor) -> torch.Tensor:
@@ -178,7 +179,7 @@ def _touches(place: torch.Tensor, wrong: torch.Tensor, dtype: torch.dtype) -> bo
         return False
     if place.dtype.itemsize == dtype.itemsize:
         return bool(wrong.as_strided(place.shape, place.stride(), place.storage_offset()).any())
-    first, end = tensors.span(place)
+    first, end = storages.span(place)
     return bool(wrong[first // dtype.itemsize : -(-end // dtype.itemsize)].any())
 
 

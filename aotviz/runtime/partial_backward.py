@@ -33,13 +33,15 @@ import torch
 
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split, Tangent
+from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.runtime import gradient_hooks
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.tangents import in_layout
-from aotviz.torch_private import gradient_hooks, runtime
-from aotviz.torch_private.fakes import all_concrete
+from aotviz.torch_private import runtime
 from aotviz.torch_private.modules import boxed
-from aotviz.torch_private.philox import is_generator
+from aotviz.tracing import functional
+from aotviz.tracing.philox import is_generator
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
 MANY_NODES = 1000  # of autograd's graph before the call; further ones are not looked at for leaves with hooks
@@ -139,7 +141,7 @@ class PartialBackward:
         if not unreached:
             return
         following = ctx.next_functions
-        tensors = runtime.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
+        tensors = functional.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
         inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
         tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))

@@ -16,8 +16,7 @@ import torch
 
 from aotviz.ir.forms import Emitter, Tangent
 from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
-from aotviz.torch_private import runtime
-from aotviz.torch_private.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
+from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def in_layout(tensor: Any, tangent: Tangent) -> Any:
     if order:
         back = [order.index(i) for i in range(len(order))]
         return tensor.permute(order).contiguous().permute(back)
-    return runtime.restrided(tensor, tangent.size, tangent.stride)
+    return restrided(tensor, tangent.size, tangent.stride)
 
 
 def _lies_as(tensor: torch.Tensor, tangent: Tangent) -> bool:
@@ -174,3 +173,18 @@ def _planned(plan: RuntimePlan) -> str:
         return repr(plan.value)
     parts = ", ".join(f"{name} {_planned(part)}" for name, part in plan.attrs)
     return f"a {plan.type.__name__} ({parts}; context {plan.context!r})"
+
+
+def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """A copy of `tensor` in the layout that the backward was compiled for."""
+    if tuple(tensor.shape) != tuple(size):
+        raise RuntimeError(
+            f"a gradient of shape {tuple(tensor.shape)} came in where the backward was compiled for {tuple(size)}"
+        )
+    if tensor.layout is not torch.strided:
+        raise RuntimeError(
+            f"a gradient came in as a tensor of layout {tensor.layout}, and the backward was compiled for dense ones. "
+            "Convert it with .to_dense() before backward()."
+        )
+    made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.storages import capacity, dense, inside, reinterpreted
 from aotviz.torch_private import tensors
 
 
@@ -40,15 +41,15 @@ def copies(originals: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tens
 
 
 def _root(tensor: torch.Tensor, storages: dict[Any, torch.UntypedStorage]) -> torch.Tensor:
-    if tensor.layout is not torch.strided or tensors.inside(tensor) or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or inside(tensor) or tensor.device.type == "meta":
         made = tensor.detach().clone()
         return made.requires_grad_(tensor.requires_grad) if tensor.is_leaf else made.requires_grad_().clone()
     key = tensors.storage_key(tensor)
     if tensor.grad_fn is not None and key not in storages:
-        if tensors.dense(tensor):
+        if dense(tensor):
             grown = _over(tensor, tensor.untyped_storage().clone()).requires_grad_().clone()
         else:  # a clone would close the gaps: so all of the storage is cloned, and a part of it taken
-            flat = tensor.detach().as_strided((tensors.capacity(tensor),), (1,), 0).clone().requires_grad_()
+            flat = tensor.detach().as_strided((capacity(tensor),), (1,), 0).clone().requires_grad_()
             grown = flat.clone().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         storages[key] = grown.untyped_storage()
         return grown
@@ -75,7 +76,7 @@ def _over(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
 def _view(tensor: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
     tracked = tensor.grad_fn is not None
     with torch.set_grad_enabled(tracked or not base.requires_grad):
-        whole = base if base.dtype == tensor.dtype else tensors.reinterpreted(base, tensor.dtype)
+        whole = base if base.dtype == tensor.dtype else reinterpreted(base, tensor.dtype)
         made = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         made = tensors.with_bits(made, tensor)
     return made.requires_grad_() if tensor.requires_grad and not made.requires_grad else made

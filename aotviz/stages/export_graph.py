@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotviz.ir import graphs
+from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import GradientOutput, MutatedInputOutput, ParameterInput
 from aotviz.ir.forms import ExportCall, Exported, Reason, Slot, TracedCall
 from aotviz.ir.signature import ExportRefused, GraphSignature
-from aotviz.torch_private import effects, pre_dispatch
+from aotviz.tracing import pre_dispatch
 from aotviz.tracing.backward import trace_loss_gradients
 
 

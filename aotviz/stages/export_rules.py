@@ -13,8 +13,8 @@ from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import Reason, TracedCall
 from aotviz.ir.signature import ExportRefused
 from aotviz.ir.view_and_mutation import OutputType
+from aotviz.ir.wrapper_subclasses import is_subclass, paths
 from aotviz.torch_private import pytree
-from aotviz.torch_private.wrapper_subclasses import is_subclass, paths
 
 
 def run(call: TracedCall) -> TracedCall:

@@ -15,9 +15,9 @@ from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
-from aotviz.torch_private import fakes, functional, graph_modules, pytree
-from aotviz.torch_private.wrapper_subclasses import closed_class, is_subclass
-from aotviz.tracing import containers, randomness
+from aotviz.ir.wrapper_subclasses import closed_class, is_subclass
+from aotviz.torch_private import pytree
+from aotviz.tracing import containers, fakes, functional, graph_modules, randomness
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 

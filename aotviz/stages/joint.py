@@ -21,9 +21,9 @@ from aotviz.ir.descriptors import (
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.graphs import placeholders
 from aotviz.ir.view_and_mutation import InputAliasInfo, OutputType, Ref
-from aotviz.torch_private import functional, operators
-from aotviz.torch_private.wrapper_subclasses import is_subclass
-from aotviz.tracing import kept_by_name
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import operators
+from aotviz.tracing import functional, kept_by_name
 from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 

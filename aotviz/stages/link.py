@@ -13,12 +13,12 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
 from aotviz.ir.spelling import literal
+from aotviz.ir.storages import has_no_root
 from aotviz.runtime import aliases, autograd_function, call_differs, expectations, memory_check
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
 from aotviz.torch_private import runtime, saved_tensor_hooks
-from aotviz.torch_private.storages import has_no_root
 
 
 def run(call: LoweredSplit | LoweredGraph) -> Program:

@@ -25,14 +25,15 @@ from aotviz.ir.forms import (
     Reason,
     Split,
 )
+from aotviz.ir.symbolic_sizes import all_concrete, hint
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.partial_backward import PartialBackward
-from aotviz.torch_private import modules, philox
+from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
-from aotviz.torch_private.fakes import all_concrete, hint
+from aotviz.tracing import philox
 from aotviz.tracing.strides import order_of, strides_in
 
 

@@ -14,12 +14,11 @@ import torch
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.refusals import Refused
+from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
-from aotviz.torch_private import functional
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.context import autocast_enabled
-from aotviz.torch_private.storages import has_no_root
-from aotviz.torch_private.wrapper_subclasses import is_subclass
-from aotviz.tracing import facts, stale_uses
+from aotviz.tracing import facts, functional, stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.tracing.ledger import Hooked

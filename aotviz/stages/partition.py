@@ -22,14 +22,15 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs, results
+from aotviz.ir import effects, graphs, random_halves, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
+from aotviz.ir.partition_functions import must_save
 from aotviz.ir.shared_nodes import share
 from aotviz.ir.view_and_mutation import Ref
-from aotviz.torch_private import effects, functional, operators, philox, random_halves
-from aotviz.torch_private.partitioners import must_save, partitioning, sharing
-from aotviz.tracing import kept_by_name
+from aotviz.torch_private import operators
+from aotviz.torch_private.partitioners import partitioning, sharing
+from aotviz.tracing import functional, kept_by_name, philox
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and what it is computed from is overwritten"

@@ -16,7 +16,8 @@ import torch
 
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.torch_private import philox
+from aotviz.torch_private import random_numbers
+from aotviz.tracing import philox
 from aotviz.tracing.forward import ForwardTrace, WithMembers
 
 
@@ -38,12 +39,12 @@ class PhiloxState:
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         seed, offset = emit.fresh("seed"), emit.fresh("offset")
-        state = emit.bind("philox_state", philox.state)
+        state = emit.bind("philox_state", random_numbers.state)
         emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from these")
         return [*variables, seed, offset]
 
     def after(self, emit: Emitter, _variables: list[str], rewritten: list[str]) -> None:
-        move = emit.bind("set_offset", philox.set_offset)
+        move = emit.bind("set_offset", random_numbers.set_offset)
         emit.line(f"{move}({rewritten[-1]})", "the generator goes on behind what the graph has drawn")
 
 

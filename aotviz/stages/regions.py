@@ -27,9 +27,10 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointGraph, Reason
+from aotviz.ir.partition_functions import region_partitioner
 from aotviz.options import Options
 from aotviz.torch_private import operators, versions
-from aotviz.torch_private.partitioners import partitioning, region_partitioner
+from aotviz.torch_private.partitioners import partitioning
 
 _CALL = torch.ops.higher_order.invoke_subgraph
 

@@ -12,7 +12,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import GraphCall, Reason, TracedCall
-from aotviz.torch_private import symbolic_floats
+from aotviz.tracing import symbolic_floats
 
 
 def needed(call: TracedCall) -> bool:

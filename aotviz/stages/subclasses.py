@@ -31,9 +31,10 @@ from aotviz.ir.subclass_meta import (
     leads_to_tensor,
 )
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
+from aotviz.ir.wrapper_subclasses import parts
 from aotviz.runtime import call_differs, tangents
-from aotviz.torch_private import functional, runtime
-from aotviz.torch_private.wrapper_subclasses import parts
+from aotviz.torch_private import runtime
+from aotviz.tracing import functional
 from aotviz.tracing.laid_out import flat_results, plan
 from aotviz.tracing.views import layout
 

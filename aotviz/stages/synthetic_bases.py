@@ -28,13 +28,13 @@ import torch
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
+from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
+from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
-from aotviz.runtime import call_differs
-from aotviz.torch_private import functional, gradient_hooks
-from aotviz.torch_private.fakes import hint
-from aotviz.torch_private.storages import has_no_root, is_dense, is_root, lie_in, storage_as_tensor
-from aotviz.torch_private.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
-from aotviz.tracing import facts, overlap, shared_memory
+from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
+from aotviz.runtime import call_differs, gradient_hooks
+from aotviz.torch_private.tensors import is_dense
+from aotviz.tracing import facts, functional, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
 from aotviz.tracing.rootless import Rootless, viewed_like

@@ -13,8 +13,9 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, JointGraph, Reason
-from aotviz.torch_private import retracing
-from aotviz.torch_private.open_trace import link_backward_to_forward
+from aotviz.torch_private import tracers
+from aotviz.tracing import retracing
+from aotviz.tracing.open_trace import link_backward_to_forward
 
 
 def run(call: GraphCall) -> GraphCall:
@@ -61,7 +62,7 @@ def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
 def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:
     """torch's passes over the graph, where they are asked for; `reasons` is told of what they did."""
     if call.options.selective_decompose:
-        asked = sum(map(retracing.asks_for_inductor, module.graph.nodes))
+        asked = sum(map(tracers.asks_for_inductor, module.graph.nodes))
         reasons.append(Reason("decompositions", f"{asked} nodes lie where the user asked for Inductor"))
         if asked:
             inputs = graphs.values(graphs.placeholders(module.graph))

@@ -1,148 +1,37 @@
-"""The door of torch's compiled autograd to the backward of a compiled call.
-
-Compiled autograd makes one graph of a whole backward. What it does with a Python Function is to let Dynamo trace its
-`backward`, and it knows one other kind: torch's own compiled calls. A call that aotviz compiled is put into the graph
-as one function, which Dynamo takes as it is and whose operators the compiler behind it sees. For that, torch's way with
-a Function and with hooks is changed where a node is `Capturable`, and nowhere else.
-"""
+"""Functions and their nodes, as torch's compiled autograd sees them; see `runtime/capturable.py`."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.utils._python_dispatch import _disable_current_modes
-
-from aotviz.torch_private.runtime import HAS_BOXED_GRADIENTS as BOXED
-from aotviz.torch_private.runtime import skipped
-
-Method = Callable[..., Any]
-Run = Callable[..., Sequence[Any]]  # called with saved tensors, sizes, gradients; or with the node in their stead
 
 
-@dataclass(frozen=True)
-class Taken:
-    """How one backward goes into the graph."""
+def compiler() -> Any:
+    """The class whose methods put nodes into the graph of a backward. Loads it, as somebody uses it."""
+    from torch._dynamo.compiled_autograd import AutogradCompilerInstance
 
-    run: Run
-    reached: Sequence[bool]  # one per input of the call: does it get a gradient
-    why_beside: str = ""  # why `run` is called between two graphs, with the node itself; empty where it is in the graph
+    return AutogradCompilerInstance
 
 
-class Backward(Protocol):
-    """The backward of one program."""
-
-    def sizes(self, node: Any) -> Sequence[int]:
-        """What it reads besides tensors, of the call whose node this is."""
-        ...
-
-    def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
-        """Raise Refused where somebody would get a part of a gradient. `came` says of each result if one comes in."""
-        ...
-
-    def taken(self, node: Any, came: Sequence[bool]) -> Taken:
-        """How it is captured where these gradients come in."""
-        ...
-
-
-class Capturable(torch.autograd.Function):
-    """A Function whose backward compiled autograd takes as `captured` says."""
-
-    captured: Backward
-
-    @staticmethod
-    @skipped  # the backward may run inside a compiled function, where Dynamo looks at each frame
-    def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
-        """What a graph of compiled autograd holds for. Asked for in each backward, before anything is captured."""
-        _install()
-        kind = ctx._forward_cls
-        other = kind.__base__._backward_cls  # a number of its own for a backward that is to be differentiated itself
-        number = (other if torch.is_grad_enabled() else type(ctx))._autograd_function_id
-        return (number, *kind.captured.sizes(ctx))
-
-
-def capturable(captured: Backward) -> type[torch.autograd.Function]:
-    """What the Function of one program derives from."""
-    return type("Function", (Capturable,), {"captured": captured})
-
-
-@functools.cache
-def _install() -> None:
-    from torch._dynamo.compiled_autograd import AutogradCompilerInstance as Instance  # loaded, as somebody uses it
-
-    for name, made in (
-        ("set_node_origin", _noting_the_node),
-        ("tensor_pre_hook", _where_a_gradient_comes),
-        ("cpp_tensor_pre_hook", _where_a_gradient_comes),
-        ("proxy_call_backward", _as_captured),
-    ):
-        otherwise = getattr(Instance, name)
-        setattr(Instance, name, skipped(functools.wraps(otherwise)(made(otherwise))))
-
-
-def _noting_the_node(otherwise: Method) -> Method:
-    """Called first for each node, also for one that does not run: only the gradient that comes to it is wanted."""
-
-    def set_node_origin(self: Any, *given: Any) -> Any:
-        self.aotviz_node = given[-1] if isinstance(given[-1], torch.autograd.function.BackwardCFunction) else None
-        return otherwise(self, *given)
-
-    return set_node_origin
-
-
-def _where_a_gradient_comes(otherwise: Method) -> Method:
-    """A hook on a tensor. Torch fails on None, which its own nodes never give to a tensor with hooks; ours do where no
-    gradient reaches an input, and in eager its hooks are not called then."""
-
-    def captured(self: Any, inputs: list[Any], number: int, position: int) -> Any:
-        kind: Any = getattr(self.aotviz_node, "_forward_cls", object)
-        if issubclass(kind, Capturable):
-            kind.captured.refuse_parts(self.aotviz_node, [gradient is not None for gradient in inputs])
-        return inputs if inputs[position] is None else otherwise(self, inputs, number, position)
-
-    return captured
-
-
-def _as_captured(otherwise: Method) -> Method:
-    """The backward of a Python Function."""
-
-    def proxy_call_backward(
-        self: Any, inputs: Any, metadatas: Any, saved: Any, position: int, node: Any, *others: Any
-    ) -> Any:
-        kind = node._forward_cls
-        if not issubclass(kind, Capturable):
-            return otherwise(self, inputs, metadatas, saved, position, node, *others)
-        came = [gradient is not None for gradient in inputs]
-        with _disable_current_modes():
-            kind.captured.refuse_parts(node, came)
-            taken = kind.captured.taken(node, came)
-        given, gradients = self.to_proxy(saved), self.to_proxy(inputs)
-        if taken.why_beside:
-            run: Any = torch.compiler.disable(taken.run, reason=taken.why_beside)
-            arguments: tuple[Any, ...] = (self.hooks_proxy[position], given, gradients)
-        else:
-            run = torch.compiler.allow_in_graph(taken.run)
-            arguments = (given, [self.to_proxy(size) for size in node._get_compiled_autograd_symints()], gradients)
-        results = self.fx_tracer.create_proxy("call_function", run, arguments, {})
-        with disable_proxy_modes_tracing():
-            made = [
-                torch.empty(about[3], dtype=about[2], layout=about[0], device=about[1]) if about and there else None
-                for about, there in zip(metadatas, taken.reached, strict=True)
-            ]
-            self.bind_objects_to_proxies(made, results)
-        return tuple(made)
-
-    return proxy_call_backward
-
-
-def as_compiled(node: Any, saved: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The backward as the engine would run it; what the node saved is given, for a graph has unpacked it."""
+def as_captured(node: Any, saved: Sequence[Any]) -> Any:
+    """A stand-in for a node, whose saved tensors a graph has unpacked."""
     from torch._dynamo.external_utils import FakeBackwardCFunction
 
-    context = node if torch.is_grad_enabled() else FakeBackwardCFunction(node, list(saved))
-    found: tuple[Any, ...] = node._forward_cls.backward(context, *([list(gradients)] if BOXED else gradients))
-    return found
+    return FakeBackwardCFunction(node, list(saved))
+
+
+def function_of(node: Any) -> type[torch.autograd.Function]:
+    """The Function whose node this is."""
+    return node._forward_cls
+
+
+def number_of(function: type[torch.autograd.Function]) -> int:
+    """By which torch tells the backwards of Functions apart."""
+    return function._backward_cls._autograd_function_id
+
+
+def sizes_of(node: Any) -> Sequence[Any]:
+    """What a Function's key gave besides its number, as symbols of the graph."""
+    return node._get_compiled_autograd_symints()

@@ -26,7 +26,7 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 
-from aotviz.torch_private import corrections, versions
+from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_memory import memory_facts
 from aotviz.torch_private.inductor_results import REPLAYED
@@ -46,9 +46,12 @@ class InductorCompilers:
     """The compilers of one program or of many. `patches` are Inductor's options, by their names in its config.
 
     `origin` is Dynamo's graph, where there is one; it may carry annotations for Inductor.
+    `left_whole` are operators that a graph may have though a decomposition of them exists.
     """
 
-    def __init__(self, patches: Mapping[str, Any], origin: fx.GraphModule | None = None) -> None:
+    def __init__(
+        self, patches: Mapping[str, Any], origin: fx.GraphModule | None = None, left_whole: Sequence[Any] = ()
+    ) -> None:
         self.patches = dict(patches)
         self.origin = origin
         with config.patch(self.patches):
@@ -56,7 +59,7 @@ class InductorCompilers:
         inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
         # The backward is compiled when nothing of `around` is active any more, so the patches go with the compiler.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
-        for operator in corrections.LEFT_WHOLE:  # or it asks, where the variable CI is set, for a decomposition
+        for operator in left_whole:  # or it asks, where the variable CI is set, for a decomposition
             if operator not in lowering.lowerings:
                 lowering.make_fallback(operator, warn=False)
 

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.graph_module import _forward_from_src
+
+CONVERTS = torch.nn.Module._apply.__code__
+"""The code of what converts the parameters of a module, as `Module.to` does."""
+
+
+def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dicts that hold a module's parameters and its buffers, or None, by name."""
+    return module._parameters, module._buffers
+
+
+def pre_hooks(module: torch.nn.Module) -> Any:
+    """What a module runs before each call, by the hooks' numbers."""
+    return module._forward_pre_hooks
+
+
+def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What a module runs at each call and its backward, as dicts by the hooks' numbers."""
+    return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
 
 
 def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
@@ -57,3 +77,14 @@ class _Boxed(fx.graph.CodeGen):
             given += "_"
         unpacked = [f"    {', '.join(names)}, = {given}", f"    {given}.clear()"] if names else []
         return "\n".join([f"def forward(self, {given}){maybe_return_annotation}:", *unpacked])
+
+
+@contextlib.contextmanager
+def flat_weights_kept(module: torch.nn.Module) -> Iterator[None]:
+    """A recurrent module lists its weights anew in a call that finds others: here the trace's, for the trace alone."""
+    held = [(one, one._flat_weights) for one in module.modules() if isinstance(one, torch.nn.RNNBase)]
+    try:
+        yield
+    finally:
+        for one, weights in held:
+            one._flat_weights = weights

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._decomp import decompositions
-from torch._prims.rng_prims import run_and_save_rng_state
-from torch.utils._python_dispatch import _disable_current_modes
 
-# Under the Python dispatcher these run in place of an operator's C++ code, and take a view of their result where that
-# code says `_unsafe_view` or `squeeze_`: what eager returns is a view of nothing.
-UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
+from aotviz.torch_private.random_numbers import run_and_save_rng_state
+from aotviz.torch_private.tensors import write_count
 
 
 def is_operator(target: Any) -> bool:
@@ -36,14 +30,14 @@ def check_decompositions(table: Any) -> None:
             raise TypeError(f"decompositions: {key!r} is no operator with its overload, such as torch.ops.{some}")
 
 
-def outside_of_a_trace() -> contextlib.AbstractContextManager[Any]:
-    """Inside, operators run on real tensors, though a trace is open."""
-    return _disable_current_modes()
-
-
 def writes(target: Any) -> bool:
     """Whether an operator changes one of its arguments."""
     return is_operator(target) and bool(target._schema.is_mutable)
+
+
+def name(target: Any) -> str:
+    """An operator's name without its overload, as in "aten::add"."""
+    return str(target._schema.name)
 
 
 def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -98,7 +92,7 @@ def is_composite(operator: Any) -> bool:
 
 def version(tensor: torch.Tensor) -> int:
     """How often a tensor was written in place; 0 for an inference tensor, which does not count."""
-    return 0 if tensor.is_inference() else int(tensor._version)
+    return 0 if tensor.is_inference() else write_count(tensor)
 
 
 def empty_copy(graph: fx.Graph) -> fx.Graph:

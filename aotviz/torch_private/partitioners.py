@@ -16,45 +16,21 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._functorch import config
-from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._functorch._activation_checkpointing.remat_using_tags_for_fwd_loss_bwd_graph_pass import (
+    remat_using_tags_for_fwd_loss_bwd_graph,
+)
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition, must_recompute
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
     "default_partition",
     "min_cut_rematerialization_partition",
     "memory_budget",
-    "must_save",
-    "named",
+    "must_recompute",
     "partitioning",
-    "region_partitioner",
+    "remat_using_tags_for_fwd_loss_bwd_graph",
     "sharing",
 ]
-
-
-def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
-    """The partitioner that a region asks for itself (`torch.compiler.nested_compile_region(options=...)`)."""
-    config = call.meta.get("custom", {}).get("nested_region_config")
-    chosen = getattr(config, "partitioner", None)
-    if chosen is None or callable(chosen):
-        return chosen
-    return named(chosen)
-
-
-def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
-    """A function that cuts a joint graph: one of torch's by its name, or the given one. Raises ValueError, TypeError.
-
-    >>> named("default_partition").__name__
-    'default_partition'
-    """
-    known = {fn.__name__: fn for fn in (default_partition, min_cut_rematerialization_partition)}
-    if isinstance(partition_fn, str):
-        if partition_fn not in known:
-            raise ValueError(f"there is no partitioner {partition_fn!r}; there are {', '.join(known)}")
-        return known[partition_fn]
-    if not callable(partition_fn):
-        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and is {partition_fn!r}")
-    return partition_fn
 
 
 @contextlib.contextmanager
@@ -67,12 +43,6 @@ def memory_budget(share: float) -> Iterator[None]:
         raise ValueError(f"a memory budget is a share between 0 and 1, not {share!r}")
     with config.patch(activation_memory_budget=float(share)):
         yield
-
-
-def must_save(node: fx.Node) -> None:
-    """Forbid every partitioner to compute `node` again in the backward."""
-    node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    node.meta["ac_graph_id"] = 0
 
 
 @contextlib.contextmanager

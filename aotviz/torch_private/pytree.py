@@ -8,6 +8,8 @@ from torch.utils._pytree import (
     keystr,
     tree_flatten,
     tree_flatten_with_path,
+    tree_leaves,
+    tree_structure,
     tree_unflatten,
 )
 
@@ -20,6 +22,8 @@ __all__ = [
     "children",
     "tree_flatten",
     "tree_flatten_with_path",
+    "tree_leaves",
+    "tree_structure",
     "tree_unflatten",
 ]
 

@@ -16,6 +16,8 @@ from torch._library.opaque_object import is_opaque_reference_type
 
 from aotviz.torch_private import pytree
 
+__all__ = ["FakeScriptObject"]
+
 
 def is_object(value: Any) -> bool:
     """Whether `value` must be an input of the graph, though it is no tensor.

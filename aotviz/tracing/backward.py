@@ -14,10 +14,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.torch_private import functional, wrapper_subclasses
+from aotviz.ir import wrapper_subclasses
+from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.torch_private import tensors
 from aotviz.torch_private.context import backward_autocast
-from aotviz.torch_private.fakes import all_concrete, empty_like_layout, rng_preserved
-from aotviz.torch_private.open_trace import OpenTrace, mark_backward
+from aotviz.tracing import functional
+from aotviz.tracing.fakes import empty_like_layout, rng_preserved
+from aotviz.tracing.open_trace import OpenTrace, mark_backward
 from aotviz.tracing.strides import order_of, strides_in
 
 
@@ -110,7 +113,7 @@ def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangen
         return _plain_tangent(trace, names, value)
     with trace.untraced():
         value = wrapper_subclasses.expected_tangent(value).detach()
-        if any(map(functional.overlaps_itself, wrapper_subclasses.parts(value))):
+        if any(map(tensors.overlaps_itself, wrapper_subclasses.parts(value))):
             value = value.clone(memory_format=torch.contiguous_format)
     parts = tuple(_plain_tangent(trace, names, part) for part in wrapper_subclasses.parts(value))
     fake = wrapper_subclasses.rebuilt(value, iter([part.value for part in parts]))
@@ -131,6 +134,6 @@ def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) 
 
 def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:
     """The output's strides, or contiguous ones where several indices share an element."""
-    if functional.overlaps_itself(value):
+    if tensors.overlaps_itself(value):
         return strides_in(range(value.dim()), value.shape)
     return tuple(value.stride())

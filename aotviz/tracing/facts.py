@@ -16,6 +16,7 @@ from torch import nn
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute
+from aotviz.ir.symbolic_sizes import hint, is_concrete
 from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
     IntermediateBase,
@@ -27,10 +28,9 @@ from aotviz.ir.view_and_mutation import (
     ReplayStep,
     ViewStep,
 )
-from aotviz.torch_private import functional, operators, runtime, script_objects
-from aotviz.torch_private.fakes import hint, is_concrete
-from aotviz.torch_private.wrapper_subclasses import is_subclass, parts, paths
-from aotviz.tracing import overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
+from aotviz.ir.wrapper_subclasses import is_subclass, parts, paths
+from aotviz.torch_private import operators, script_objects
+from aotviz.tracing import functional, overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
@@ -397,7 +397,7 @@ class _Outputs:
         outputs = (output for output in self.outputs if id(output) not in again)
         bases = (root for root, output in self.roots if output.requires_grad)
         leaving = [t for t in (*self.args, *outputs, *bases) if isinstance(t, torch.Tensor)]
-        known = runtime.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
+        known = functional.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 

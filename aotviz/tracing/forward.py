@@ -29,18 +29,19 @@ import torch
 from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
+from aotviz.ir.user_code import is_library
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, Ref
-from aotviz.torch_private import dynamo, functional, pytree
-from aotviz.torch_private.checkpointing import tagging_checkpoints
-from aotviz.torch_private.fakes import asks_for_values, rng_preserved
-from aotviz.torch_private.gradient_hooks import module_hooks_noted, registered_together
-from aotviz.torch_private.open_trace import OpenTrace, is_library, module_stack
+from aotviz.ir.wrapper_subclasses import is_subclass, parts
+from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.told_of_compilation import telling_of_compilation
-from aotviz.torch_private.wrapper_subclasses import is_subclass, parts
-from aotviz.tracing import facts, leaks, registered_hooks
+from aotviz.tracing import facts, functional, leaks, registered_hooks
+from aotviz.tracing.checkpointing import tagging_checkpoints
+from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
 from aotviz.tracing.laid_out import plan
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
+from aotviz.tracing.new_hooks import module_hooks_noted, registered_together
+from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.rootless import Rootless, viewed_like
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.torch_private.storages import has_no_root
 from aotviz.tracing.overlap import hinted
 from aotviz.tracing.views import layout
 

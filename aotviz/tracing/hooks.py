@@ -11,9 +11,10 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.torch_private import functional, pytree
-from aotviz.torch_private.open_trace import OpenTrace
-from aotviz.torch_private.wrapper_subclasses import is_subclass
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import pytree
+from aotviz.tracing import functional
+from aotviz.tracing.open_trace import OpenTrace
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.torch_private import functional
-from aotviz.torch_private.open_trace import OpenTrace
-from aotviz.torch_private.wrapper_subclasses import is_subclass
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import autograd_nodes
+from aotviz.tracing import functional
+from aotviz.tracing.open_trace import OpenTrace
 
 _READS = "reads_kept_by_name"  # in a node's `meta`: the names of the nodes that it reads so
 
@@ -36,7 +37,7 @@ def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
             checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if _is_plain(tensor)]
             for one in held:
                 if isinstance(one, fx.Node) and one not in checked:
-                    kept[one].add(functional.number(node))
+                    kept[one].add(autograd_nodes.number(node))
     return kept
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import wrapper_subclasses
 from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta
-from aotviz.torch_private import wrapper_subclasses
 
 
 def plan(

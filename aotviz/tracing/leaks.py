@@ -30,8 +30,8 @@ from typing import Any, cast
 import torch
 
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import functional
-from aotviz.torch_private.functional import FunctionalTensor
+from aotviz.torch_private import functional_tensors, tensors
+from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.tracing import who_holds
 
 _ITERATORS: tuple[type, ...] = (zip, map, enumerate, type(iter([])), type(iter(())))
@@ -80,7 +80,7 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
     found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
-        with functional.made(made.note):
+        with functional_tensors.made(made.note):
             yield
     except BaseException as error:
         found = _taken_out(made, before, roots, _frames(error))
@@ -196,7 +196,7 @@ class _Count:
         item = self.inside[key]
         if not isinstance(item, (*_CONTAINERS, torch.Tensor)):
             return False  # an object of ours
-        by_autograd = isinstance(item, torch.Tensor) and functional.is_kept_by_autograd(item)
+        by_autograd = isinstance(item, torch.Tensor) and tensors.is_kept_by_autograd(item)
         del item
         return self._references(key) > self.own + self.met[key] + by_autograd
 

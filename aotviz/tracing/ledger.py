@@ -25,11 +25,11 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.torch_private import functional, operators
-from aotviz.torch_private.fakes import geometry
-from aotviz.torch_private.runtime import increment_version
-from aotviz.torch_private.wrapper_subclasses import is_subclass
-from aotviz.tracing import out_arguments, overlap, overlapping_writes
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import dispatch, operators
+from aotviz.tracing import functional, out_arguments, overlap, overlapping_writes
+from aotviz.tracing.fakes import geometry
+from aotviz.tracing.functional import increment_version
 from aotviz.tracing.given import Given, Kind, order
 from aotviz.tracing.strides import strides_in
 from aotviz.tracing.views import contiguous, layout
@@ -335,7 +335,7 @@ class Ledger:
         if not self.open or id(tensor) not in self._origin or contiguous(layout(tensor)):
             return
         where = Layout(tuple(size), strides_in(range(len(size)), size), tensor.storage_offset())
-        with operators.outside_of_a_trace():
+        with dispatch.without_modes():
             if not overlap.covers(layout(tensor), where):
                 self._resized.add(id(tensor))
 

@@ -11,7 +11,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Split
-from aotviz.torch_private import functional
+from aotviz.tracing import functional
 
 
 def deaths(call: Split) -> list[tuple[bool, str]]:

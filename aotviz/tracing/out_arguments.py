@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aotviz.torch_private import functional, operators, pytree
-from aotviz.torch_private.wrapper_subclasses import is_subclass
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import dispatch, operators, pytree
+from aotviz.tracing import functional
 
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -22,7 +23,7 @@ def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     flat, spec = pytree.tree_flatten((args, {name: value for name, value in kwargs.items() if name not in outs}))
     if any(map(is_subclass, (*flat, *outs.values()))):
         return
-    with operators.outside_of_a_trace():
+    with dispatch.without_modes():
         fake_args, rest = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
         empty = {name: functional.stand_in(out, empty=True) for name, out in outs.items()}
         try:

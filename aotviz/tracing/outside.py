@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private.attributes import PLAIN, tensors_of
+from aotviz.torch_private.modules import tensors_of
+from aotviz.tracing.attributes import PLAIN
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 

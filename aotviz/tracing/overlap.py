@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.torch_private.fakes import hint
 from aotviz.tracing.views import layout
 
 _LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet count as overlapping

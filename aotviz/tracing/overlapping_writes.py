@@ -14,7 +14,8 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.torch_private import functional, operators, pytree
+from aotviz.torch_private import dispatch, pytree
+from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap, span
 from aotviz.tracing.views import layout
 
@@ -35,7 +36,7 @@ def refuse(
     if str(operator.overloadpacket) in _SAME_TO_ALL or not all(map(_is_static, given)):
         return
     targets = [value for value in written if functional.is_functional(value)]
-    with operators.outside_of_a_trace():
+    with dispatch.without_modes():
         if not any(writes_twice(layout(target)) or _reads_of(target, given, root) for target in targets):
             return
     if not any(isinstance(value, torch.Generator) for value in kwargs.values()):
@@ -109,7 +110,7 @@ def _ask_eager(
     if sum(ends.values()) > _MOST_BYTES:
         return
     flat, spec = pytree.tree_flatten((args, dict(kwargs)))
-    with operators.outside_of_a_trace(), torch.no_grad():
+    with dispatch.without_modes(), torch.no_grad():
         memory = {key: torch.UntypedStorage(end).fill_(0) for key, end in ends.items()}
 
         def real(value: Any) -> Any:

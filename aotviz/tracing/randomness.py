@@ -11,8 +11,8 @@ from typing import Any
 
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import seeding
-from aotviz.torch_private.open_trace import is_library
+from aotviz.ir.user_code import is_library
+from aotviz.tracing import seeding
 
 
 def refuse(what: str) -> None:

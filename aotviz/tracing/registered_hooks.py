@@ -21,8 +21,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import functional
-from aotviz.tracing import pure_hooks
+from aotviz.tracing import functional, pure_hooks
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
 
 _CONTAINERS = (list, dict, set)

@@ -21,8 +21,8 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Layout, Ref, ReplayStep, ViewAndMutationMeta
-from aotviz.torch_private.functional import data_mutated, shares_counter
 from aotviz.torch_private.operators import counts_writes, version
+from aotviz.tracing.functional import data_mutated, shares_counter
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, layout, plain
 

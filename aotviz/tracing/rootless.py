@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private import functional, operators
-from aotviz.torch_private.runtime import increment_version
+from aotviz.torch_private import operators
+from aotviz.tracing import functional
 from aotviz.tracing.facts import Before, edge
+from aotviz.tracing.functional import increment_version
 from aotviz.tracing.ledger import Ledger
 
 

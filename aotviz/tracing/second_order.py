@@ -32,16 +32,16 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs, results
+from aotviz.ir import graphs, results, symbolic_sizes
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import GradientRequest, JointGraph, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
 from aotviz.ir.view_and_mutation import InputAliasInfo, OutputAliasInfo, OutputType, Ref
-from aotviz.torch_private import fakes, functional, operators
-from aotviz.torch_private.open_trace import mark_backward
-from aotviz.tracing import facts, views
+from aotviz.torch_private import operators
+from aotviz.tracing import facts, fakes, functional, views
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.laid_out import flat_results, laid_out, plan
+from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.strides import strides_in
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -318,11 +318,11 @@ class Extraction:
             self._copied.setdefault(node, new)
             self.origins[new.name] = node
         if isinstance(value, _SYMBOLIC):
-            self._sizes.setdefault(fakes.expression(value), (new, None))
+            self._sizes.setdefault(symbolic_sizes.expression(value), (new, None))
         elif isinstance(value, torch.Tensor):
             for dimension, size in enumerate(value.shape):
-                if not fakes.is_concrete(size):
-                    self._sizes.setdefault(fakes.expression(size), (new, dimension))
+                if not symbolic_sizes.is_concrete(size):
+                    self._sizes.setdefault(symbolic_sizes.expression(size), (new, dimension))
 
     def _unpack(self, made: fx.Graph) -> None:
         """What saved-tensor hooks that are graphs have packed, as their unpack hook gives it back."""
@@ -373,7 +373,7 @@ class Extraction:
 
     def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:
         value = node.meta.get("val")
-        return self._sizes.get(fakes.expression(value)) if isinstance(value, _SYMBOLIC) else None
+        return self._sizes.get(symbolic_sizes.expression(value)) if isinstance(value, _SYMBOLIC) else None
 
     def _copy(self, made: fx.Graph, node: fx.Node) -> None:
         known = self._size_of(node)

@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 from aotviz.ir.view_and_mutation import InputAliasInfo
-from aotviz.torch_private import functional
-from aotviz.torch_private.wrapper_subclasses import is_subclass
-from aotviz.tracing import overlap, stale_uses
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.tracing import functional, overlap, stale_uses
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.forward import ForwardTrace
 

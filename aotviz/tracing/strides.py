@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aotviz.torch_private.fakes import hint
+from aotviz.ir.symbolic_sizes import hint
 
 
 def order_of(strides: Sequence[Any]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from aotviz.torch_private.open_trace import is_library
+from aotviz.ir.user_code import is_library
 
 MOST_STEPS = 12  # from a tensor upwards
 MOST_ITEMS = 1000  # of a container that is noted before a trace

@@ -16,9 +16,9 @@ from aotviz.ir.forms import Form, Reason
 from aotviz.options import Options
 from aotviz.reading.recording import Compilation, Recording
 from aotviz.recorder import recorder as module
+from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
-from aotviz.torch_private.snapshotting import Parts
 
 
 def options(**changes: Any) -> Options:

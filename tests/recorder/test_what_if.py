@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.ir.partition_functions import named
 from aotviz.reading.recording import Compilation
 from aotviz.recording import progress
-from aotviz.torch_private.partitioners import named
 
 MIN_CUT = "min_cut_rematerialization_partition"
 

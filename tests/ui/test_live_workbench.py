@@ -61,8 +61,9 @@ deep(w).backward()
 """
 
 CUT = """
+from aotviz.ir import partition_functions
 from aotviz.torch_private import partitioners
-usual = partitioners.named("default_partition")
+usual = partition_functions.named("default_partition")
 cuts = []
 
 def slow(joint, inputs, **kept):

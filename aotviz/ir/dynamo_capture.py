@@ -1,0 +1,147 @@
+"""What Dynamo knows of a graph that it hands to a backend: the function, why the graph ends, and later its guards.
+
+Dynamo makes the guards after the backend has returned, and puts them beside the program, behind the function's code.
+The first call of the program finds them there; nothing of Dynamo is changed for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import starmap
+from types import CodeType
+from typing import Any
+
+from torch import fx
+
+from aotviz.ir import dynamo_frames
+from aotviz.torch_private import dynamo
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One check before a program is used again."""
+
+    kind: str  # e.g. "TENSOR_MATCH"
+    source: str  # the expression that it is about, e.g. "L['x']"
+    text: str  # the check with its comment, as Dynamo logs it
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A number that is symbolic in the graph."""
+
+    name: str  # e.g. "s77"
+    source: str  # the expression that it stands for, e.g. "L['x'].size()[0]"
+    value: str  # what it was in the call that was compiled
+
+
+class Guards:
+    """The guards of one compilation, for those who wait for them."""
+
+    def __init__(self, code: CodeType, compile_id: str) -> None:
+        self.waiting: tuple[Callable[[list[Guard] | None], None], ...] = ()
+        self._code, self._compile_id = code, compile_id
+        self._lock = threading.Lock()
+
+    def when_known(self, listener: Callable[[list[Guard] | None], None]) -> None:
+        """Calls `listener` once: with the guards, or None where Dynamo has no such program (any more)."""
+        with self._lock:
+            self.waiting = (*self.waiting, listener)
+
+    def look(self) -> None:
+        """The program is called: tell those who wait. What calls it while Dynamo still compiles it, tells nothing."""
+        if str(dynamo.compile_id()) == self._compile_id:
+            return
+        with self._lock:
+            waiting, self.waiting = self.waiting, ()
+        if waiting:
+            found = self._find()
+            for listener in waiting:
+                listener(found)
+
+    def _find(self) -> list[Guard] | None:
+        try:
+            for program in dynamo.programs_of(self._code):
+                if str(program.compile_id) == self._compile_id:
+                    return list(_guards(program.guard_manager.root))
+        except Exception:  # of a release that keeps its guards otherwise
+            pass
+        return None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A graph of Dynamo's, and how it came about."""
+
+    function: str  # its own name; that of the rest of `f` behind a graph break is Dynamo's
+    place: str  # "file:line" where it begins
+    stack: str  # the same as a traceback prints it
+    compile_id: str  # e.g. "0/1"
+    graph: fx.Graph
+    elapsed_ns: int  # since Dynamo began with the function; 0 if unknown
+    restarts: tuple[str, ...]  # why Dynamo began again, as it says it; in no order that is known
+    attempts: int  # how often it began
+    broken: bool  # the graph ends at a graph break, not where the function returns
+    ended: str  # why the graph ends there, as Dynamo says it
+    ended_at: str  # the user's frames at the end of the graph, as a traceback prints them
+    symbols: tuple[Symbol, ...]
+    guards: Guards
+
+
+def capture(graph_module: Any) -> Capture | None:
+    """What Dynamo knows of the graph that this thread's backend was just called with; None outside any compilation."""
+    call = dynamo.compile_call()
+    number = dynamo.compile_id()
+    if call is None or number is None or "code" not in call or not isinstance(graph_module, fx.GraphModule):
+        return None
+    code: CodeType = call["code"]
+    reason = getattr(graph_module, "compile_subgraph_reason", None)
+    inside = dynamo_frames.starts_in_module(graph_module)
+    function = dynamo_frames.frame_name(graph_module).partition(" [")[0] if inside else code.co_name
+    place = dynamo_frames.place(graph_module).partition(" in ")[0] if inside else ""
+    place = place or f"{code.co_filename}:{code.co_firstlineno}"
+    file, _, line = place.rpartition(":")
+    began = call.get("start_time_ns")
+    return Capture(
+        function=function,
+        place=place,
+        stack=f'  File "{file}", line {line}, in {function}',
+        compile_id=str(number),
+        graph=graph_module.graph,
+        elapsed_ns=max(0, time.time_ns() - began) if isinstance(began, int) else 0,
+        restarts=tuple(sorted(map(str, call.get("restart_reasons") or ()))),
+        attempts=int(getattr(dynamo.compilation(), "attempt", None) or 0) + 1,
+        broken=bool(getattr(reason, "graph_break", False)),
+        ended=str(getattr(reason, "reason", "") or ""),
+        ended_at="".join(traceback.format_list(getattr(reason, "user_stack", None) or [])).rstrip(),
+        symbols=tuple(starmap(Symbol, dynamo.symbols())),
+        guards=Guards(code, str(number)),
+    )
+
+
+def _guards(root: Any) -> Iterator[Guard]:
+    """All guards of a tree, in the order in which they are checked."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        source = "" if node is root else node.get_source()
+        for guard in node.get_leaf_guards():
+            for text in guard.verbose_code_parts():
+                yield Guard(type(guard).__name__, source, text)
+        waiting += reversed(children(node))
+    for guard in root.get_epilogue_lambda_guards():
+        for text in guard.verbose_code_parts():
+            yield Guard(type(guard).__name__, "", text)
+
+
+def children(node: Any) -> list[Any]:
+    """What hangs on a node of Dynamo's tree of guards."""
+    found = [*node.get_child_managers()]
+    if hasattr(node, "get_key_value_managers"):
+        pairs = node.get_key_value_managers()
+        found += [child for index in sorted(pairs) for child in pairs[index] if child is not None]
+    return found

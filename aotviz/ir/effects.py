@@ -1,0 +1,180 @@
+"""Operators with side effects keep their order: a token goes from each to the next (SYSTEM.md C5).
+
+A print, a call of a script object's method, a custom operator that was registered as effectful: nothing reads what
+such a call returns, so a graph of data alone would let a compiler drop it or move it. Functionalisation therefore
+traces it as `with_effects(token, op, ...) -> (new token, *results)`.
+
+A graph of ours is closed over its tokens: `_make_token()` makes the first and `_sink_tokens([...])` takes the last,
+which is what Inductor expects, and no caller ever sees one. The forward and the backward have a chain each.
+
+Note [Tokens across the cut]
+A partitioner puts a node where its inputs are. So for the time of the cut the forward's token is an input and an
+output of the forward, and the backward's comes in and goes out with the gradients; each effect then lands in its own
+half, once. `lift` does that to a joint graph and `unlift` undoes it in a half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx as fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
+
+_DISCOVERED = "tangents_token"  # what torch calls the placeholder of a token that it meets in a trace
+_LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners know a tangent by its name
+
+
+@dataclass(frozen=True)
+class LiftedTokens:
+    """The values of the tokens that a lifted joint graph takes: they follow the primals, and the tangents."""
+
+    forward: tuple[Any, ...]
+    backward: tuple[Any, ...]
+
+
+class Tokens(dict[Any, Any]):
+    """The newest token of each kind of effect in the graph that `tracer` makes; functionalisation asks it."""
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __contains__(self, kind: object) -> bool:
+        mode = get_proxy_mode()
+        if mode is not None and mode.tracer is not self.tracer:
+            raise NotImplementedError(
+                "a call with side effects (a print, a script object's method, an operator registered as effectful) is "
+                "in a function that cond, scan, map, while_loop or nested_compile_region takes; aotviz keeps the order "
+                "of effects in one graph only. Move the call out of that function, or leave it to eager."
+            )
+        return super().__contains__(kind)
+
+
+def has_effects(target: Any) -> bool:
+    """Whether an operator stands for one with side effects."""
+    return target is WITH_EFFECTS
+
+
+def kinds(graph: fx.Graph) -> list[Any]:
+    """The kinds of the side effects in a graph, each of which has tokens of its own."""
+    calls = graph.find_nodes(op="call_function", target=WITH_EFFECTS)
+    return list(dict.fromkeys(map(kind_of, calls)))
+
+
+def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
+    """Tie up the effects traced so far: tokens are made where they were discovered, `last` are sunk. Edits `graph`."""
+    for node in graph.find_nodes(op="placeholder"):
+        if str(node.target).startswith(_DISCOVERED):
+            _make_in_place_of(node)
+    if last:
+        _sink(graph, last)
+
+
+def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
+    """Tokens as inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
+    found: dict[str, tuple[Any, ...]] = {}
+    (output,) = graph.find_nodes(op="output")
+    results = list(output.args[0])
+    described = list(output.meta.get("desc") or [None] * len(results))
+    places = {"is_forward": slots, "is_backward": len(results)}
+    for tag in reversed(_LIFTED):  # outputs at the end first, so that the other place stays where it is
+        made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
+        found[tag] = tuple(_lifted(graph, node, tag) for node in made)
+        sinks = [node for node in graph.find_nodes(op="call_function", target=SINK_TOKENS) if _tag(node) == tag]
+        last = [token for sink in sinks for token in sink.args[0]]
+        for sink in sinks:
+            graph.erase_node(sink)
+        results[places[tag] : places[tag]] = last
+        described[places[tag] : places[tag]] = [None] * len(last)
+    output.args = (tuple(results),)
+    output.meta["desc"] = described
+    return LiftedTokens(found["is_forward"], found["is_backward"])
+
+
+def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
+    """Tokens as the first inputs and the first outputs of a graph: an exported one has no compiler to make them.
+
+    Edits `graph`, and returns the names of both.
+    """
+    (output,) = graph.find_nodes(op="output")
+    inputs: list[str] = []
+    for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN):
+        with graph.inserting_before(next(iter(graph.nodes))):
+            token = graph.placeholder(_LIFTED["is_forward"])
+        token.meta = {"val": node.meta["val"]}
+        node.replace_all_uses_with(token)
+        graph.erase_node(node)
+        inputs.insert(0, token.name)
+    last: list[fx.Node] = []
+    for sink in graph.find_nodes(op="call_function", target=SINK_TOKENS):
+        last += sink.args[0]
+        graph.erase_node(sink)
+    output.args = ((*last, *output.args[0]),)
+    output.meta["desc"] = [*[None] * len(last), *(output.meta.get("desc") or ())]
+    return inputs, [node.name for node in last]
+
+
+def close_around(module: fx.GraphModule, count: int) -> None:
+    """Close a graph whose first inputs and first outputs are `count` tokens. Edits it."""
+    for node in list(module.graph.find_nodes(op="placeholder"))[:count]:
+        node.target = f"{_LIFTED['is_forward']}_{node.name}"
+    unlift(module, 0, count)
+
+
+def unlift(half: fx.GraphModule, at: int, count: int) -> None:
+    """Close a half again, whose outputs from `at` on are `count` tokens. Edits it."""
+    if not count:
+        return
+    graph = half.graph
+    (output,) = graph.find_nodes(op="output")
+    results = list(output.args[0])
+    last = [token for token in results[at : at + count] if token is not None]
+    output.args = (tuple(results[:at] + results[at + count :]),)
+    for node in graph.find_nodes(op="placeholder"):
+        if str(node.target).startswith(tuple(_LIFTED.values())):
+            _make_in_place_of(node)
+    if last:
+        with graph.inserting_before(output):
+            _sink(graph, last)
+    half.recompile()
+
+
+def _tag(node: fx.Node) -> str:
+    return str(node.meta.get("partitioner_tag", "is_forward"))
+
+
+def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
+    """A graph input in place of a token that the graph makes. Returns its value."""
+    inputs = list(graph.find_nodes(op="placeholder"))
+    tangents = [one for one in inputs if "tangents" in str(one.target)]
+    before = tangents[0] if tag == "is_forward" and tangents else inputs[-1].next
+    with graph.inserting_before(before):
+        token = graph.placeholder(_LIFTED[tag])
+    token.meta = dict(node.meta)
+    node.replace_all_uses_with(token)
+    graph.erase_node(node)
+    return token.meta["val"]
+
+
+def _make_in_place_of(node: fx.Node) -> None:
+    """Let the graph make the token that came in as `node`: where it stood, but behind the inputs."""
+    place = node
+    while place.op == "placeholder" and place.next.op == "placeholder":
+        place = place.next
+    with node.graph.inserting_after(place):
+        made = node.graph.call_function(MAKE_TOKEN)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    if not made.users:
+        made.graph.erase_node(made)
+
+
+def _sink(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
+    sink = graph.call_function(SINK_TOKENS, (list(last),))
+    sink.meta["val"] = None
+    sink.meta["partitioner_tag"] = last[0].meta.get("partitioner_tag", "is_forward")

@@ -1,0 +1,101 @@
+"""Tensors seen as memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from aotviz.torch_private.tensors import base as base_of
+from aotviz.torch_private.tensors import is_dense, is_traceable_wrapper_subclass, storage_key, with_bits, without_bits
+
+
+def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
+    """The first elements of a tensor's storage as a flat tensor of a dtype: shape [length], or less if it has less."""
+    storage = tensor.untyped_storage()
+    with torch.no_grad():
+        whole = torch.empty(0, dtype=dtype, device=tensor.device)
+        return whole.set_(storage, 0, (min(length, storage.nbytes() // dtype.itemsize),))
+
+
+def lie_in(
+    base: torch.Tensor | None, shape: Sequence[int], stride: Sequence[int], *members: tuple[torch.Tensor, int]
+) -> bool:
+    """Whether `base` has that layout and each member lies in its storage at that offset, in elements."""
+    if base is None or base.shape != torch.Size(shape) or base.stride() != stride:
+        return False
+    storage = storage_key(base)
+    return all(m.storage_offset() == offset and storage_key(m) == storage for m, offset in members)
+
+
+def has_no_root(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of a tensor that does not require grad."""
+    base = base_of(tensor)
+    return base is not None and not base.requires_grad
+
+
+def is_root(
+    root: torch.Tensor | None,
+    dtype: torch.dtype,
+    requires_grad: bool,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
+    *views: torch.Tensor,
+) -> bool:
+    """Whether `root` is such a tensor with a history of its own, and each of `views` is a view of it."""
+    if root is None or root.dtype is not dtype or root.requires_grad != requires_grad:
+        return False
+    alike = root.shape == torch.Size(shape) and root.stride() == stride and root.storage_offset() == offset
+    base = base_of(root)
+    own = base is None or base.requires_grad != requires_grad or base.dtype.to_real() != dtype.to_real()
+    return alike and own and all(base_of(view) is root for view in views)
+
+
+def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The tensors that a wrapper subclass is made of, by attribute; none for a tensor with memory of its own."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return {}
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether a clone lies in its memory as this tensor does in its own: from the start, without gaps or overlap."""
+    return tensor.storage_offset() == 0 and bool(is_dense(tensor))
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The half-open range of bytes in its storage from its first element to its last; it must have one.
+
+    >>> span(torch.zeros(4)[1:3])
+    (4, 12)
+    """
+    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.storage_offset()
+    return start * tensor.element_size(), (start + extent + 1) * tensor.element_size()
+
+
+def capacity(tensor: torch.Tensor) -> int:
+    """How many elements of the tensor's type its storage holds."""
+    return int(tensor.untyped_storage().nbytes() // tensor.dtype.itemsize)
+
+
+def of_other_kind(base: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A view of `base` where `like` lies in the same storage; one of them is complex and the other is not."""
+    base = without_bits(base)
+    if base.is_complex():
+        made = torch.view_as_real(base).as_strided(like.shape, like.stride(), like.storage_offset())
+    else:
+        stride = [2 * step for step in like.stride()]
+        pairs = base.as_strided((*like.shape, 2), (*stride, 1), 2 * like.storage_offset())
+        made = torch.view_as_complex(pairs)
+    return with_bits(made, like)
+
+
+def reinterpreted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The same memory as elements of another type."""
+    if tensor.is_complex() and not dtype.is_complex:
+        return torch.view_as_real(tensor)
+    if dtype.is_complex and not tensor.is_complex():
+        return torch.view_as_complex(tensor)
+    return tensor.view(dtype)

@@ -1,0 +1,130 @@
+"""Torch's structured trace, received in the process that makes it.
+
+Torch says what its compilers do to one logger, which a handler of torch's writes to a file if `TORCH_TRACE` is set.
+`attach` adds a handler beside that one, so both get everything. Torch asks for the texts only while the logger has a
+handler: with the last receiver gone, nothing is left, and compiling costs what it did before.
+
+Torch's own handler takes itself off the list at the first record where no folder is set; Python's logging then skips
+the handler behind it. So ours stands first. `logging.disable(...)` does not reach the trace: newer releases of
+torch see to that, and `attach` does in older ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import torch
+
+from aotviz.live.moment import Moment
+from aotviz.torch_private import dynamo
+
+LOGGER = logging.getLogger("torch.__trace")
+FAILED_GUARDS = "aotviz_failed_guards"  # a record of ours: every guard that a call fails, where torch names the first
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep
+
+_lock = threading.Lock()
+
+
+class Receiver(Protocol):
+    """What wants to hear the trace. `head` is the record as torch's files have it, `payload` its text."""
+
+    def receive(
+        self,
+        created: float,
+        process: int,
+        place: str,
+        head: dict[str, Any],
+        payload: str | None,
+        moment: Moment | None = None,
+    ) -> None: ...
+
+
+class Tap(logging.Handler):
+    """The one handler, for all receivers. What a receiver does wrong is never the compiled program's misfortune."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.receivers: tuple[Receiver, ...] = ()
+        self.was_disabled = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        head, payload = getattr(record, "metadata", None), getattr(record, "payload", None)
+        if not isinstance(head, dict):
+            return
+        place = f"{record.pathname.removeprefix(PACKAGE)}:{record.lineno}"
+        moment = Moment()
+        self._tell(record, place, head, payload, moment)
+        if (head.get("artifact") or {}).get("name") == "recompile_reasons":
+            programs = moment.failed_guards()
+            if any(program.failed for program in programs):
+                said = json.dumps([asdict(program) for program in programs])
+                digest = hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()
+                about = {"name": FAILED_GUARDS, "encoding": "json"}
+                self._tell(record, place, {**head, "artifact": about, "has_payload": digest}, said, moment)
+
+    def _tell(
+        self, record: logging.LogRecord, place: str, head: dict[str, Any], payload: str | None, moment: Moment
+    ) -> None:
+        for receiver in self.receivers:
+            try:
+                receiver.receive(record.created, record.process or 0, place, head, payload, moment)
+            except Exception as error:
+                self.receivers = tuple(other for other in self.receivers if other is not receiver)
+                warnings.warn(
+                    f"aotviz could not go on watching ({type(error).__name__}: {error}); the program is unharmed. "
+                    "Please report this.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+
+_tap = Tap()
+
+
+def attach(receiver: Receiver) -> None:
+    """Let a receiver hear everything from now on, and first what torch said only once, before it listened."""
+    with _lock:
+        if _tap not in LOGGER.handlers:
+            _tap.was_disabled, LOGGER.disabled = LOGGER.disabled, False
+            LOGGER.handlers = [_tap, *LOGGER.handlers]
+            LOGGER.__dict__.setdefault("isEnabledFor", _is_enabled)
+        _tap.acquire()  # records of other threads wait, so that none comes before the names that it refers to
+        try:
+            for head, payload in said_before():
+                receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
+            _tap.receivers = (*_tap.receivers, receiver)
+        finally:
+            _tap.release()
+
+
+def detach(receiver: Receiver) -> None:
+    """Let a receiver hear no more. With the last one, the logger is as it was."""
+    with _lock:
+        _tap.receivers = tuple(other for other in _tap.receivers if other is not receiver)
+        if not _tap.receivers and _tap in LOGGER.handlers:
+            LOGGER.removeHandler(_tap)
+            if LOGGER.__dict__["isEnabledFor"] is _is_enabled:
+                del LOGGER.__dict__["isEnabledFor"]
+            LOGGER.disabled = LOGGER.disabled or _tap.was_disabled
+
+
+def _is_enabled(level: int) -> bool:
+    return level >= LOGGER.level
+
+
+def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:
+    """The records that later ones refer to: torch's version, and the file names that it has given numbers."""
+    version = json.dumps({"pytorch_version": torch.__version__})
+    digest = hashlib.md5(version.encode(), usedforsecurity=False).hexdigest()
+    yield {"artifact": {"name": "torch_version", "encoding": "json"}, "has_payload": digest}, version
+    for text, number in dynamo.numbered_files():
+        yield {"str": [text, number]}, None

@@ -1,0 +1,92 @@
+"""Places in autograd's graph: of a tensor without its memory, of the leaves behind it, and of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aotviz.ir.wrapper_subclasses import has_ragged_sizes, is_subclass
+from aotviz.torch_private import autograd_nodes, saved_tensor_hooks
+from aotviz.torch_private.runtime import make_saved_tensor
+
+gradient_edge = torch.autograd.graph.get_gradient_edge
+"""The place of a tensor in autograd's graph, which keeps what leads there."""
+
+
+def edge_of(tensor: torch.Tensor) -> Any:
+    """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there.
+
+    It has the tensor's shape, or none where that is a subclass: the engine looks at what it stands in for.
+    """
+    if make_saved_tensor is None or saved_tensor_hooks.are_on():
+        return _Edge(tensor)
+    dtype, device = tensor.dtype, tensor.device
+    shape = () if is_subclass(tensor) else tensor.shape
+    saved = make_saved_tensor(tensor, False)
+    saved.register_hooks(_drop, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
+    return saved
+
+
+def result_like(node: Any, number: int) -> torch.Tensor:
+    """A tensor without memory of its own that looks like result `number` of an autograd node, and has no history."""
+    known = autograd_nodes.results(node)[number]
+    return torch.zeros((), dtype=known.dtype, device=known.device).expand(known.shape)
+
+
+def _drop(_tensor: torch.Tensor) -> None:
+    return None
+
+
+class _StandIn(torch.autograd.Function):
+    """A tensor without memory of its own, whose gradient goes where that of another one goes."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        if has_ragged_sizes(tensor):
+            return torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+        return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class _Edge:
+    """`edge_of` where torch has no saved tensors for it, or would apply saved-tensor hooks: with one node more."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        with torch.enable_grad():
+            self._stand_in = _StandIn.apply(tensor)
+
+    def unpack(self) -> torch.Tensor:
+        found: torch.Tensor = self._stand_in
+        return found
+
+
+def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], error: Exception) -> tuple[Any, ...]:
+    """The gradients, as tensors that raise `error` when somebody differentiates them again.
+
+    They are tied to `history`, what they were computed from: without a path to it, a second `torch.autograd.grad`
+    would pass over them and take the gradient for zero.
+    """
+    tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
+    if not tensors:
+        return tuple(gradients)
+    leaves = [t.detach().requires_grad_() if t.dtype.is_floating_point or t.dtype.is_complex else t for t in tensors]
+    made = iter(_Delayed.apply(error, len(leaves), *leaves, *history))
+    return tuple(next(made) if isinstance(g, torch.Tensor) else g for g in gradients)
+
+
+class _Delayed(torch.autograd.Function):
+    """Torch has one of its own, which knows one class of errors, and returns a subclass without a history."""
+
+    @staticmethod
+    def forward(ctx: Any, error: Exception, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.error = error
+        return tuple(tensor.detach() for tensor in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise ctx.error

@@ -1,0 +1,334 @@
+"""Gradient hooks on tensors that a compiled call was given or returned, and what the running backward asks for."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+import torch
+
+from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private.autograd_nodes import current_backward, current_node, start_gradient_hooks
+
+_BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of hooks that are ours
+
+
+def listens(tensor: torch.Tensor) -> bool:
+    """Whether a gradient hook hangs on a tensor, or its gradient is retained."""
+    hooks = autograd_nodes.gradient_hooks(tensor)
+    return bool(hooks.users() if isinstance(hooks, HooksOfAResult) else hooks) or tensor.retains_grad
+
+
+def hooks_on(*tensors: torch.Tensor) -> list[Any]:
+    """The gradient hooks on these tensors by now: of each that ever had one, a dict by number."""
+    return [hooks for tensor in tensors if (hooks := autograd_nodes.gradient_hooks(tensor)) is not None]
+
+
+class OnlyGradients:
+    """A gradient hook that is not called where there is no gradient, nor while it is to wait."""
+
+    def __init__(self, hook: Any, waiting: Waiting | None = None) -> None:
+        self.hook, self.waiting = hook, waiting
+        self.heard_alone = False  # `runtime/cuts.py` has called it with the whole gradient, and none is to come
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        if self.waiting is not None and self.waiting.waits:
+            return None
+        if gradient is not None:
+            return self.hook(gradient)
+        if counts_gradients(self.hook) and not self.heard_alone:
+            _count_without_gradient(self.hook)
+        self.heard_alone = False
+        return None
+
+
+def _codes(function: Any, name: str) -> set[CodeType]:
+    """The code of the functions of that name inside a function."""
+
+    def inside(code: CodeType) -> Iterator[CodeType]:
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield constant
+                yield from inside(constant)
+
+    return {code for code in inside(function.__code__) if code.co_name == name}
+
+
+_COUNTING = _codes(torch.autograd.graph.register_multi_grad_hook, "inner_hook")
+
+
+def counts_gradients(hook: Any) -> bool:
+    """Whether a hook is one of those that `register_multi_grad_hook` puts on each tensor, to count the gradients."""
+    return getattr(hook, "__code__", None) in _COUNTING
+
+
+def _count_without_gradient(hook: Any) -> None:
+    """Tell such a hook that its tensor gets no gradient. It waits for all tensors whose nodes the engine executes, and
+    the engine executes those behind a compiled backward also where that gives them none."""
+    cell = hook.__closure__[hook.__code__.co_freevars.index("fn")]
+    users = cell.cell_contents
+
+    def with_any(gradients: Sequence[torch.Tensor | None]) -> None:
+        if any(gradient is not None for gradient in gradients):
+            users(gradients)
+
+    cell.cell_contents = with_any
+    try:
+        hook(None)
+    finally:
+        cell.cell_contents = users
+
+
+class Waiting:
+    """The gradient of a view of a result, from outside, while its hooks wait for the backward of the call.
+
+    Called as a hook on the view, before the users'. `retained` is the view's `.grad` before the engine adds to it.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = ref(tensor)
+        self.waits = False
+        self.gradient: torch.Tensor | None = None
+        self.retained: torch.Tensor | None = None
+        self._backward = -1
+
+    def __call__(self, gradient: torch.Tensor | None) -> None:
+        node: Any = current_node()
+        while node is not None and not hasattr(node, "hooks_of_results"):
+            node = node.next_functions[0][0] if node.next_functions else None
+        self.waits = gradient is not None and node is not None and autograd_nodes.will_execute(node)
+        if self.waits:
+            tensor = self._tensor()
+            self.gradient, self._backward = gradient, current_backward()
+            self.retained = tensor.grad if tensor is not None and tensor.retains_grad else None
+
+    def came(self) -> torch.Tensor | None:
+        """What came in the running backward, for the hooks to be called with; they no longer wait."""
+        gradient = self.gradient if self._backward == current_backward() else None
+        self.waits, self.gradient = False, None
+        return gradient
+
+
+class HooksOfAResult(dict[Any, Any]):
+    """The hooks on one result of a call, in the order in which the engine calls them.
+
+    The engine calls those on each result of a node, also where no gradient comes to that one; users' hooks are spared
+    that. Hooks of ours may stand before and behind them (`runtime/cuts.py`).
+
+    Where the caller moves the result in place (`y.t_()`) before the first hook, that belongs to the new node: torch
+    registers with it if no hooks were started before, so others are started.
+    """
+
+    __slots__ = ("__weakref__", "_moved", "_node", "_registered", "_tensor", "waiting")
+
+    def __init__(self, tensor: torch.Tensor, waiting: Waiting | None = None) -> None:
+        super().__init__()
+        self.waiting = waiting  # of a view of a result
+        self._tensor, self._node = ref(tensor), _number(tensor)
+        self._moved: dict[Any, Any] | None = None
+        self._registered = False  # a user's hook, ever
+
+    @classmethod
+    def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
+        """Start the hooks of a tensor on which none was registered yet; those that were started so."""
+        known = autograd_nodes.gradient_hooks(tensor)
+        if isinstance(known, cls):
+            return known
+        hooks = cls(tensor, Waiting(tensor) if waits else None)
+        start_gradient_hooks(tensor, hooks)
+        return hooks
+
+    def are_of(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor still has the `grad_fn` that it had when these were started."""
+        return _number(tensor) == self._node
+
+    def _of_its_new_node(self) -> dict[Any, Any] | None:
+        """The hooks of the tensor if it has another `grad_fn` by now, and none were ever registered with the first."""
+        tensor = self._tensor()
+        if self._moved is None and not self._registered and tensor is not None and not self.are_of(tensor):
+            self._moved = OrderedDict()  # a handle has a weak reference to it
+            start_gradient_hooks(tensor, self._moved)
+        return self._moved
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(key) or (self._moved is not None and key in self._moved)
+
+    def __delitem__(self, key: Any) -> None:
+        if self._moved is not None and key in self._moved:
+            del self._moved[key]
+        else:
+            super().__delitem__(key)
+
+    def __setitem__(self, key: Any, hook: Any) -> None:
+        moved = self._of_its_new_node()
+        if moved is not None:
+            moved[key] = hook
+            return
+        self._registered = True
+        if self.waiting is not None and not self:
+            super().__setitem__(_BEFORE, self.waiting)
+        hook = hook.hook if isinstance(hook, OnlyGradients) else hook
+        super().__setitem__(key, OnlyGradients(hook, self.waiting))
+        last = self.pop(_AFTER, None)
+        if last is not None:
+            super().__setitem__(_AFTER, last)
+
+    def surround(self, before: Callable[[Any], Any], after: Callable[[Any], Any]) -> None:
+        """Call these hooks before and behind the users', with None too, until `alone`."""
+        users = self.users()
+        self.clear()
+        super().__setitem__(_BEFORE, before)
+        self.update(users)
+        super().__setitem__(_AFTER, after)
+
+    def heard_alone(self) -> None:
+        """The users' hooks have been called with the running backward's gradient, and none comes from outside."""
+        for hook in self.users().values():
+            hook.heard_alone = True
+
+    def alone(self) -> None:
+        """Take back what `surround` did."""
+        self.pop(_BEFORE, None)
+        self.pop(_AFTER, None)
+
+    def users(self) -> dict[Any, Any]:
+        """The hooks that users registered."""
+        return {key: hook for key, hook in self.items() if isinstance(key, int)}
+
+
+def _number(tensor: torch.Tensor) -> int | None:
+    node: Any = tensor.grad_fn
+    return None if node is None else autograd_nodes.number(node)
+
+
+def hear_only_gradients(*results: torch.Tensor) -> None:
+    """Let hooks on results of one call not be called where a gradient comes to another one only."""
+    for result in results:
+        if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
+            HooksOfAResult.on(result)
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningBefore:
+    """What listened to a tensor before a call that moves it in place, and stays on the `grad_fn` that it had."""
+
+    hooks: Any  # those that are registered later are added to them, and stay there too; None if there were none
+    retains: bool
+
+
+def listening_before(tensor: torch.Tensor) -> ListeningBefore:
+    return ListeningBefore(autograd_nodes.gradient_hooks(tensor), tensor.retains_grad)
+
+
+_NOTHING = ListeningBefore(None, False)
+
+
+class Listening:
+    """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
+
+    __slots__ = ("before", "hooks", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: ListeningBefore = _NOTHING) -> None:
+        self.tensor = ref(tensor)
+        self.before = before
+        self.hooks = autograd_nodes.gradient_hooks(tensor)
+        if self.hooks is None and tensor.grad_fn is not None:  # as the first hook on it would
+            self.hooks = HooksOfAResult.on(tensor, waits)
+
+    def hears(self) -> bool:
+        """Whether a hook is there, or its gradient is retained, since the call."""
+        hooks = self.hooks
+        stay = self.before.hooks is not None and hooks is self.before.hooks
+        if hooks and not stay and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
+            return True
+        tensor = self.as_it_was()
+        if tensor is None or self.hooks is None:
+            return tensor is not None and listens(tensor)
+        return tensor.retains_grad and not self.before.retains
+
+    def as_it_was(self) -> torch.Tensor | None:
+        """The tensor, if it still has the history that it had. With another one, it has other hooks."""
+        tensor = self.tensor()
+        if tensor is None or self.hooks is None:
+            return tensor
+        return tensor if autograd_nodes.gradient_hooks(tensor) is self.hooks else None
+
+    def is_among(self, asked: Sequence[Any]) -> bool:
+        """Whether it is one of these tensors or gradient edges."""
+        tensor = self.as_it_was()
+        if tensor is None:
+            return False
+        place = (tensor.grad_fn, tensor.output_nr)
+        return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
+
+    def held(self) -> torch.Tensor | None:
+        """The tensor, if it still has the `grad_fn` that it had."""
+        tensor = self.as_it_was()
+        moved = tensor is not None and isinstance(self.hooks, HooksOfAResult) and not self.hooks.are_of(tensor)
+        return None if moved else tensor
+
+
+class Held:
+    """A tensor, as long as somebody holds it and it has the `grad_fn` that it had. Costs less than `Listening`."""
+
+    __slots__ = ("_node", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._node = ref(tensor), _number(tensor)
+
+    def held(self) -> torch.Tensor | None:
+        """The tensor, if it is there."""
+        tensor = self._tensor()
+        return tensor if tensor is not None and _number(tensor) == self._node else None
+
+    def hears(self) -> bool:
+        """False: nobody looks at the hooks of a tensor that is gone."""
+        return False
+
+
+def asked_for() -> Sequence[Any]:
+    """What the running backward gives the gradients of, tensors or gradient edges; nothing where that is all leaves,
+    where they become `.grad`, or where the backward runs in another thread than the one that asked."""
+    frame: Any = sys._getframe(1)
+    for _ in range(6):
+        if frame is None:
+            break
+        if frame.f_code is autograd_nodes.RUN_BACKWARD:
+            if frame.f_locals["kwargs"].get("accumulate_grad"):  # these retain their gradients
+                return ()
+            found: Sequence[Any] = frame.f_locals["args"][3]  # after the gradients, and what to keep
+            return found
+        frame = frame.f_back
+    return ()
+
+
+def retain(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+    """What the engine does with the gradient of a tensor that retains it."""
+    if tensor.grad is None:
+        tensor.grad = gradient.detach().clone(memory_format=torch.contiguous_format)
+    else:
+        tensor.grad = tensor.grad + gradient
+
+
+def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
+    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
+    `more` is what `hooks_on` gave."""
+    changed = []
+    for hooks in (*hooks_on(*tensors), *more):
+        for key, hook in list(hooks.items()):
+            if isinstance(key, int) and not isinstance(hook, OnlyGradients):
+                hooks[key] = OnlyGradients(hook)
+                changed.append((hooks, key))
+
+    def restore() -> None:
+        for hooks, key in changed:
+            if isinstance(hooks.get(key), OnlyGradients):
+                hooks[key] = hooks[key].hook
+
+    if changed:
+        autograd_nodes.at_end_of_backward(restore)

@@ -1,0 +1,143 @@
+"""torch's settings of AOTAutograd, and what each of them means here. This is the one place that reads them.
+
+Each setting of `torch._functorch.config` stands in one of the lists, and of Inductor's and Dynamo's those that torch's
+AOTAutograd reads. What is honoured is taken over as an option when options are made, or is read by parts of torch that
+aotviz uses as they are. What would mean something and does not is warned of, once, by name. The rest means nothing
+here, and the list says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from aotviz.torch_private import configs
+
+_PARTITIONER = "torch's partitioners read it"
+_FAKES = "torch's fake tensors read it"
+_NO_CACHE = "aotviz keeps no AOTAutograd cache; Inductor's own cache works"
+
+HONOURED = {  # setting -> by what
+    "torch._functorch.config": {
+        "activation_memory_budget": _PARTITIONER,
+        "activation_memory_budget_runtime_estimator": _PARTITIONER,
+        "activation_memory_budget_solver": _PARTITIONER,
+        "activation_offload_cpu_gpu_bw": _PARTITIONER,
+        "activation_offload_separate_stream": _PARTITIONER,
+        "activation_offload_sink_wait": _PARTITIONER,
+        "activation_reload_prefetch": _PARTITIONER,
+        "aggressive_recomputation": _PARTITIONER,
+        "backward_pass_autocast": "option backward_autocast; its default means here what eager does: no autocast",
+        "ban_recompute_long_fusible_chains": _PARTITIONER,
+        "ban_recompute_materialized_backward": _PARTITIONER,
+        "ban_recompute_not_in_allowlist": _PARTITIONER,
+        "ban_recompute_reductions": _PARTITIONER,
+        "ban_recompute_used_far_apart": _PARTITIONER,
+        "cse": _PARTITIONER,
+        "custom_op_default_layout_constraint": "torch's trace and Inductor read it",
+        "debug_assert": "option debug",
+        "debug_partitioner": _PARTITIONER,
+        "decompose_custom_triton_ops": "torch's trace reads it",
+        "donated_buffer": "option donate_buffers",
+        "enable_activation_offloading": _PARTITIONER,
+        "fake_tensor_allow_meta": _FAKES,
+        "fake_tensor_allow_unsafe_data_ptr_access": _FAKES,
+        "fake_tensor_crossref": _FAKES,
+        "fake_tensor_prefer_device_type": _FAKES,
+        "fake_tensor_propagate_real_tensors": _FAKES,
+        "force_non_lazy_backward_lowering": "option compile_backward_now",
+        "functionalize_rng_ops": "option functionalize_rng_ops",
+        "generate_fake_kernels_from_real_mismatches": _FAKES,
+        "graphsafe_rng_functionalization": "option graphsafe_rng",
+        "is_non_builtin_to_include": _PARTITIONER,
+        "joint_custom_pass": "option joint_custom_pass",
+        "max_dist_from_bw": _PARTITIONER,
+        "memory_budget_pareto_dir": _PARTITIONER,
+        "recompute_views": _PARTITIONER,
+        "remat_using_tags_for_fwd_loss_bwd_graph": "option remat_using_tags",
+        "saved_tensors_hooks_filtering_mode": "the stage 'saved hooks'",
+        "selective_decompose": "option selective_decompose",
+        "torch_compile_graph_format": _PARTITIONER,
+        "treat_parameters_as_free_to_save": _PARTITIONER,
+        "unsafe_allow_optimization_of_collectives": _PARTITIONER,
+        "unsafe_treat_script_objects_as_zero_size": _PARTITIONER,
+        "visualize_memory_budget_pareto": _PARTITIONER,
+        "_sync_decision_cross_ranks": _PARTITIONER,
+    },
+    "torch._inductor.config": {
+        "cpp_wrapper": "the compilers of torch_private/inductor.py",
+        "custom_partitioner_fn": "the compilers of torch_private/inductor.py",
+        "fx_graph_cache": "Inductor reads it",
+        "fx_wrapper": "the compilers of torch_private/inductor.py",
+        "post_grad_fusion_options": _PARTITIONER,
+        "selective_decompose": "option selective_decompose",
+        "triton.cudagraphs": "option graphsafe_rng, and Inductor reads it",
+    },
+    "torch._dynamo.config": {},
+}
+WARNED = {  # setting -> what becomes of it
+    "torch._functorch.config": {
+        "bundled_autograd_cache": _NO_CACHE,
+        "enable_complex_wrapper": "complex tensors are traced as they are",
+        "error_on_custom_op_aliasing": "aotviz does not look for results of a custom operator that share memory",
+        "force_autograd_cache": _NO_CACHE,
+        "static_weight_shapes": "parameters and buffers have fixed sizes",
+        "strict_autograd_cache": _NO_CACHE,
+    },
+    "torch._inductor.config": {"freezing": "parameters stay inputs"},
+    "torch._dynamo.config": {"caching_precompile": _NO_CACHE, "strict_precompile": _NO_CACHE},
+}
+MEANS_NOTHING = {  # setting -> why
+    "torch._functorch.config": {
+        "autograd_cache_allow_custom_autograd_functions": _NO_CACHE,
+        "autograd_cache_normalize_inputs": _NO_CACHE,
+        "bypass_autograd_cache_key": _NO_CACHE,
+        "check_custom_op_aliasing": "it is on by default; see error_on_custom_op_aliasing",
+        "disable_guess_zero_tangent_for_mutated_input_subclass": "what comes in for such an input is looked at",
+        "enable_autograd_cache": _NO_CACHE,
+        "enable_remote_autograd_cache": _NO_CACHE,
+        "guess_tangent_strides_as_outputs": "tangents are expected as outputs lie, and others are copied",
+        "unlift_effect_tokens": "no compiler is handed tokens",
+        "view_replay_for_aliased_outputs": "views are always replayed",
+        "_save_config_ignore": "it is about the config itself",
+        "_test_disable_functionalization": "torch's tests alone set it; aotviz always functionalises",
+        "TYPE_CHECKING": "it is no setting",
+    },
+    "torch._inductor.config": {
+        "cudagraph_policy": _NO_CACHE,
+        "unsafe_marked_cacheable_functions": _NO_CACHE,
+        "unsafe_skip_cache_dynamic_shape_guards": _NO_CACHE,
+    },
+    "torch._dynamo.config": {
+        "force_compile_during_fx_trace": "a call inside a trace is traced with it",
+        "record_runtime_overhead": "it times torch's wrapper, and aotviz has its own",
+    },
+}
+_told: set[str] = set()
+
+
+def current() -> dict[str, Any]:
+    """Fields of `Options`, by torch's settings. Warns of those that are set and do nothing here."""
+    _warn()
+    found = configs.of_aot_autograd()
+    autocast = found["backward_pass_autocast"]
+    return {
+        "functionalize_rng_ops": bool(found["functionalize_rng_ops"]),
+        "selective_decompose": bool(found["selective_decompose"]),
+        "remat_using_tags": bool(found["remat_using_tags_for_fwd_loss_bwd_graph"]),
+        "donate_buffers": bool(found["donated_buffer"]),
+        "compile_backward_now": bool(found["force_non_lazy_backward_lowering"]),
+        "joint_custom_pass": found["joint_custom_pass"],
+        "backward_autocast": tuple(autocast) if isinstance(autocast, list) else (),
+        "debug": bool(found["debug_assert"]),
+    }
+
+
+def _warn() -> None:
+    for module, known in WARNED.items():
+        for name, what in known.items():
+            setting = f"{module}.{name}"
+            if setting in _told or not configs.is_changed(module, name):
+                continue
+            _told.add(setting)
+            warnings.warn(f"aotviz leaves torch's setting {setting} aside: {what}", stacklevel=2)

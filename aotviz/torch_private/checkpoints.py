@@ -1,0 +1,42 @@
+"""What `torch.utils.checkpoint` and Dynamo call for a checkpointed region, and how to put something in its place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._higher_order_ops import wrap
+from torch.utils import checkpoint
+
+generator = checkpoint._checkpoint_without_reentrant_generator
+by_tuples: Callable[..., Any] | None = getattr(checkpoint, "_checkpoint_without_reentrant_generator_impl", None)
+"""What newer releases call; None in others."""
+of_dynamo: Callable[..., Any] = wrap.tag_activation_checkpoint_impl
+_tags_by_itself = hasattr(wrap.TagActivationCheckpoint, "tag_nodes")  # newer releases call `checkpoint`
+
+
+@contextlib.contextmanager
+def replaced(
+    by_generator: Callable[..., Any], by_tuples_: Callable[..., Any], reentrant: Any, by_dynamo: Callable[..., Any]
+) -> Iterator[None]:
+    """Inside, these are called for a region: in the place of `generator`, of `by_tuples`, of `CheckpointFunction`, and
+    of `of_dynamo` where Dynamo does not call one of the others."""
+    ours: dict[str, Any] = {
+        "_checkpoint_without_reentrant_generator": by_generator,
+        "CheckpointFunction": reentrant,
+        **({} if by_tuples is None else {"_checkpoint_without_reentrant_generator_impl": by_tuples_}),
+    }
+    before = {name: getattr(checkpoint, name) for name in ours}
+    vars(checkpoint).update(ours)
+    wrap.tag_activation_checkpoint_impl = by_dynamo if _tags_by_itself else of_dynamo
+    try:
+        yield
+    finally:
+        vars(checkpoint).update(before)
+        wrap.tag_activation_checkpoint_impl = of_dynamo
+
+
+def region_number() -> int:
+    """A new number for a region. Partitioners ask which region a node is of."""
+    return int(next(wrap.uid))

@@ -1,0 +1,66 @@
+"""torch's settings: where they are read, and Inductor's by their names. `settings.py` says what each means here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch._dynamo import config as dynamo_config
+from torch._functorch import config
+from torch._inductor import config as inductor_config
+
+MODULES: dict[str, Any] = {
+    "torch._functorch.config": config,
+    "torch._inductor.config": inductor_config,
+    "torch._dynamo.config": dynamo_config,
+}
+
+
+def is_changed(module: str, name: str) -> bool:
+    """Whether this release has a setting, and it is not at its default."""
+    entry = MODULES[module]._config.get(name)
+    return entry is not None and getattr(MODULES[module], name) != entry.default
+
+
+def of_aot_autograd() -> dict[str, Any]:
+    """The settings that aotviz takes over as options, by torch's names."""
+    return {
+        "backward_pass_autocast": config.backward_pass_autocast,
+        "debug_assert": config.debug_assert,
+        "donated_buffer": config.donated_buffer,
+        "force_non_lazy_backward_lowering": config.force_non_lazy_backward_lowering,
+        "functionalize_rng_ops": config.functionalize_rng_ops,
+        "joint_custom_pass": config.joint_custom_pass,
+        "remat_using_tags_for_fwd_loss_bwd_graph": config.remat_using_tags_for_fwd_loss_bwd_graph,
+        "selective_decompose": config.selective_decompose or inductor_config.selective_decompose,
+    }
+
+
+def graphsafe_rng() -> bool:
+    """Whether CUDA graphs are asked for, and generators that they can replay."""
+    graphs = inductor_config.triton.cudagraphs and not inductor_config.fallback_random
+    return bool(config.graphsafe_rng_functionalization and graphs)
+
+
+def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | None) -> dict[str, Any]:
+    """The config entries behind a `mode` and `options` of `torch.compile`.
+
+    Raises:
+        ValueError: an option that Inductor hasn't, by its name.
+        RuntimeError: a value of another type than the option's, or an unknown mode; torch's own check.
+    """
+    known = names_of_inductor()
+    for name in options:
+        if name.replace("-", "_") not in known:
+            near = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+            hint = f" Did you mean {near}?" if near else ""
+            raise ValueError(f"{name!r} is no setting of Inductor's.{hint} torch._inductor.list_options() has them all")
+    made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
+    return made
+
+
+def names_of_inductor() -> frozenset[str]:
+    """Every option of Inductor's."""
+    return frozenset(inductor_config.get_config_copy())

@@ -1,0 +1,32 @@
+"""What stands between a call of an operator and its code: modes, the Python dispatcher, transforms."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+__all__ = ["TorchDispatchMode", "enable_python_dispatcher", "no_python_dispatcher"]
+
+
+def without_modes() -> contextlib.AbstractContextManager[None]:
+    """Inside, operators run on real tensors, though a trace is open."""
+    return _disable_current_modes()
+
+
+def is_tracing() -> bool:
+    """Whether what is called now is recorded by the trace of a function."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
+
+
+@contextlib.contextmanager
+def functionalize_excluded() -> Iterator[None]:
+    """Functionalisation happens in the Python mode; inside, the C++ key above it stays out of the way."""
+    guard = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+    try:
+        yield
+    finally:
+        del guard

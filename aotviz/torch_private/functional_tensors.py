@@ -1,0 +1,68 @@
+"""Functional tensors, and what functionalisation keeps of one: its value, and what was done to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+__all__ = ["FunctionalTensor", "FunctionalTensorMode"]
+
+has_data_mutation = torch._functionalize_has_data_mutation
+has_metadata_mutation = torch._functionalize_has_metadata_mutation
+was_storage_changed = torch._functionalize_was_storage_changed
+was_storage_resized = torch._functionalize_was_inductor_storage_resized
+hidden_from_autograd = torch._functionalize_are_all_mutations_hidden_from_autograd
+under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
+
+
+def held(tensor: FunctionalTensor) -> Any:
+    """The fake tensor that holds the value; writes may be pending."""
+    return torch._from_functional_tensor(tensor.elem)
+
+
+def applied(tensor: FunctionalTensor) -> Any:
+    """The fake tensor that holds the value, after all pending writes."""
+    torch._sync(tensor)
+    return held(tensor)
+
+
+def place_in(tensor: FunctionalTensor, count: int) -> None:
+    """Let a functional tensor lie in new memory, of `count` elements."""
+    holder = torch.Tensor._make_wrapper_subclass(FunctionalTensor, (count,), dtype=tensor.dtype, device=tensor.device)
+    torch._functionalize_unsafe_set(tensor, holder)
+
+
+@contextlib.contextmanager
+def made(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with each functional tensor, and each tensor made of tensors, that any thread makes inside."""
+    kind: Any = torch.Tensor
+    make = kind._make_wrapper_subclass  # found in the base class, which no one can assign to
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        tensor = make(*args, **kwargs)
+        note(tensor)
+        return tensor
+
+    before = vars(kind).get("_make_wrapper_subclass")
+    kind._make_wrapper_subclass = staticmethod(noted)
+    try:
+        yield
+    finally:
+        if before is None:
+            del kind._make_wrapper_subclass
+        else:
+            kind._make_wrapper_subclass = before
+
+
+def tokens(mode: FunctionalTensorMode) -> Any:
+    """The newest token of each kind of effect that a mode has met."""
+    return mode._tokens
+
+
+def keep_tokens(mode: FunctionalTensorMode, tokens: Any) -> None:
+    """Let a mode keep its tokens in another dict."""
+    mode._tokens = tokens

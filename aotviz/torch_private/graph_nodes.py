@@ -1,0 +1,24 @@
+"""FX graphs and their nodes, behind their properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.fx as fx
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+
+def rename(node: fx.Node, name: str) -> str:
+    """Give a node another name, or one like it that is free. Returns which."""
+    node._rename(name)
+    return str(node.name)
+
+
+def newest(graph: fx.Graph) -> fx.Node:
+    """The node behind which the next one is put."""
+    return graph._insert.__self__.prev
+
+
+def nested_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
+    """What writes a graph's Python that takes and returns nested values."""
+    return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))

@@ -1,0 +1,32 @@
+"""torch's pass that computes with tensors in the place of symbolic floats; see `tracing/symbolic_floats.py`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.fx as fx
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import TensorifyState
+from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
+
+__all__ = ["TensorifyScalarRestartAnalysis", "tensorify_python_scalars"]
+
+READ = torch.ops.aten._local_scalar_dense.default
+"""The operator that takes the value of a tensor."""
+
+
+@contextlib.contextmanager
+def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]) -> Iterator[None]:
+    """Call `created` with each node that is put into the graph inside."""
+    module._register_create_node_hook(created)
+    try:
+        yield
+    finally:
+        module._unregister_create_node_hook(created)
+
+
+def forget_what_to_fix() -> None:
+    """The floats that the pass wants fixed to their values, where Dynamo does not trace the function again."""
+    TensorifyState.clear()

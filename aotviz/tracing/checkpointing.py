@@ -1,0 +1,131 @@
+"""`torch.utils.checkpoint` inside a trace (SYSTEM.md D4).
+
+In eager, a checkpointed region saves its inputs alone and runs again in the backward, under the random state of the
+first run. Traced as it is, the second run would be traced too, as other nodes, with other random numbers. What a
+region means to a graph is which of its nodes to compute again; a partitioner sees to that. So in a trace a region runs
+once and tags each node, by the user's policy if there is one. What autograd saves of it is the value at that moment,
+as the second run would make it anew, whatever is written to the tensor later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.fx.traceback as fx_traceback
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
+
+from aotviz.torch_private import checkpoints
+from aotviz.torch_private.dispatch import is_tracing
+from aotviz.tracing import functional
+
+_TAGS = ("recompute", "ac_graph_id")
+_reentrant = checkpoint.CheckpointFunction
+
+Watch = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def tagging_checkpoints(watch: Watch) -> Iterator[None]:
+    """Let checkpointed regions tag what is traced inside, each within `watch()`. Other threads, which don't trace,
+    checkpoint as ever."""
+    with checkpoints.replaced(
+        functools.partial(_tagging_generator, watch),
+        functools.partial(_tagging_by_tuples, watch),
+        _TaggingFunction(watch),
+        functools.partial(_tagged_by_dynamo, watch),
+    ):
+        yield
+
+
+def _tagging_generator(
+    watch: Watch,
+    fn: Callable[..., Any],
+    preserve_rng_state: bool = True,
+    context_fn: Callable[[], Any] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if not is_tracing():
+        return checkpoints.generator(
+            fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs
+        )
+    return _region(watch, context_fn)
+
+
+def _tagging_by_tuples(watch: Watch, fn: Callable[..., Any], args: Any, kwargs: Any, **settings: Any) -> Any:
+    """What newer releases call."""
+    assert checkpoints.by_tuples is not None
+    if not is_tracing():
+        return checkpoints.by_tuples(fn, args, kwargs, **settings)
+    return _region(watch, settings.get("context_fn", noop_context_fn))
+
+
+def _tagged_by_dynamo(watch: Watch, region: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_tracing() or not torch.is_grad_enabled() or "_checkpoint_context_fn" in region.meta:
+        return checkpoints.of_dynamo(region, *args, **kwargs)
+    with watch(), saved_tensors_hooks(_pack, _unpack):
+        return checkpoints.of_dynamo(region, *args, **kwargs)
+
+
+def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> Iterator[None]:
+    """What runs before the `yield` and behind it surrounds a region, in which, and not after it, nodes are tagged."""
+    if not torch.is_grad_enabled():
+        yield
+        return
+    meta = fx_traceback.current_meta
+    before = {name: meta[name] for name in _TAGS if name in meta}
+    try:
+        with watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
+            yield
+    finally:
+        for name in _TAGS:
+            meta.pop(name, None)
+        meta.update(before)
+
+
+def _tagging_mode(context_fn: Callable[[], Any]) -> Any:
+    if context_fn is noop_context_fn:
+        mode, _ = create_selective_checkpoint_contexts(_recompute_everything)
+    else:
+        mode, _ = context_fn()
+    if getattr(mode, "ac_graph_id", 0) is None:
+        mode.ac_graph_id = checkpoints.region_number()
+    return mode
+
+
+def _pack(tensor: torch.Tensor) -> tuple[Any, bool]:
+    return functional.inner(tensor), functional.is_functional(tensor)
+
+
+def _unpack(kept: tuple[Any, bool]) -> Any:
+    value, is_functional = kept
+    return functional.wrapped(value) if is_functional else value
+
+
+def _recompute_everything(*_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class _TaggingFunction:
+    """Stands in for the reentrant variant, which differentiates inside its backward and so can't be traced itself."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def apply(self, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        if not is_tracing():
+            return _reentrant.apply(function, preserve, *args)
+        if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
+                return function(*args)
+        with contextlib.contextmanager(_region)(self.watch):
+            return function(*args)

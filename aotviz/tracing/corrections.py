@@ -1,0 +1,226 @@
+"""Where torch traces an operator as other operators that do something else, and what it is traced as here.
+
+Under the Python dispatcher torch puts code of its own in place of some operators, before autograd sees them. For most
+it computes the same; for these few a compiled call would silently differ from eager:
+
+    dropout                          that drops nothing returns its argument, and torch's code a copy of it
+    multi_margin_loss                of one sample has a loss without dimensions, which in torch's code has one
+    multilabel_margin_loss_forward   ignores the labels after the first -1, which torch's code counts as class 0; its
+                                     loss of one sample is as above
+    upsample_bilinear2d, _bicubic2d  of bytes round as integers, and torch's code as floating-point numbers
+    lstm, gru, rnn_tanh, rnn_relu    drop out between their layers, and torch's code does not
+
+Of a few operators, the result of an argument that is not contiguous lies otherwise in eager than their fakes say. What
+is traced behind one would fail: a `reshape` becomes a `view` that fits the fake only. A copy settles the layout:
+
+    native_batch_norm                on the CPU; its variants and its backward
+    mse_loss, smooth_l1_loss         their backward; huber_loss too, and binary_cross_entropy, which lies as its input
+    log_sigmoid, log_softmax         the forward of one, the backward of the other
+    pow                              of a number
+
+The backward of native_dropout, on the CPU, is traced as what it computes there, whose fakes lie as the results do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.torch_private import decompositions
+from aotviz.torch_private.decompositions import Reduction
+
+aten = torch.ops.aten
+
+
+def _dropout(tensor: Any, p: float, train: bool) -> Any:
+    if p == 0 or not train or tensor.numel() == 0:
+        return tensor
+    return decompositions.dropout(tensor, p, train)
+
+
+def _multilabel_margin_loss(tensor: Any, target: Any, reduction: int) -> tuple[Any, Any]:
+    """A sample's classes are its labels up to the first -1; each other class must stay a margin of 1 below each."""
+    torch._check(tensor.dim() <= 2 and target.shape == tensor.shape, lambda: "target and input differ in shape")
+    rows, labels = torch.atleast_2d(tensor), torch.atleast_2d(target)
+    classes = torch.arange(rows.shape[1], device=rows.device)
+    labelled = (labels != -1).cumprod(1).bool().unsqueeze(-1)
+    chosen = labels.where(labelled.squeeze(-1), 0)
+    is_target = ((chosen.unsqueeze(-1) == classes) & labelled).any(1)
+    above = torch.relu(1 - rows.gather(1, chosen).unsqueeze(-1) + rows.unsqueeze(1))  # [sample, label, class]
+    counted = above.masked_fill(is_target.unsqueeze(1) | ~labelled, 0)
+    losses = counted.sum((1, 2)) / rows.shape[1]
+    reduced = {Reduction.NONE.value: lambda: losses if tensor.dim() == 2 else losses.squeeze(0)}
+    reduced |= {Reduction.MEAN.value: losses.mean, Reduction.SUM.value: losses.sum}
+    return reduced[reduction](), is_target.to(tensor.dtype).reshape(tensor.shape)
+
+
+def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> Any:
+    loss = decompositions.multi_margin_loss(tensor, target, *others, **named)
+    return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
+
+
+def _resized(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator itself for bytes, which have no gradient; else what torch traces it as."""
+
+    def traced(tensor: Any, size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
+        if tensor.dtype is not torch.uint8:
+            return otherwise(tensor, size, align_corners, *scales)
+        with decompositions.below_autograd():
+            return operator(tensor, size, align_corners, *scales)
+
+    return traced
+
+
+def _resized_by_size_or_factor(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def traced(tensor: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
+        if tensor.dtype is not torch.uint8:
+            return otherwise(tensor, size, align_corners, factors)
+        size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
+        return operator(tensor, size, align_corners, *(factors or (None, None)))
+
+    return traced
+
+
+def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves the operator as it is where it resizes bytes."""
+
+    def decomposed(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if tensor.dtype is torch.uint8 else decomposition(tensor, *args, **kwargs)
+
+    return decomposed
+
+
+def _contiguous(result: Any, *args: Any) -> Any:
+    return result.clone(memory_format=torch.contiguous_format)
+
+
+def _like_second(result: Any, *args: Any) -> Any:
+    return aten.copy(torch.empty_like(args[1]), result)
+
+
+def _settled(
+    operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
+) -> Callable[..., Any]:
+    """The operator and a copy of its first result, whose layout may be another than its fake's."""
+    inside = False
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside or is_certain(*args):
+            return NotImplemented
+        inside = True
+        try:
+            result = operator(*args, **kwargs)
+        finally:
+            inside = False
+        first, *others = result if isinstance(result, tuple) else (result,)
+        if first is not None:  # of a gradient that is not needed
+            first = as_in_eager(first, *args)
+        return (first, *others) if isinstance(result, tuple) else first
+
+    return traced
+
+
+def _all_contiguous(*args: Any) -> bool:
+    return all(value.is_contiguous() for value in args if isinstance(value, torch.Tensor))
+
+
+def _dropout_backward(gradient: Any, mask: Any, scale: float) -> Any:
+    if gradient.device.type != "cpu" or _all_contiguous(gradient, mask):
+        return NotImplemented
+    return gradient * mask * scale
+
+
+def _normalizes(position: int) -> Callable[..., bool]:
+    """For batch norm: the argument in that position lies as the result will."""
+
+    def is_certain(*args: Any) -> bool:
+        tensor = args[position]
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        other = formats.get(tensor.dim(), torch.contiguous_format)
+        return tensor.device.type != "cpu" or tensor.is_contiguous() or tensor.is_contiguous(memory_format=other)
+
+    return is_certain
+
+
+def _layers(
+    tensor: Any,
+    hidden: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    layer_fn: Callable[..., Any],
+) -> tuple[Any, list[Any]]:
+    """The layers of a recurrent network one by one, with a dropout behind each but the last."""
+    tensor = tensor.transpose(0, 1) if batch_first else tensor
+    ways = 2 if bidirectional else 1
+    finals: list[Any] = []
+    for layer in range(num_layers):
+        own = slice(layer * ways, (layer + 1) * ways)
+        tensor, final = decompositions.recurrent_layers(
+            tensor, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn
+        )
+        finals += final
+        if train and dropout and layer < num_layers - 1:
+            tensor = torch.dropout(tensor, dropout, train=True)
+    return tensor.transpose(0, 1) if batch_first else tensor, finals
+
+
+_BCE_BACKWARD = aten.binary_cross_entropy_backward.default
+_BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
+LEFT_WHOLE = (_BILINEAR.default, _BICUBIC.default)  # for bytes, though a decomposition exists
+_LOSSES = {
+    aten.multi_margin_loss.default: _multi_margin_loss,
+    aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
+}
+_IS_CERTAIN = {  # operator -> whether its first result lies as its fake does, given these arguments, or is contiguous
+    aten.native_batch_norm.default: _normalizes(0),
+    decompositions.BATCH_NORM_FUNCTIONAL: _normalizes(0),
+    decompositions.BATCH_NORM.no_stats: _normalizes(0),
+    decompositions.BATCH_NORM_NO_TRAINING: _normalizes(0),
+    aten.native_batch_norm_backward.default: _normalizes(1),
+    aten.mse_loss_backward.default: _all_contiguous,
+    aten.smooth_l1_loss_backward.default: _all_contiguous,
+    aten.huber_loss_backward.default: _all_contiguous,
+    aten.log_sigmoid_forward.default: _all_contiguous,
+    decompositions.LOG_SOFTMAX_BACKWARD: _all_contiguous,
+    aten.pow.Scalar: _all_contiguous,
+}
+_SETTLED = {
+    **{op: _settled(op, is_certain) for op, is_certain in _IS_CERTAIN.items()},
+    _BCE_BACKWARD: _settled(_BCE_BACKWARD, _all_contiguous, _like_second),
+    aten.native_dropout_backward.default: _dropout_backward,
+}
+_TRACED_AS = {
+    **_LOSSES,
+    aten.dropout.default: _dropout,
+    _BILINEAR.default: _resized(_BILINEAR.default, decompositions.upsample_bilinear2d),
+    _BICUBIC.default: _resized(_BICUBIC.default, decompositions.upsample_bicubic2d_default),
+    _BILINEAR.vec: _resized_by_size_or_factor(_BILINEAR.default, decompositions.upsample_linear_vec),
+    _BICUBIC.vec: _resized_by_size_or_factor(_BICUBIC.default, decompositions.upsample_bicubic2d_vec),
+}
+
+
+def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A table of decompositions, in which none of torch's own for these operators differs from them.
+
+    In inference mode the dispatcher passes autograd by, and with it torch's code; the table is asked then.
+    """
+    own = {op for op, found in table.items() if decompositions.is_torchs(found)}
+    resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
+    losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
+    return {**_SETTLED, **table, **resizing, **losses}
+
+
+@contextlib.contextmanager
+def as_eager() -> Iterator[None]:
+    """Trace these operators as what eager does."""
+    with decompositions.traced_as(_TRACED_AS), decompositions.layers_run_by(_layers):
+        yield

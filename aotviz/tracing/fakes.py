@@ -1,0 +1,266 @@
+"""Fake tensors: the stand-ins that a program is traced with (SYSTEM.md B2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+
+from aotviz.ir.storages import of_other_kind
+from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.ir.wrapper_subclasses import has_ragged_sizes, is_subclass, parts, ragged
+from aotviz.torch_private import context as contexts
+from aotviz.torch_private import pytree, script_objects
+from aotviz.torch_private.dispatch import no_python_dispatcher, without_modes
+from aotviz.torch_private.fake_tensors import (
+    ConstantSource,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    detect_fake_mode,
+)
+from aotviz.torch_private.functional_tensors import FunctionalTensor
+from aotviz.torch_private.tensors import base as base_of
+from aotviz.torch_private.tensors import mirror_autograd
+from aotviz.tracing import seeding
+
+
+def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
+    """The mode of the arguments that are fake already, else of Dynamo's context, else a new one."""
+    found = detect_fake_mode(list(flat))
+    if found is not None:
+        return found
+    if any(map(has_ragged_sizes, flat)):  # the length of a row may equal the batch by chance: one symbol each
+        return FakeTensorMode(shape_env=ShapeEnv(duck_shape=False))
+    return FakeTensorMode(shape_env=ShapeEnv() if dynamic else _static())
+
+
+def symbolic(values: Sequence[Any]) -> bool:
+    """Whether some value is fake and of a mode that has symbols."""
+    mode = detect_fake_mode(list(values))
+    return mode is not None and mode.shape_env is not None
+
+
+def is_fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)
+
+
+def _static() -> ShapeEnv:
+    """For sizes that are all known: only loops, whose counters no trace can know, make symbols in it."""
+    return ShapeEnv(allow_dynamic_output_shape_ops=False)
+
+
+def fakes(
+    flat: Sequence[Any],
+    fake_mode: Any,
+    dynamic: bool,
+    static_count: int,
+    names: Sequence[str],
+    symbols: Sequence[tuple[int, ...]] | None = None,
+) -> list[Any]:
+    """One stand-in per flat argument, alike in shape, stride, aliasing, leaf-ness, requires_grad and what Python
+    attributes the user gave it.
+
+    The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. With `symbols`,
+    only these dimensions of each argument are symbolic (`Request.symbols`). An argument
+    that occurs twice gets two stand-ins over one storage: whether to merge them is a later stage's decision.
+    """
+    context = contexts.current().tracing
+    made: list[Any] = []
+    seen: set[int] = set()
+    for index, value in enumerate(flat):
+        own = None if symbols is None else symbols[index]
+        varies = dynamic and index >= static_count if own is None else bool(own)
+        fake = _fake(value, fake_mode, varies, names[index], context, own)
+        if isinstance(fake, torch.Tensor):
+            if any(id(part) in seen for part in (fake, *parts(fake))):
+                with torch.inference_mode(fake.is_inference()), fake_mode:
+                    first, fake = fake, fake.detach()
+                    if first.is_leaf:
+                        fake.requires_grad_(first.requires_grad)
+                    else:
+                        mirror_autograd(first, fake)
+            seen.update(id(part) for part in (fake, *parts(fake)))
+            if context is None and fake is not value and not is_subclass(value):
+                vars(fake).update({name: held for name, held in vars(value).items() if name not in vars(fake)})
+        made.append(fake)
+    return made
+
+
+def _fake(
+    value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any, symbols: tuple[int, ...] | None = None
+) -> Any:
+    shape_env = fake_mode.shape_env
+    if _changes_kind(value):
+        base = _fake(base_of(value), fake_mode, dynamic, name, context)
+        with fake_mode, torch.set_grad_enabled(value.requires_grad):
+            return of_other_kind(base, value)
+    if dynamic and type(value) is int and shape_env is not None and context is None:
+        source = ConstantSource(name)
+        symbol = shape_env.create_symbol(value, source, positive=value >= 0)
+        return shape_env.create_symintnode(symbol, hint=value, source=source)
+    if script_objects.is_object(value):
+        return script_objects.stand_in(value, fake_mode, name)
+    if not isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, FakeTensor):
+        return value if value.fake_mode is fake_mode else fake_mode.from_tensor(value)
+    if context is not None and value in context.tensor_to_context:
+        symbolic = context.tensor_to_context[value]
+        source = getattr(symbolic, "tensor_source", None)
+        return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=source)
+    if shape_env is None or not (dynamic or has_ragged_sizes(value)):
+        return fake_mode.from_tensor(value, static_shapes=True)
+    symbolic = None
+    if symbols is not None and not is_subclass(value):
+        sizes = [DimDynamic.DYNAMIC if i in symbols else DimDynamic.STATIC for i in range(value.dim())]
+        symbolic = StatelessSymbolicContext(sizes)
+    return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=ConstantSource(name))
+
+
+def _changes_kind(value: Any) -> bool:
+    """Whether a tensor is real and a view of a complex one, or the other way round: torch's converter fails there."""
+    base = base_of(value) if type(value) is torch.Tensor else None
+    return base is not None and base.is_complex() != value.is_complex()
+
+
+def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+    """A fake tensor of a given layout, made outside all tracing."""
+    with without_modes(), fake_mode:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def shell(fake_mode: Any, value: torch.Tensor) -> torch.Tensor:
+    """A fake of `value`'s shape in which all elements are one: see `runtime/edges.py`."""
+    with without_modes(), fake_mode:
+        made = torch.empty((), dtype=value.dtype, device=value.device)
+        return made if is_subclass(value) else made.expand(value.shape)
+
+
+def of_history(value: Any, requires_grad: bool) -> Any:
+    """A fake like `value` that requires grad, or does not. What is no tensor, as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with next(parts(value)).fake_mode:
+        return value.detach().requires_grad_(requires_grad)
+
+
+def symbols_of(stand_ins: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+    """Which sizes of arguments are symbols, as in `Request.symbols`; None where none is."""
+
+    def of(value: Any) -> tuple[int, ...]:
+        if isinstance(value, torch.Tensor):
+            return tuple(i for i, size in enumerate(value.shape) if not isinstance(size, int))
+        return (0,) if isinstance(value, torch.SymInt) else ()
+
+    found = tuple(map(of, stand_ins))
+    return found if any(found) else None
+
+
+def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """(size, stride, offset) of what a view operator returns of a tensor that lies at `where`, or a list of those.
+
+    None where they are symbolic, where the view is of another dtype, or where there is no such view.
+    """
+    size, stride, offset = where.size, where.stride, where.offset
+    if not all_concrete((*size, *stride, offset)):
+        return None
+    # What is written in Python for traces takes views that torch does not.
+    with without_modes(), no_python_dispatcher(), torch.no_grad():
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True) if n)
+        memory = torch.empty(offset + extent, dtype=dtype, device="meta")
+        try:
+            result = operator(memory.as_strided(size, stride, offset), *args, **kwargs)
+        except (RuntimeError, IndexError, ValueError):
+            return None
+    several = isinstance(result, (list, tuple))
+    found = [(tuple(r.shape), r.stride(), r.storage_offset()) for r in (result if several else [result])]
+    if any(r.dtype != dtype for r in (result if several else [result])):
+        return None
+    return found if several else found[0]
+
+
+@contextlib.contextmanager
+def rng_preserved() -> Iterator[None]:
+    """Tracing runs user code once; the random state must not show it.
+
+    Where another thread may have drawn meanwhile, the state is left as it is.
+    """
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        if not seeding.others_run():
+            torch.set_rng_state(state)
+
+
+class SymbolGuards:
+    """What a trace with symbolic sizes found out that it depends on, as one expression over the flat inputs."""
+
+    def __init__(self, fake_mode: Any, fakes: Sequence[Any]) -> None:
+        self._shape_env = fake_mode.shape_env
+        self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
+        placeholders = self._leaves(fakes)
+        rows = {n.node.expr for fake in fakes if is_subclass(fake) for n in fake.size() if ragged(n)}
+        # A jagged dimension is a name and no number: it equals no size, and whether two are one the arguments tell.
+        guards = [guard for guard in self._shape_env.guards if not guard.expr.free_symbols & rows]
+        self.text = (
+            self._shape_env.produce_guards_expression(placeholders, guards=guards, ignore_static=False) or "True"
+        )
+        self._code: Any = compile(self.text, "<sizes>", "eval")
+
+    def hold(self, flat: Sequence[Any]) -> bool:
+        """Whether real inputs fulfil the guards."""
+        return bool(self._shape_env.evaluate_guards_expression(self._code, self._leaves(flat)))
+
+    def _leaves(self, flat: Sequence[Any]) -> list[Any]:
+        """The inputs; of a tensor made of tensors, its parts and its own sizes."""
+        found: list[Any] = []
+        for value in (flat[i] for i in self._positions):
+            found += parts(value)
+            if is_subclass(value):
+                found += (size for size in value.size() if not ragged(size))
+        return found
+
+
+class StrayIsWritten(AssertionError):
+    """A trace is about to write a real tensor. Fake tensors' own check comes when it is written."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__("a trace would write a tensor that is no input of it")
+        self.tensor = tensor
+
+
+def strays(error: BaseException) -> list[torch.Tensor]:
+    """The real tensors that an operator met among stand-ins, where that is what `error` is about."""
+    if isinstance(error, StrayIsWritten):
+        return [error.tensor]
+    if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
+        return []
+    found: dict[int, torch.Tensor] = {}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name in ("dispatch", "_dispatch_impl", "validate_and_convert_non_fake_tensors"):
+            for value in pytree.tree_leaves([trace.tb_frame.f_locals.get(n) for n in ("args", "kwargs", "flat_args")]):
+                if isinstance(value, torch.Tensor) and not isinstance(value, (FakeTensor, FunctionalTensor)):
+                    found[id(value)] = value
+        trace = trace.tb_next
+    return list(found.values())
+
+
+COMPLEX_ITEM = "local_scalar_dense/item NYI"  # torch has symbols for integers, floats and booleans only
+
+
+def asks_for_values(error: BaseException) -> bool:
+    """Whether the program asked for the value of a tensor, or for a shape that depends on one."""
+    kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+    return isinstance(error, kinds) or (isinstance(error, NotImplementedError) and str(error).startswith(COMPLEX_ITEM))

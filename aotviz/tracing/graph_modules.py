@@ -1,0 +1,58 @@
+"""Running graphs and modules inside a trace."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.torch_private import graph_nodes, pytree
+from aotviz.torch_private.modules import flat_weights_kept, tensors_of
+from aotviz.torch_private.operators import named_slots
+
+
+def interpreter(graph_module: fx.GraphModule) -> Callable[..., Any]:
+    """Run a graph node by node, so that each traced node inherits the metadata of the node that caused it."""
+
+    def run(*args: Any) -> Any:
+        return fx.Interpreter(graph_module).run(*args)
+
+    return run
+
+
+def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) -> fx.GraphModule:
+    """Let a flat graph be called with, and return, nested values of the structure that the examples have."""
+    spec = pytree.tree_structure((inputs, {}))
+    names = ["primals", "tangents"]
+    codegen = graph_nodes.nested_codegen(names[: len(inputs)], spec, pytree.tree_structure(outputs))
+    graph_module.graph.set_codegen(codegen)
+    graph_module.recompile()
+    return graph_module
+
+
+@contextlib.contextmanager
+def swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
+    """Let `module` see `values` in place of its parameters, buffers and script objects. Tied names get one tensor."""
+    places = named_slots(module, list(values))
+    wanted = {id(place[leaf]): value for (place, leaf), value in zip(places, values.values(), strict=True)}
+    homes = {id(place): place for place, _ in places}
+    for one in module.modules():  # each once, however many names it has
+        homes.update((id(held), held) for held in tensors_of(one))
+    put = [(home, leaf, was) for home in homes.values() for leaf, was in home.items() if id(was) in wanted]
+    with flat_weights_kept(module):
+        try:
+            for home, leaf, was in put:
+                home[leaf] = wanted[id(was)]
+            yield
+            for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
+                if place.get(leaf) is not value:
+                    raise NotImplementedError(
+                        f"the call assigns another tensor to the parameter or buffer {name!r}; write into it instead "
+                        f"(self.{name}.copy_(...)), or leave this module to eager"
+                    )
+        finally:
+            for home, leaf, was in put:
+                home[leaf] = was

@@ -1,0 +1,97 @@
+"""Random numbers as a function of a seed and an offset, as a GPU's generator (Philox) makes them (SYSTEM.md C6).
+
+With `torch._functorch.config.functionalize_rng_ops`, what draws in a forward is decomposed to
+`rngprims.philox_rand(size, seed, offset)`: pure, so that it can be computed again in the backward with the same result.
+The decompositions and the count of what was drawn are torch's. What draws on a device whose generator does not count,
+such as a CPU, or from a generator of the user's, stays as it is; torch refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.torch_private import operators, random_numbers
+from aotviz.torch_private.random_numbers import rng_decompositions
+from aotviz.tracing import functional
+
+KINDS = {"cuda"}  # of devices whose generators count
+
+
+def devices(graph: fx.Graph) -> set[torch.device]:
+    """Those on which a graph draws numbers that could be counted."""
+    drawn = [node for node in graph.nodes if operators.is_random(node.target) and not node.kwargs.get("generator")]
+    values = [value for node in drawn for value in _values(node.meta.get("val"))]
+    return {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type in KINDS}
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def fake_state(fake_mode: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """A seed and an offset to trace with."""
+    with fake_mode:
+        return torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
+
+
+@contextlib.contextmanager
+def counting(seed: Any, offset: Any) -> Iterator[Callable[[], Any]]:
+    """What is traced inside draws from `seed` and `offset`; what is yielded gives the offset behind all of that."""
+    with random_numbers.counting(functional.inner(seed), functional.inner(offset)) as reached, _tracing.on():
+        yield reached
+
+
+class _Switch:
+    """Whether a forward is being traced that counts. What a backward draws, it draws as eager does."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        before, self.is_on = self.is_on, True
+        try:
+            yield
+        finally:
+            self.is_on = before
+
+
+_tracing = _Switch()
+
+
+def decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:
+    """`others`, and under them what makes random operators functions of seed and offset."""
+    return {**{operator: _counted(function) for operator, function in rng_decompositions.items()}, **others}
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        first = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        device = kwargs.get("device") or (torch.device("cpu") if first is None else first.device)
+        if not _tracing.is_on or kwargs.get("generator") is not None or torch.device(device).type not in KINDS:
+            return NotImplemented
+        kwargs.pop("generator", None)
+        return function(*args, **kwargs)
+
+    return decomposed
+
+
+def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
+    """For each generator that a half of a partitioned graph takes, what makes one of that kind."""
+
+    def maker(like: Any) -> Callable[[int], Any]:
+        return lambda seed: like.clone_state().manual_seed(seed)
+
+    return [maker(node.meta["val"]) for node in graph.nodes if is_generator(node)]
+
+
+def is_generator(node: fx.Node) -> bool:
+    """Whether a node is a generator that a partitioner made an input of a half."""
+    return node.op == "placeholder" and str(node.target).startswith(("fwd_rng_state_", "bwd_rng_state_"))

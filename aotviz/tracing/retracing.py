@@ -1,0 +1,49 @@
+"""torch's passes over a traced graph, used as they are (SYSTEM.md D2): operators decomposed in annotated regions alone,
+and regions of `torch.utils.checkpoint` computed again for a backward that the function itself calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch.fx as fx
+import torch.fx.traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import selective_decompose
+
+from aotviz.torch_private import graph_nodes, operators
+from aotviz.torch_private.partitioners import must_recompute, remat_using_tags_for_fwd_loss_bwd_graph
+from aotviz.torch_private.tracers import asks_for_inductor
+
+
+def decomposed_where_annotated(
+    module: fx.GraphModule, table: Mapping[Any, Any], inputs: Sequence[Any]
+) -> fx.GraphModule:
+    """The same graph, its nodes traced as `table` says where the user asked for Inductor:
+    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`. `inputs` are the graph's, fakes."""
+    before = list(module.graph.find_nodes(op="placeholder"))
+    with fx_traceback.preserve_node_meta():
+        made = selective_decompose(
+            module, *inputs, decomposition=table, should_decompose=asks_for_inductor, trace_joint_graph=False
+        )
+    for node, known in zip(made.graph.find_nodes(op="placeholder"), before, strict=True):
+        graph_nodes.rename(node, known.name)
+        node.target, node.meta = known.target, dict(known.meta)
+    return made
+
+
+def rematerialized(module: fx.GraphModule) -> tuple[fx.GraphModule, str]:
+    """The graph with what regions made computed again where the backward inside reads it, and what was done.
+
+    Edits the tags of `module`.
+    """
+    tagged = [node for node in module.graph.nodes if must_recompute(node)]
+    if not tagged or not any(node.meta.get("autograd_backward") for node in module.graph.nodes):
+        return module, ""
+    if any(operators.is_random(node.target) for node in tagged):
+        return module, "random numbers are drawn in a region, so it is kept and not computed again"
+    try:
+        made = remat_using_tags_for_fwd_loss_bwd_graph(module)
+    except RuntimeError:
+        return module, "several backwards read checkpointed regions, so these are kept and not computed again"
+    again = sum(node.name.endswith("_recomputed") for node in made.graph.nodes)
+    return made, f"{again} nodes are computed again where the backward inside reads them" if again else ""
