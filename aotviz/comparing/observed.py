@@ -270,7 +270,7 @@ def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> Non
     put("grad_fn", t.grad_fn is not None)
     put("conj/neg", (t.is_conj(), t.is_neg()))
     put("inference", t.is_inference())
-    base = tensors.base(t)
+    base = tensors.base_of(t)
     base_name = None if base is None else watched.name(base)
     visible = base_name is not None and not base_name.startswith("hidden")
     put("base", base_name if visible else None)
@@ -312,9 +312,11 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
     for name, t in setup.watch.items():
         watched.add(name, t)
     for k, t in enumerate(given):
-        if tensors.base(t) is not None and id(tensors.base(t)) not in watched.names:
-            watched.add(f"base of input {k}", tensors.base(t))
-    leaves = roots([*given, *setup.watch.values(), *(tensors.base(t) for t in given if tensors.base(t) is not None)])
+        base = tensors.base_of(t)
+        if base is not None and id(base) not in watched.names:
+            watched.add(f"base of input {k}", base)
+    bases = [base for base in map(tensors.base_of, given) if base is not None]
+    leaves = roots([*given, *setup.watch.values(), *bases])
     for k, t in enumerate(leaves):
         if id(t) not in watched.names:
             watched.add(f"root {k}", t)
@@ -432,7 +434,7 @@ def _differentiate(
 def _hookable(t: torch.Tensor) -> bool:
     """False for a view without a history, whose base requires grad: to register a hook on one ends the process."""
     try:
-        return t.grad_fn is not None or tensors.base(t) is None
+        return t.grad_fn is not None or tensors.base_of(t) is None
     except RuntimeError:
         return False
 

@@ -16,7 +16,7 @@ import torch
 from aotviz.frontends.backend import Backend, sorted_options
 from aotviz.ir.spelling import called
 from aotviz.lowerings import lowering_named
-from aotviz.recorder.sessions import CompiledCallable, Inspected, Session
+from aotviz.recorder.sessions import CompiledCallable, Inspected, Session, session_of
 from aotviz.torch_private import dynamo, operators
 
 
@@ -153,7 +153,7 @@ def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Modul
     made.__wrapped__ = original.forward  # who asks for a signature
     names = {
         "_compiled": staticmethod(made),
-        "_session": made._session,
+        "_session": session_of(made),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-from aotviz.torch_private.tensors import base as base_of
-from aotviz.torch_private.tensors import is_dense, is_traceable_wrapper_subclass, storage_key, with_bits, without_bits
+from aotviz.torch_private.tensors import (
+    base_of,
+    is_dense,
+    is_traceable_wrapper_subclass,
+    storage_key,
+    with_bits,
+    without_bits,
+)
 
 
 def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:

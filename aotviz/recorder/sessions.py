@@ -158,6 +158,11 @@ class Inspected:
         return self.recording._repr_mimebundle_(**kwargs)
 
 
+def session_of(compiled: Inspected) -> Session:
+    """Where the programs and the recording of something compiled are kept."""
+    return compiled._session
+
+
 class CompiledCallable(Inspected):
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 

@@ -37,7 +37,7 @@ from aotviz.ir.view_and_mutation import (
 from aotviz.runtime import call_differs, edges, gradient_hooks
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
-from aotviz.torch_private import operators, runtime
+from aotviz.torch_private import operators, runtime, tensors
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap
 
@@ -171,9 +171,9 @@ class Epilogue:
             if missing > 0:
                 self._bump(i, missing, "the graph writes {}, which autograd must be told")
         for i, count in self._counted_and_saved().items():
-            self._counts[i] = self.source.fresh("count")
+            self._counts[i], ask = self.source.fresh("count"), self.source.bind("write_count", tensors.write_count)
             fact = f"writes below count for {self.call.graph_inputs[i]} too; in eager they came before it was saved"
-            self.source.line(f"{self._counts[i]} = {self.inputs[i]}._version", fact)
+            self.source.line(f"{self._counts[i]} = {ask}({self.inputs[i]})", fact)
             self._bump(i, count, fact)
 
     def _count_idle(self, ending: bool) -> None:

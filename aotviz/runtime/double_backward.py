@@ -32,6 +32,7 @@ from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
+from aotviz.torch_private.tensors import write_count
 
 
 class Gradients:
@@ -222,7 +223,7 @@ class Gradients:
         kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
         names = (*self._kept_names, *self._owner_names)
         for name, tensor, version in zip(names, (*kept, *owners), versions, strict=True):
-            if tensor._version != version:
+            if write_count(tensor) != version:
                 raise Refused("written before the backward", name, self.name)
         return list(kept)
 
@@ -235,7 +236,7 @@ def kept(
     tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor] = ()
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], list[int]]:
     """Tensors, the subclasses that some are parts of, and how often each of all these has been written so far."""
-    return tensors, owners, [tensor._version for tensor in (*tensors, *owners)]
+    return tensors, owners, [write_count(tensor) for tensor in (*tensors, *owners)]
 
 
 def _owners(call: Split) -> list[int]:

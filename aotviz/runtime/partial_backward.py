@@ -40,6 +40,7 @@ from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.modules import boxed
+from aotviz.torch_private.tensors import base_of, write_count
 from aotviz.tracing import functional
 from aotviz.tracing.philox import is_generator
 
@@ -143,7 +144,7 @@ class PartialBackward:
         following = ctx.next_functions
         tensors = functional.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
         inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
-        tensors += [*inputs, *(tensor._base for tensor in inputs if tensor._base is not None)]
+        tensors += [*inputs, *(base for base in map(base_of, inputs) if base is not None)]
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
@@ -170,7 +171,7 @@ class PartialBackward:
         if any(there and i in gone for i, there in enumerate(pattern)):
             _ = ctx.saved_tensors  # raises
         for position, entry in enumerate(held):
-            if entry is not None and entry[0]._version != entry[1]:
+            if entry is not None and write_count(entry[0]) != entry[1]:
                 raise self._written_since.at(position)
         return [None if entry is None else entry[0] for entry in held]
 
@@ -184,7 +185,7 @@ class PartialBackward:
             return
         # Behind the tensors that the graph takes stand the wholes that they are parts of.
         kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
-        held = [(t, t._version) if keep else None for t, keep in zip(saved, kept, strict=True)]
+        held = [(t, write_count(t)) if keep else None for t, keep in zip(saved, kept, strict=True)]
         ctx.parted = (gone, held)
 
     def _gone(self, pattern: Pattern) -> frozenset[int]:

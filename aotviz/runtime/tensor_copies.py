@@ -25,13 +25,13 @@ def copies(originals: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tens
     """
     done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     storages: dict[Any, torch.UntypedStorage] = {}
-    bases = [base for base in map(tensors.base, originals) if base is not None]
-    roots = [t for t in (*bases, *originals) if tensors.base(t) is None]
+    bases = [base for base in map(tensors.base_of, originals) if base is not None]
+    roots = [t for t in (*bases, *originals) if tensors.base_of(t) is None]
     for tensor in sorted(roots, key=lambda t: t.grad_fn is None):  # a history makes the storage that others share
         if id(tensor) not in done:
             done[id(tensor)] = tensor, _root(tensor, storages)
     for tensor in originals:
-        base = tensors.base(tensor)
+        base = tensors.base_of(tensor)
         if id(tensor) not in done and base is not None:
             done[id(tensor)] = tensor, _view(tensor, done[id(base)][1])
     for original, copied in done.values():

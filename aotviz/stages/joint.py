@@ -23,6 +23,7 @@ from aotviz.ir.graphs import placeholders
 from aotviz.ir.view_and_mutation import InputAliasInfo, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import operators
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name
 from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
@@ -104,7 +105,7 @@ def _heard(
     moves = {step.source for step in call.meta.replay if step.action == "move" and step.grad_mode}
     for i in call.meta.mutated_input_indices:
         seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
-        if seen or forward.input_value(i)._base is not None:
+        if seen or base_of(forward.input_value(i)) is not None:
             found.append((Ref("input", i), forward.args[i]))
     found += [
         (Ref("output", i), value)

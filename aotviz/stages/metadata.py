@@ -18,6 +18,7 @@ from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.context import autocast_enabled
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import facts, functional, stale_uses
 from aotviz.tracing.facts import DetachedHistory
 from aotviz.tracing.forward import ForwardTrace, Program
@@ -182,7 +183,7 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
     ledger = forward.ledger
     for j in others:
         given = ledger.given.get(id(forward.args[j]))
-        if given is None or not given.reordered or call.args[j]._base is not None:
+        if given is None or not given.reordered or base_of(call.args[j]) is not None:
             continue
         turned = [forward.args[j]]
         for i in same:
@@ -212,7 +213,8 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
     for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
         if info.assigns_data and info.version_bumps and facts.is_view_with_history(argument):
             raise Refused("data is assigned", _name(call, i))
-        if not info.mutates_storage_metadata or info.assigns_data or not info.requires_grad or argument._base is None:
+        moves = info.mutates_storage_metadata and not info.assigns_data and info.requires_grad
+        if not moves or base_of(argument) is None:
             continue
         given = forward.trace.node_of(functional.inner(forward.args[i]))
         used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))

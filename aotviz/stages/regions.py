@@ -29,7 +29,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import JointGraph, Reason
 from aotviz.ir.partition_functions import region_partitioner
 from aotviz.options import Options
-from aotviz.torch_private import operators, versions
+from aotviz.torch_private import graph_nodes, operators, versions
 from aotviz.torch_private.partitioners import partitioning
 
 _CALL = torch.ops.higher_order.invoke_subgraph
@@ -134,7 +134,8 @@ def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:
     joint = graphs.copy(module)
     for position, node in enumerate(graphs.placeholders(joint.graph)):
         name = f"primals_{position}" if position < inputs else f"tangents_{position - inputs}"
-        node.target = node._rename(name) or name
+        graph_nodes.rename(node, name)
+        node.target = name
     for node in joint.graph.nodes:
         node.meta.pop("partitioner_tag", None)  # all of it was traced in the backward
     values = graphs.outputs(joint.graph)

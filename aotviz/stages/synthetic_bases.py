@@ -33,7 +33,7 @@ from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.runtime import call_differs, gradient_hooks
-from aotviz.torch_private.tensors import is_dense
+from aotviz.torch_private.tensors import base_of, is_dense
 from aotviz.tracing import facts, functional, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
@@ -154,7 +154,7 @@ class SyntheticBases:
                 if group.itself is None:
                     base = emit.fresh("base")
                     fact = f"{names} {self._relation(group)} and are written through one base"
-                    emit.line(f"{base} = {variables[group.source]}._base", fact, names)
+                    emit.line(f"{base} = {emit.bind('base_of', base_of)}({variables[group.source]})", fact, names)
                 self._check(emit, group, base, variables)
             bases.append(base)
         return [*bases, *roots, *(variables[p] for p in self.others)]
@@ -182,7 +182,8 @@ class SyntheticBases:
             if root.itself is None:
                 viewed, variable = variable, emit.fresh("root")
                 about = " and ".join(self.names[p] for p in root.members)
-                emit.line(f"{variable} = {viewed}._base", f"{about} have their history from what they view", about)
+                fact = f"{about} have their history from what they view"
+                emit.line(f"{variable} = {emit.bind('base_of', base_of)}({viewed})", fact, about)
             wrong += [f"{variable} is {other}" for other in roots]
             roots.append(variable)
             where = specialised(root.fake)
@@ -362,11 +363,11 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
 def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
     """What is written to a view with a history of its own becomes part of the history of what it is a view of."""
     for root, info in zip(roots, infos, strict=False):
-        base = root.fake._base
+        base = base_of(root.fake)
         if (
             base is not None
             and info.mutates_data
-            and any(other is not root and (other.fake is base or other.fake._base is base) for other in roots)
+            and any(other is not root and (other.fake is base or base_of(other.fake) is base) for other in roots)
         ):
             raise Refused("view with another history", repr(str(call.graph_inputs[root.members[0]])))
 

@@ -8,10 +8,9 @@ import torch.fx as fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 
-def rename(node: fx.Node, name: str) -> str:
-    """Give a node another name, or one like it that is free. Returns which."""
+def rename(node: fx.Node, name: str) -> None:
+    """Give a node another name, or one like it that is free."""
     node._rename(name)
-    return str(node.name)
 
 
 def newest(graph: fx.Graph) -> fx.Node:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 __all__ = ["is_dense", "is_traceable_wrapper_subclass"]
 
 # The two that generated code calls as well cost what the attribute costs.
-base: Callable[[Any], Any] = attrgetter("_base")
+base_of: Callable[[Any], Any] = attrgetter("_base")
 """The tensor that autograd takes a tensor for a view of, or None."""
 
 write_count: Callable[[Any], int] = attrgetter("_version")

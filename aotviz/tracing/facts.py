@@ -30,6 +30,7 @@ from aotviz.ir.view_and_mutation import (
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts, paths
 from aotviz.torch_private import operators, script_objects
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
@@ -64,7 +65,7 @@ def is_view_with_history(tensor: Any) -> bool:
     autograd does not see ends its history: that of the base replaces it. So it is with a view of the leaf
     `torch.arange(6.).reshape(2, 3).requires_grad_()`, which is a view itself.
     """
-    return tensor._base is not None and tensor.requires_grad and not tensor.is_leaf
+    return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
 
 
 def has_another_history(argument: Any, was: Any) -> bool:
@@ -119,7 +120,7 @@ def of_input(
     if replaced and has_another_history(argument, was.edge):
         raise Refused("set_ before a write", name)
     left = ledger.left.get(id(argument)) if replaced else None
-    if left is not None and (fake._base is not None or is_subclass(argument) or left.layout != views.layout(fake)):
+    if left is not None and (base_of(fake) is not None or is_subclass(argument) or left.layout != views.layout(fake)):
         raise Refused("old storage is written", name)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
@@ -197,7 +198,7 @@ def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
     events = (event for event in ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
     seen = [e for e in events if ledger.root(e.tensor) is argument and e.tensor.requires_grad]
     alone = all(isinstance(e, Moved) and e.tensor is argument and replay.written_down(e) for e in seen)
-    return bool(seen) and alone and fake._base is None and not fake.is_leaf and not is_subclass(argument)
+    return bool(seen) and alone and base_of(fake) is None and not fake.is_leaf and not is_subclass(argument)
 
 
 class TurnsOn(Exception):
@@ -466,8 +467,8 @@ class _Outputs:
 
     def _refuse_new_history(self, output: Any, root: Any) -> None:
         """A detached alias of an input that was written with a value that has a history: a view can't give it that."""
-        base = output if output._base is None else output._base
-        if base is not root and base is not root._base and functional.grad_fn(base) is not None:
+        base = output if base_of(output) is None else base_of(output)
+        if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
             raise DetachedHistory(self.first_output[id(output)], self._input_index(root))
 
     def _stands_alone(self, tensor: Any) -> bool:
@@ -482,7 +483,7 @@ class _Outputs:
     @staticmethod
     def _has_own_history(tensor: Any) -> bool:
         """Of an alias: whether it was detached, and then written with something that has a history."""
-        return tensor._base is None and tensor.requires_grad and functional.grad_fn(tensor) is not None
+        return base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None
 
     def _input_index(self, tensor: Any) -> int | None:
         ref = self.named.get(id(tensor))
@@ -498,9 +499,9 @@ class _Outputs:
             return self._alias_with_history(info, output)
         if source is not None and not functional.storage_replaced(output):
             return replace(info, output_type=OutputType.alias_of_input, base_index=source)
-        if output.requires_grad and functional.grad_fn(output) is None and output._base is None:
+        if output.requires_grad and functional.grad_fn(output) is None and base_of(output) is None:
             return replace(info, output_type=OutputType.non_alias, new_leaf=True)
-        kind = OutputType.non_alias if output._base is None else OutputType.unsafe_view_alias
+        kind = OutputType.non_alias if base_of(output) is None else OutputType.unsafe_view_alias
         return replace(info, output_type=kind, has_tangent=tangent)
 
     def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
@@ -516,7 +517,7 @@ class _Outputs:
     def _keep_history(self, alias: Any, output: Any) -> None:
         if id(alias) in self.histories or id(alias) in self.rewritten:
             return
-        written = alias._base is None and any(isinstance(e, Wrote) and e.tensor is alias for e in self.ledger.events)
+        written = base_of(alias) is None and any(isinstance(e, Wrote) and e.tensor is alias for e in self.ledger.events)
         (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
@@ -585,7 +586,7 @@ class _Outputs:
 
 def _is_new_leaf(view: Any) -> bool:
     """Whether a view or a detached alias was made to require grad itself."""
-    tracked = view._base is not None and view._base.requires_grad
+    tracked = base_of(view) is not None and base_of(view).requires_grad
     return view.requires_grad and not tracked and functional.grad_fn(view) is None
 
 

@@ -29,8 +29,7 @@ from aotviz.torch_private.fake_tensors import (
     detect_fake_mode,
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensor
-from aotviz.torch_private.tensors import base as base_of
-from aotviz.torch_private.tensors import mirror_autograd
+from aotviz.torch_private.tensors import base_of, mirror_autograd
 from aotviz.tracing import seeding
 
 

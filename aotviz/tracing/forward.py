@@ -33,6 +33,7 @@ from aotviz.ir.user_code import is_library
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
+from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.told_of_compilation import telling_of_compilation
 from aotviz.tracing import facts, functional, leaks, registered_hooks
 from aotviz.tracing.checkpointing import tagging_checkpoints
@@ -151,7 +152,7 @@ class ForwardTrace:
                     if event is None:
                         raise
                     moved = event.tensor
-                    of_a_view = moved._base is not None or self.ledger.is_viewed(moved)
+                    of_a_view = base_of(moved) is not None or self.ledger.is_viewed(moved)
                     if not (isinstance(error, IndexError) and of_a_view) and "Cannot view a tensor" not in str(error):
                         raise
                     raise self.refusal(event) from error
@@ -380,7 +381,7 @@ class ForwardTrace:
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
         position = self._position(tensor)
         if position is None:
-            looked = tensor._base is not None and tensor.requires_grad
+            looked = base_of(tensor) is not None and tensor.requires_grad
         else:
             looked = facts.has_another_history(tensor, self.edges[position])
         if not fresh or not alike or looked or any(value is argument for argument in self.args):

@@ -24,7 +24,7 @@ from aotviz.torch_private import autograd_nodes, functional_tensors, modules, te
 from aotviz.torch_private.dispatch import is_tracing, without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor, FunctionalTensorMode
-from aotviz.torch_private.tensors import base, set_write_counts, storage_key, write_count
+from aotviz.torch_private.tensors import base_of, set_write_counts, storage_key, write_count
 
 
 def is_functional(value: Any) -> bool:
@@ -162,9 +162,9 @@ def counters(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if isinstance(one, FakeTensor) or one is other or (base(one) is not None and base(one) is base(other)):
+    if isinstance(one, FakeTensor) or one is other or (base_of(one) is not None and base_of(one) is base_of(other)):
         return True
-    return base(one) is other or base(other) is one or shares_counter(one, other)
+    return base_of(one) is other or base_of(other) is one or shares_counter(one, other)
 
 
 def counting_apart(tensor: torch.Tensor) -> torch.Tensor:

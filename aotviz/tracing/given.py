@@ -21,6 +21,7 @@ from typing import Any
 
 from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import Layout
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing.overlap import hinted
 from aotviz.tracing.views import layout
 
@@ -34,7 +35,7 @@ class Kind(Enum):
 
     @classmethod
     def of(cls, tensor: Any) -> Kind:
-        if tensor.is_leaf or tensor._base is None:
+        if tensor.is_leaf or base_of(tensor) is None:
             return cls.OWNER
         return cls.ORPHAN if has_no_root(tensor) else cls.VIEW
 

@@ -27,6 +27,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, out_arguments, overlap, overlapping_writes
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
@@ -201,7 +202,7 @@ class Ledger:
         self.assigned.append(tensor)
         if given:
             self.events.append(Wrote(tensor, Mode.now()))
-        elif tensor._base is None and not self.is_viewed(tensor):
+        elif base_of(tensor) is None and not self.is_viewed(tensor):
             self._origin.pop(id(tensor), None)  # it is no alias from then on
         else:
             self.parted.append((len(self.events) - 1, tensor, "data is assigned"))
@@ -292,7 +293,7 @@ class Ledger:
                 self._placed.update(map(id, results))
             good_for = self._after_move.get(id(first))
             if good_for is not None and operator is not torch.ops.aten.detach.default:
-                given = self.given.get(id(first)) if good_for == _NEVER and first._base is not None else None
+                given = self.given.get(id(first)) if good_for == _NEVER and base_of(first) is not None else None
                 stale = self._is_stale(first) if given is None else given.astray
                 if stale or good_for != _NEVER:  # autograd has yet to make them views
                     self._after_move.update((id(r), _WRONG if stale else good_for) for r in results)
@@ -349,7 +350,7 @@ class Ledger:
                 views = [r for event in set(self._origin.values()) for r in event.results if self.root(r) is tensor]
                 self._after_move.update((id(one), _WRONG) for one in (tensor, *views))
                 return
-        if tensor._base is not None:
+        if base_of(tensor) is not None:
             if moved.mode.grad and tensor.requires_grad:
                 self._moved_views.append(moved)
             # the move itself is counted only when it is over
@@ -358,7 +359,7 @@ class Ledger:
                 self._after_move[id(tensor)] = _WRONG
             return
         for event in set(self._origin.values()):  # views of it stay where they were
-            stale = [r for r in event.results if r._base is not None and self.root(r) is tensor]
+            stale = [r for r in event.results if base_of(r) is not None and self.root(r) is tensor]
             self._after_move.update((id(r), _NEVER) for r in stale)
 
     def _note_use(self, args: tuple[Any, ...]) -> None:
@@ -383,9 +384,9 @@ class Ledger:
 
     def _is_repeated(self, view: Any) -> bool:
         """Whether the operators that made a view lead to where it lies, from where what it is a view of lies now."""
-        base, path = self.path(view, lambda one: one is view._base)
-        given = self.given.get(id(base)) if base is not view._base else None
-        known = base is view._base or given is not None
+        base, path = self.path(view, lambda one: one is base_of(view))
+        given = self.given.get(id(base)) if base is not base_of(view) else None
+        known = base is base_of(view) or given is not None
         return known and self._lies(base, path, given.start if given is not None else None) == layout(view)
 
     def in_storage(
@@ -484,7 +485,7 @@ class Ledger:
 
     def views_of(self, base: Any) -> list[Any]:
         """All that are views of a tensor to autograd, if the function made them."""
-        return [r for event in dict.fromkeys(self._origin.values()) for r in event.results if r._base is base]
+        return [r for event in dict.fromkeys(self._origin.values()) for r in event.results if base_of(r) is base]
 
     def path(self, tensor: Any, stop: Any = lambda _: False) -> tuple[Any, list[tuple[Viewed, int]]]:
         """From `tensor` up to the first ancestor where `stop` holds, or the one that is no alias: that ancestor,

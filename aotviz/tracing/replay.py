@@ -22,6 +22,7 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Layout, Ref, ReplayStep, ViewAndMutationMeta
 from aotviz.torch_private.operators import counts_writes, version
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing.functional import data_mutated, shares_counter
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, layout, plain
@@ -150,7 +151,7 @@ class _Builder:
         for event in self.ledger.events:
             if isinstance(event, Moved) and event.mode.grad and id(event.tensor) not in self.refs:
                 tensor = event.tensor
-                if tensor._base is not None and tensor.requires_grad and id(self.ledger.root(tensor)) in self.refs:
+                if base_of(tensor) is not None and tensor.requires_grad and id(self.ledger.root(tensor)) in self.refs:
                     found.append(tensor)
         return found
 
@@ -226,7 +227,7 @@ class _Builder:
 
     def _autograd_root(self, tensor: Any) -> int:
         """The id of the tensor that autograd takes it for a view of."""
-        while tensor._base is not None:
+        while base_of(tensor) is not None:
             event = self.ledger.origin(tensor)
             if event is None:
                 break
@@ -289,7 +290,7 @@ class _Builder:
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
         arguments = (where.size, where.stride, where.offset)
         operator = torch.ops.aten.as_strided.default
-        detached = result._base is None
+        detached = base_of(result) is None
         target = self._variable() if detached else self._fresh(result)
         self._step(event, source, (target,), operator, arguments, (), False)
         if detached:  # in this order it is a view of nothing

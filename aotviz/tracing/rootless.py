@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from aotviz.torch_private import operators
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.facts import Before, edge
 from aotviz.tracing.functional import increment_version
@@ -48,7 +49,7 @@ class Rootless:
             self.counted = counted
             increment_version((self.argument,))
             self.before.version += 1
-        root = self.argument._base
+        root = base_of(self.argument)
         if operators.version(self.argument) == self.version or root.requires_grad:
             return []
         self.version = operators.version(self.argument)

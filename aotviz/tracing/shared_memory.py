@@ -21,6 +21,7 @@ import torch
 
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, stale_uses
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.forward import ForwardTrace
@@ -103,7 +104,7 @@ def root(tensor: torch.Tensor) -> torch.Tensor:
 
     Such are a leaf made of a view, a view taken under no_grad, and one whose elements are of another type.
     """
-    base = tensor._base
+    base = base_of(tensor)
     if base is None or base.requires_grad != tensor.requires_grad or base.dtype.to_real() != tensor.dtype.to_real():
         return tensor
     return base
