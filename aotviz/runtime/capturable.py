@@ -73,20 +73,15 @@ def capturable(captured: Backward) -> type[torch.autograd.Function]:
 
 @functools.cache
 def _install() -> None:
-    kind = torchs.compiler()
-    for name, made in (
-        ("set_node_origin", _noting_the_node),
-        ("tensor_pre_hook", _where_a_gradient_comes),
-        ("cpp_tensor_pre_hook", _where_a_gradient_comes),
-        ("proxy_call_backward", _as_captured),
-    ):
-        otherwise = getattr(kind, name)
-        setattr(kind, name, skipped(functools.wraps(otherwise)(made(otherwise))))
+    from aotviz.torch_private.autograd_compiler import wrap_methods  # loads it, as somebody uses it
+
+    wrap_methods(_noting_the_node, _where_a_gradient_comes, _as_captured)
 
 
 def _noting_the_node(otherwise: Method) -> Method:
     """Called first for each node, also for one that does not run: only the gradient that comes to it is wanted."""
 
+    @functools.wraps(otherwise)
     def set_node_origin(self: Any, *given: Any) -> Any:
         self.aotviz_node = given[-1] if isinstance(given[-1], torch.autograd.function.BackwardCFunction) else None
         return otherwise(self, *given)
@@ -98,6 +93,7 @@ def _where_a_gradient_comes(otherwise: Method) -> Method:
     """A hook on a tensor. Torch fails on None, which its own nodes never give to a tensor with hooks; ours do where no
     gradient reaches an input, and in eager its hooks are not called then."""
 
+    @functools.wraps(otherwise)
     def captured(self: Any, inputs: list[Any], number: int, position: int) -> Any:
         kind: Any = object if self.aotviz_node is None else torchs.function_of(self.aotviz_node)
         if issubclass(kind, Capturable):
@@ -110,6 +106,7 @@ def _where_a_gradient_comes(otherwise: Method) -> Method:
 def _as_captured(otherwise: Method) -> Method:
     """The backward of a Python Function."""
 
+    @functools.wraps(otherwise)
     def proxy_call_backward(
         self: Any, inputs: Any, metadatas: Any, saved: Any, position: int, node: Any, *others: Any
     ) -> Any:

@@ -6,19 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-
-def compiler() -> Any:
-    """The class whose methods put nodes into the graph of a backward. Loads it, as somebody uses it."""
-    from torch._dynamo.compiled_autograd import AutogradCompilerInstance
-
-    return AutogradCompilerInstance
+from torch._dynamo.external_utils import FakeBackwardCFunction
 
 
 def as_captured(node: Any, saved: Sequence[Any]) -> Any:
     """A stand-in for a node, whose saved tensors a graph has unpacked."""
-    from torch._dynamo.external_utils import FakeBackwardCFunction
-
     return FakeBackwardCFunction(node, list(saved))
 
 

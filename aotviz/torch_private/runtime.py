@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_code_exec_strategy
+from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch.autograd import forward_ad
 
 from aotviz.torch_private import versions
@@ -18,7 +20,6 @@ transforms_active = torch._C._are_functorch_transforms_active
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 AutocastDisabled = torch._C._DisableAutocast
 HAS_BOXED_GRADIENTS = versions.has("a backward may empty its list of gradients")
-
 
 make_saved_tensor = getattr(torch._C._autograd, "_make_saved_tensor", None)
 """Makes what autograd saves of a tensor; not in every release."""
@@ -67,9 +68,6 @@ def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
 
 def skip_frame(function: Any) -> None:
     """Tell Dynamo to leave a generated function alone, at no cost per call."""
-    from torch._C._dynamo.eval_frame import set_code_exec_strategy
-    from torch._dynamo.types import FrameAction, FrameExecStrategy
-
     set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
