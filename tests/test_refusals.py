@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from pathlib import Path
@@ -284,6 +285,33 @@ def test_the_page_explains_each_refusal_and_no_other():
     assert sorted(named[1:]) == sorted(REFUSALS)
 
 
+def test_each_refusal_that_the_code_raises_is_on_the_list_and_each_on_the_list_is_raised():
+    raised = {
+        node.args[0].value
+        for path in Path(aotviz.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Refused", "CannotTrace")
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert raised <= set(REFUSALS)
+    source = "".join(path.read_text() for path in Path(aotviz.__file__).parent.rglob("*.py"))
+    unused = [reason for reason in REFUSALS if source.count(f'"{reason}"') < 2]
+    assert not unused, "on the list, and nowhere else in the code"
+
+
+def test_no_program_is_refused_outside_of_the_list():
+    """torch_private stands below the list; it raises CannotTrace, which `ir/refusals.py` puts into words."""
+    package = Path(aotviz.__file__).parent
+    direct = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "NotImplementedError"
+        if path.name != "compiling.py"  # its one is being moved with that file
+    ]
+    assert not direct, "raise Refused(name, ...) instead, with a name of ir/refusals.py"
+
+
 def test_what_random_programs_are_refused_for_is_on_the_list():
     refused = set()
     for index in range(40):
@@ -395,7 +423,7 @@ def test_a_compiler_that_returns_too_few_results_is_told(requires_grad):
 
 
 def test_a_module_that_is_passed_is_named():
-    with pytest.raises(NotImplementedError, match=r"of the Linear that it is passed as 'm': compile the module"):
+    with pytest.raises(aotviz.Refused, match=r"the tensor 'm.weight' .* compile the Linear that is passed as 'm'"):
         alone(lambda m, x: m(x))(torch.nn.Linear(2, 2), torch.ones(2))
 
 

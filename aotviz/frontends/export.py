@@ -23,6 +23,7 @@ from aotviz.ir import verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
+from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.ir.spelling import called
 from aotviz.lowerings import run_graph
@@ -213,7 +214,7 @@ def aot_export_joint_with_descriptors(
     torch.Size([1, 2])
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     args, kwargs = _arguments(args), dict(kwargs or {})
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)

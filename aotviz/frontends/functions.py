@@ -16,6 +16,7 @@ import torch
 from aotviz.frontends import dynamo_guards
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request, request_for
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.lowerings import Eager, run_graph
 from aotviz.options import Options
@@ -93,7 +94,7 @@ def aot_function(
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
 
     Raises:
-        NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
+        Refused: `disable_functionalization`, or an input that aotviz can't compile, by its name.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -103,7 +104,7 @@ def aot_function(
     True
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     options = _options(
         fw_compiler,
         bw_compiler,
@@ -201,7 +202,7 @@ def aot_module_simplified(
     [tensor([1., 1.])]
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     if pre_grad_passes is not None:
         mod = pre_grad_passes(mod, args)
     options = _options(

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.open_trace import is_library
 
 REFUSALS = {
@@ -214,15 +215,93 @@ REFUSALS = {
         "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or leave "
         "this function to eager."
     ),
+    "tensor is not an argument": (
+        "{names} uses {operator} without taking it as an argument, so aotviz cannot trace what happens to it. To fix "
+        "this, {instead}; or use aotviz.compile(fn), which finds such tensors itself."
+    ),
+    "parameter is replaced": (
+        "the call assigns another tensor to the parameter or buffer {names}. Write into it instead ({instead}), or use "
+        "aotviz.compile(module), which assigns it as eager does."
+    ),
+    "lazy module": (
+        "{names} of {operator} has no shape until the first call. Call the module once before you compile it."
+    ),
+    "distributed module": (
+        "{names} is a {operator}, which prepares communication in Python before each call; a compiled call would skip "
+        "that. Wrap the compiled module instead: {operator}(aotviz.compile(module)); or use torch.compile(module, "
+        'backend="aotviz").'
+    ),
+    "functionalization is switched off": (
+        "disable_functionalization=True: aotviz always functionalizes what it traces. Leave this argument out."
+    ),
+    "script object without a fake class": (
+        "input {names} is a script object of class {operator}, which has no fake class to trace with. Register one "
+        'with torch._library.register_fake_class("{operator}"), or run this function in eager.'
+    ),
+    "side effect in a higher-order operator": (
+        "a call with side effects (print, a method of a script object, an operator registered as effectful) is inside "
+        "a function that is passed to cond, scan, map, while_loop or nested_compile_region. aotviz keeps the order of "
+        "side effects only in the outermost graph. Move the call out of that function, or run it in eager."
+    ),
+    "generator before torch 2.13": (
+        "the function draws from a torch.Generator of its own, and graphs of torch {names} cannot take one (those of "
+        "torch 2.13 can). Use the default generator, or draw the numbers before the call and pass them."
+    ),
+    "random numbers on several devices": (
+        "torch._functorch.config.functionalize_rng_ops is on, and the call draws random numbers on {names}, each of "
+        "which has its own generator. Draw on one device, or switch functionalize_rng_ops off."
+    ),
+    "detached alias is written": (
+        "{names} is a detached alias of {operator} and is written with a value that requires grad. Its grad_fn cannot "
+        "be regenerated from {operator}. Return a clone of it, or detach the value before the write."
+    ),
+    "subclass is not rebuilt": (
+        "a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or "
+        "a view: {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of it."
+    ),
+    "part of a subclass by itself": (
+        "{names} requires grad, and the function uses it directly instead of as a part of {operator}, so it needs a "
+        "gradient of its own. Pass {names} as another argument, or detach it."
+    ),
+    "parts of subclasses overlap": (
+        "{names} overlap in memory inside a tensor subclass, and one of them is written. aotviz cannot trace such a "
+        "write. Pass a clone of one of them."
+    ),
+    "symbolic view of a subclass": (
+        "{names} is a view of {operator}, which is written, and its strides or offset are symbolic. Return a clone of "
+        "it, or compile with dynamic=False."
+    ),
+    "saved tensor hook writes": "{names} writes to its argument. Let the hook work on a copy.",
+    "saved tensor hook of a subclass": (
+        "{names} takes or returns a {operator}. A hook that is a graph may pack into plain tensors only: return the "
+        "inner tensors, and build the subclass again in the unpack hook."
+    ),
+    "what_if with tensor subclasses": (
+        "{names} takes tensor subclasses, and what_if cannot partition its graph again. Compile it with the other "
+        "partition_fn instead."
+    ),
 }
+
+_WHERE = "\n\nWhile executing "  # what FX's interpreter puts between a message and the node that it was at
 
 
 class Refused(NotImplementedError):
     """aotviz can't compile this call. `reason` is the name of the refusal in docs/refusals.md."""
 
-    def __init__(self, reason: str, names: str, operator: str = "", instead: str = "") -> None:
+    def __init__(self, reason: str, names: str = "", operator: str = "", instead: str = "") -> None:
         super().__init__(REFUSALS[reason].format(names=names, operator=operator, instead=instead))
         self.reason = reason
+
+
+def named(error: BaseException) -> BaseException:
+    """The same error; what torch_private raised for lack of the list of refusals becomes a refusal."""
+    if not isinstance(error, CannotTrace):
+        return error
+    names = _statement(error) if error.reason in _BY_STATEMENT else error.names
+    refused = Refused(error.reason, names, error.operator, error.instead)
+    _, mark, behind = str(error).partition(_WHERE)
+    refused.args = (f"{refused}{mark}{behind}",)
+    return refused
 
 
 def in_words(error: BaseException) -> tuple[str, str]:
@@ -230,7 +309,7 @@ def in_words(error: BaseException) -> tuple[str, str]:
 
     FX's interpreter puts the node that it was at, and the user's frames that made it, behind the message.
     """
-    message, _, behind = str(error).partition("\n\nWhile executing ")
+    message, _, behind = str(error).partition(_WHERE)
     frames = re.findall(r'File "(.*)", line (\d+), in (\S+)', behind)
     return message.strip(), "{}:{} in {}".format(*frames[-1]) if frames else ""
 
@@ -262,7 +341,6 @@ _SAID = {
     ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
-    "the trace made a tensor without strides": "sparse tensor inside",
     "NYI log symbolic float": "logarithm of a symbolic float",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
     "_nested_tensor_from_tensor_list": "nested tensor inside",
@@ -298,6 +376,8 @@ def translated() -> Iterator[None]:
     """Errors of the trace as refusals, where it is the trace that gives rise to them."""
     try:
         yield
+    except CannotTrace as error:
+        raise named(error) from error
     except RuntimeError as error:
         text = str(error)
         for said, reason in _SAID.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir.forms import JointGraph, LoweredSplit, Program
+from aotviz.ir.refusals import Refused
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
 from aotviz.recording.store import Store
@@ -83,10 +84,7 @@ class _Told(pipeline.Silent):
 def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> JointGraph:
     call = program.lowered
     if call.wrapping is not None:
-        raise NotImplementedError(
-            f"{call.name} takes tensors that are made of tensors: what_if can't cut its graph again. "
-            "Compile it with the other partition_fn instead."
-        )
+        raise Refused("what_if with tensor subclasses", call.name)
     options = call.options
     if partition_fn is not None:
         options = replace(options, partition_fn=partitioners.named(partition_fn))

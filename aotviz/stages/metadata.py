@@ -41,10 +41,7 @@ def run(call: FlatCall) -> TracedCall:
         forward = _first_run(call, program)
     except DetachedHistory as error:
         source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
-        raise NotImplementedError(
-            f"output {error.output} is a detached alias of {source}, and is written with a value that requires grad, "
-            f"which {source} knows nothing of. Return a clone of it, or detach the value that is written."
-        ) from None
+        raise Refused("detached alias is written", f"output {error.output}", source) from None
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
         forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
     graded = torch.is_grad_enabled()

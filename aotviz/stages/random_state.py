@@ -16,6 +16,7 @@ import torch
 
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import philox
 from aotviz.tracing.forward import ForwardTrace, WithMembers
 
@@ -54,10 +55,7 @@ def run(call: TracedCall) -> TracedCall:
         return replace(call, evidence=(Reason("random numbers", "none are drawn on a GPU: nothing to do"),))
     if len(devices) > 1:
         listed = " and ".join(sorted(map(str, devices)))
-        raise NotImplementedError(
-            f"functionalize_rng_ops: the call draws random numbers on {listed}, and each has a generator of its own. "
-            "Draw on one device, or switch torch._functorch.config.functionalize_rng_ops off."
-        )
+        raise Refused("random numbers on several devices", listed)
     rewrite, program = PhiloxState(), call.forward.program
     forward = call.forward.rerun(
         fn=rewrite.traced(program.fn),

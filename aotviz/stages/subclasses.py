@@ -18,6 +18,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
 from aotviz.ir.subclass_meta import (
     OpaqueMeta,
@@ -422,10 +423,7 @@ class _Inward:
 def _as_strided(part: Any, name: str, source: InputDescriptor) -> str:
     where = layout(part)
     if not where.concrete:
-        raise NotImplementedError(
-            f"{name} is a view of {source}, which is written, and its place in it is not known before the call. "
-            "Return a clone of it, or compile with static sizes."
-        )
+        raise Refused("symbolic view of a subclass", name, str(source))
     return f".as_strided({where.size}, {where.stride}, {where.offset})"
 
 

@@ -590,8 +590,5 @@ def _refuse_shared_parts(call: TracedCall) -> None:
                 if not (written and apart and inner) or functional.storage(part) != functional.storage(known):
                     continue
                 if overlap.overlap(part, known):
-                    raise NotImplementedError(
-                        f"{other_name} and {name} overlap in memory inside a tensor subclass, and one of them is "
-                        "written: aotviz can't follow that. Pass a clone of one of them."
-                    )
+                    raise Refused("parts of subclasses overlap", f"{other_name} and {name}")
             seen.append((position, name, part))

@@ -25,6 +25,7 @@ from torch._higher_order_ops import effects as torchs
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from aotviz.torch_private import versions
+from aotviz.torch_private.cannot_trace import CannotTrace
 
 _MAKE = torch.ops.prims._make_token.default
 _SINK = torch.ops.prims._sink_tokens.default
@@ -53,11 +54,7 @@ class Tokens(dict[Any, Any]):
     def __contains__(self, kind: object) -> bool:
         mode = get_proxy_mode()
         if mode is not None and mode.tracer is not self.tracer:
-            raise NotImplementedError(
-                "a call with side effects (a print, a script object's method, an operator registered as effectful) is "
-                "in a function that cond, scan, map, while_loop or nested_compile_region takes; aotviz keeps the order "
-                "of effects in one graph only. Move the call out of that function, or leave it to eager."
-            )
+            raise CannotTrace("side effect in a higher-order operator")
         return super().__contains__(kind)
 
 

@@ -11,6 +11,7 @@ import torch.fx as fx
 import torch.utils._pytree as pytree
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.operators import named_slots
 
 
@@ -50,10 +51,7 @@ def swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None
             yield
             for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
                 if place.get(leaf) is not value:
-                    raise NotImplementedError(
-                        f"the call assigns another tensor to the parameter or buffer {name!r}; write into it instead "
-                        f"(self.{name}.copy_(...)), or leave this module to eager"
-                    )
+                    raise CannotTrace("parameter is replaced", repr(name), instead=f"self.{name}.copy_(...)")
         finally:
             for home, leaf, was in put:
                 home[leaf] = was

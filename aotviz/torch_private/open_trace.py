@@ -50,6 +50,7 @@ from aotviz.torch_private import (
     seeding,
     versions,
 )
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.torch_private.wrapper_subclasses import SubclassLog, is_subclass, leaves
 
@@ -97,11 +98,7 @@ class _Tracer(PythonKeyTracer):
         if isinstance(a, torch.Generator):
             seeding.note(a)
             if not versions.has("a trace takes generators"):
-                raise NotImplementedError(
-                    "the program draws from a torch.Generator of its own, and a graph of torch "
-                    f"{torch.__version__} has no place for one (torch 2.13 has). Draw from the default generator, or "
-                    "draw outside the function and pass the numbers."
-                )
+                raise CannotTrace("generator before torch 2.13", torch.__version__)
         return super().create_arg(a)
 
     def _user_stack(self) -> str:
@@ -334,7 +331,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             made = [dispatch(strided, kinds, (root, *where), {}) for where in layouts]
             result = made if several else made[0]
         if ledger.open and isinstance(result, torch.Tensor) and result.layout is not torch.strided:
-            raise NotImplementedError("the trace made a tensor without strides")
+            raise CannotTrace("sparse tensor inside")
         if ledger.open and noted == before and result is not NotImplemented:
             unsafe = operators.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or func._schema.name not in unsafe:

@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from aotviz.torch_private.cannot_trace import CannotTrace
+
 _OPEN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _STAND_INS = (FakeTensor, FunctionalTensor)
 
@@ -74,16 +76,6 @@ def paths(value: Any) -> Iterator[tuple[str, ...]]:
             yield from ((name, *rest) for rest in paths(part))
 
 
-class PartsRefused(NotImplementedError):
-    """A subclass that a trace can't put together again: its class wants more of the parts than their values."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(
-            f"a {name} can't be put together from other parts of the same shapes, as a trace does after a write or a "
-            f"view: {name}.__tensor_unflatten__ says {str(error)!r}. Pass a clone of it where it is a view of another."
-        )
-
-
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """A value of the same make, each plain tensor in it replaced by `fn` of it. Has no history."""
     if not is_subclass(value):
@@ -93,7 +85,7 @@ def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     try:
         return type(value).__tensor_unflatten__(made, context, value.size(), value.stride())
     except Exception as error:
-        raise PartsRefused(type(value).__name__, error) from error
+        raise CannotTrace("subclass is not rebuilt", type(value).__name__, repr(str(error))) from error
 
 
 def rebuilt(value: Any, made: Iterator[torch.Tensor]) -> Any:
