@@ -174,9 +174,9 @@ CASES = {
     "nested tensor inside": padded_encoder,
     "backward inside": lambda: (backward_inside, leaf(2)),
     "resized after a write": lambda: (resized_after_a_write, torch.ones(2)),
-    "view with another history": view_of_a_leaf_made_of_a_view,
+    "view whose base does not require grad": view_of_a_leaf_made_of_a_view,
     "alias is given another storage": set_of_one_of_two,
-    "view moved under autograd": moved_view_is_written,
+    "metadata op on a view": moved_view_is_written,
     "as_strided in a chain of views": written_through_as_strided_of_what_moved,
     "requires_grad changes": lambda: (turned_on_and_off, torch.ones(2)),
     "a new leaf is returned": lambda: (returns_a_leaf_and_more, torch.ones(2)),
@@ -188,7 +188,7 @@ CASES = {
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
     "sparse tensor inside": lambda: (through_sparse, torch.tensor([[0, 1]]), leaf(2)),
     "random state inside": lambda: ((lambda x: x * torch.manual_seed(1).initial_seed()), torch.ones(2)),
-    "class is not followed": lambda: ((lambda x: torch.add(x, 3)), torch.ones(2).as_subclass(Multiplies)),
+    "tensor class is not traced": lambda: ((lambda x: torch.add(x, 3)), torch.ones(2).as_subclass(Multiplies)),
 }
 
 

@@ -200,7 +200,7 @@ class Epilogue:
             if held and not any(self._meet(i, other) for i in held for other in written):
                 lost = self._rootless_with_gradient(counter)
                 if lost is not None:
-                    raise Refused("view with another history", repr(str(self.call.graph_inputs[lost])))
+                    raise Refused("view whose base does not require grad", repr(str(self.call.graph_inputs[lost])))
                 found[held[0]] = count
         return found
 

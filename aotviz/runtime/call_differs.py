@@ -110,7 +110,7 @@ def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
     """
     for position, name in leaves:
         if is_captured(ctx.next_functions[position][0]):
-            raise Refused("gradient of a moved leaf", name)
+            raise Refused("gradient of a leaf that is reshaped", name)
 
 
 def refuse_hooked_alias(names: str) -> None:

@@ -65,7 +65,7 @@ class Gradients:
         """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
         program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
-            raise Refused("one result of a function", self.name, str(program))
+            raise Refused("result without a gradient", self.name, str(program))
         return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:

@@ -131,7 +131,9 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
         seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
         if used and seen and has_no_root(call.args[position]):
             leaf = infos[position].is_leaf
-            raise Refused("leaf that is a view" if leaf else "view with another history", _name(call, position))
+            raise Refused(
+                "leaf that is a view" if leaf else "view whose base does not require grad", _name(call, position)
+            )
         if used or any(infos[i].asks_for_root for i in same):
             found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
     return found

@@ -355,7 +355,7 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
-            reason = "leaf that is a view" if leaf else "view with another history"
+            reason = "leaf that is a view" if leaf else "view whose base does not require grad"
             raise Refused(reason, repr(str(call.graph_inputs[position])))
 
 
@@ -368,7 +368,7 @@ def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos:
             and info.mutates_data
             and any(other is not root and (other.fake is base or other.fake._base is base) for other in roots)
         ):
-            raise Refused("view with another history", repr(str(call.graph_inputs[root.members[0]])))
+            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
 
 
 def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
@@ -553,7 +553,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
         if facts.is_view_with_history(root) and (moves or not has_no_root(root)):
-            raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
+            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[views[0]])))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))

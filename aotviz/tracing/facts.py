@@ -109,7 +109,7 @@ def of_input(
     moved = functional.metadata_mutated(argument) and (repeated or views.layout(fake) != lies)
     changed = functional.data_mutated(argument)
     if given is not None and given.loses_some(moved) and torch.is_grad_enabled():
-        raise Refused("view with another history", name)
+        raise Refused("view whose base does not require grad", name)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
     if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
@@ -411,7 +411,7 @@ class _Outputs:
             self.ledger, hook.tensor, self.ledger.events[hook.position :]
         )
         if hook.why and written:
-            raise Refused("hook of one call", "a tensor that it writes afterwards", hook.why)
+            raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
             return
         if named or (leaves and not returned):
@@ -435,7 +435,7 @@ class _Outputs:
                 ref = Ref("input", given)
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             if isinstance(output, registered_hooks.Handle):
-                raise Refused("hook of one call", "a tensor", "its handle is returned")
+                raise Refused("hook that depends on the call", "a tensor", "its handle is returned")
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)

@@ -479,7 +479,7 @@ class ForwardTrace:
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
-                raise Refused("hook of one call", "a module (register_full_backward_hook)", why)
+                raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Raise for a view of an input, to be made again, that was taken before the input required grad."""
@@ -510,7 +510,7 @@ class ForwardTrace:
         if name == "set_":
             return Refused("alias is given another storage", "a view and what it is a view of")
         whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc") or "an input")
-        return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
+        return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
 
     def value(self, kind: str, index: int) -> Any:
         """What a slot returns: a mutated input, what is left in its storage, an output or an intermediate base."""
