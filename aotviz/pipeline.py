@@ -262,8 +262,8 @@ def settle(program: Program, observer: Observer) -> Program:
                 lowered.backward(False)
             except Exception as error:
                 warnings.warn(
-                    f"the backward of {program.name} could not be compiled ({type(error).__name__}: {error}). The "
-                    "forward runs; a call of backward() compiles it again",
+                    f"the backward of {program.name} could not be compiled ({type(error).__name__}: {error}). "
+                    "The forward can still run; backward() will try to compile it again",
                     stacklevel=2,
                 )
     return program

@@ -226,7 +226,7 @@ def _evidence(
     reasons: list[Reason] = []
     if forward.program.tells:
         reasons.append(
-            Reason("torch.compiler.is_compiling()", "it is True: else the function asks for the value of a tensor")
+            Reason("torch.compiler.is_compiling()", "it is True: otherwise the function asks for the value of a tensor")
         )
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:
@@ -252,7 +252,9 @@ def _evidence(
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:
             reasons.append(
-                Reason("gradient hook", f"Python calls it in each backward, which is cut there: {event.why}")
+                Reason(
+                    "gradient hook", f"Python calls it in each backward, so the backward is split there: {event.why}"
+                )
             )
     if meta.grad_enabled_after is not None:
         reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))

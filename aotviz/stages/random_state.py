@@ -40,19 +40,19 @@ class PhiloxState:
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         seed, offset = emit.fresh("seed"), emit.fresh("offset")
         state = emit.bind("philox_state", philox.state)
-        emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from these")
+        emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from this seed and offset")
         return [*variables, seed, offset]
 
     def after(self, emit: Emitter, _variables: list[str], rewritten: list[str]) -> None:
         move = emit.bind("set_offset", philox.set_offset)
-        emit.line(f"{move}({rewritten[-1]})", "the generator goes on behind what the graph has drawn")
+        emit.line(f"{move}({rewritten[-1]})", "advance the generator by what the graph has drawn")
 
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     devices = philox.devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
     if not devices:
-        return replace(call, evidence=(Reason("random numbers", "none are drawn on a GPU: nothing to do"),))
+        return replace(call, evidence=(Reason("random numbers", "no random numbers are drawn on a GPU"),))
     if len(devices) > 1:
         listed = " and ".join(sorted(map(str, devices)))
         raise Refused("random numbers on several devices", listed)

@@ -63,7 +63,7 @@ class SubclassParts(Wrapping):
                 refuse = emit.bind("refuse", call_differs.refuse)
                 wanted = " or ".join(_types_differ(emit, variable, one))
                 message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
-                fact = f"the graph takes the parts of {descriptor}"
+                fact = f"the graph takes the inner tensors of {descriptor}"
                 emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
         return variables
 
@@ -91,7 +91,7 @@ class SubclassParts(Wrapping):
             made.append(self._put_together(emit, one, results, str(slot.descriptor)))
             if slot.version and isinstance(one, RuntimeSubclass):
                 setter = emit.bind("set_versions", runtime.set_versions)
-                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "eager counts so many writes to it")
+                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "set the version counter that it has in eager")
         return made
 
     def _only_parts(self, slot: Slot) -> bool:
@@ -128,7 +128,7 @@ class SubclassParts(Wrapping):
                 found.append(name)
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
-            fact = f"the backward takes the parts of the gradient of {subject}"
+            fact = f"the backward takes the inner tensors of the gradient of {subject}"
             paths = [path for path in one.paths() if leads_to_tensor(path)]
             inner = [emit.fresh(name + path) for path in paths]
             nothing = ", ".join(["None"] * len(inner))
@@ -211,7 +211,7 @@ def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: 
         return f"{places}({', '.join(parts)})"
 
     variable = emit.fresh(name)
-    emit.line(f"{variable} = {nested(one, '')}", f"{name} is written part by part", name)
+    emit.line(f"{variable} = {nested(one, '')}", f"write each inner tensor of {name}", name)
     return variable
 
 

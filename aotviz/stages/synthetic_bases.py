@@ -182,7 +182,7 @@ class SyntheticBases:
             if root.itself is None:
                 viewed, variable = variable, emit.fresh("root")
                 about = " and ".join(self.names[p] for p in root.members)
-                emit.line(f"{variable} = {viewed}._base", f"{about} have their history from what they view", about)
+                emit.line(f"{variable} = {viewed}._base", f"{about}: gradients flow through their base", about)
             wrong += [f"{variable} is {other}" for other in roots]
             roots.append(variable)
             where = specialised(root.fake)
@@ -193,7 +193,7 @@ class SyntheticBases:
         if wrong:
             message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
             refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
-            fact = f"{names} have their histories from where they had them at compile time"
+            fact = f"{names} have the same bases as at compile time"
             emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
         return base, roots
 
@@ -211,7 +211,11 @@ class SyntheticBases:
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
             refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
-            emit.line(f"if {either}: {refuse}({names!r})", "a hook would see no gradient here", names)
+            emit.line(
+                f"if {either}: {refuse}({names!r})",
+                "a hook on a view would never run: gradients flow to its base",
+                names,
+            )
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
@@ -221,25 +225,25 @@ class SyntheticBases:
             f"({variables[p]}, {int(fake.storage_offset())})"
             for p, fake in zip(group.members, group.fakes, strict=True)
         )
-        message = f"{names} overlap in memory otherwise than when this was compiled. Compile again for this call."
-        fact = f"{names} lie in their base as they did at compile time"
+        message = f"{names} do not overlap in memory as they did when this was compiled. Compile again for this call."
+        fact = f"{names} have the same offsets and strides in their base as at compile time"
         emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
 
     def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
         for position, member in group.same:
             name, other = self.names[position], self.names[member]
             message = (
-                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is written; now "
-                "they differ. Compile again for this call."
+                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is "
+                "written; now they are not. Compile again for this call."
             )
             refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
-            fact = f"{name} and {other} are one tensor, whose memory is written"
+            fact = f"{name} and {other} are the same tensor, and its memory is written"
             emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.grown:
             name = self.names[position]
-            fact = f"{name} is a view of what has a history now; unless asked for its own, it counts as a leaf"
+            fact = f"reading grad_fn makes autograd notice that the base of {name} now requires grad"
             emit.line(f"{variables[position]}.grad_fn", fact, name)
 
 
@@ -426,13 +430,13 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     if len(group.members) == 1:
-        return f"it is written, and what its views are depends on where it lies in memory: it becomes a view of {kind}"
+        return f"it is written, and the layout of its views depends on its own: it becomes a view of {kind}"
     if len(group.apart) == len(group.members):
-        return f"it shares no element with the others, but has one history with them: all become views of {kind}"
+        return f"it does not overlap the others, but it is a view of the same tensor: all become views of {kind}"
     if member in group.apart:
-        return f"it is written, and overlaps no other input; but {kind} is written as a whole, for the others"
+        return f"it is written and does not overlap another input; but {kind} is written as a whole, for the others"
     others = ", ".join(names[p] for p in group.members if p not in group.apart)
-    return f"{others} share elements and one of them is written: all become views of {kind}"
+    return f"{others} overlap and one of them is written: all become views of {kind}"
 
 
 def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
@@ -562,7 +566,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
 
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
     """Say of inputs over one storage that they were looked at and found disjoint."""
-    why = "they share a storage but no element, so each is an input of its own"
+    why = "they share a storage but do not overlap, so each is a separate graph input"
     names = (
         ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
     )
