@@ -114,7 +114,7 @@ def test_a_recording_says_why_the_backward_is_cut_at_a_hook_inside():
     call = compiled(reads_a_dict)
     call(leaf(3), leaf(3)).sum().backward()
     said = "\n".join(call.recording[0].evidence["reason"])
-    assert "Python calls it in each backward, which is cut there: it reads the global 'SCALE'" in said
+    assert "Python calls it in each backward, so the backward is split there: it reads the global 'SCALE'" in said
 
 
 def scaled_by(scale):

@@ -299,7 +299,7 @@ def test_a_recording_names_the_parts():
     inputs = compiled.recording.compilations[0].inputs.set_index("name")
     assert "it is a TwoTensor; the graph has weight.a, weight.b" in inputs.reason["weight"]
     assert "primal_weight.a, primal_weight.b" in compiled.source
-    assert "# the graph takes the parts of weight" in compiled.source
+    assert "# the graph takes the inner tensors of weight" in compiled.source
 
 
 def test_a_program_without_subclasses_has_no_line_for_them():
@@ -334,7 +334,7 @@ def test_an_export_of_subclasses_is_refused_by_name():
         def forward(self, t):
             return (t * 2,)
 
-    with pytest.raises(Exception, match="'t' is a TwoTensor, a tensor made of tensors"):
+    with pytest.raises(Exception, match="'t' is a TwoTensor, a tensor subclass"):
         aotviz.aot_export_module(Scale(), (two(3),), trace_joint=False)
 
 

@@ -41,7 +41,7 @@ def _options(
     **others: Any,
 ) -> Options:
     if not callable(fw_compiler):
-        raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
+        raise TypeError(f"fw_compiler must be callable, and it is {fw_compiler!r}")
     if not others.get("debug"):
         others.pop("debug", None)  # torch's setting decides
     if aot_autograd_decompositions:
@@ -147,7 +147,7 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
     torch.Size([1, 2])
     """
     if not isinstance(mod, torch.nn.Module):
-        raise TypeError(f"aot_module takes an nn.Module, and got {mod!r}")
+        raise TypeError(f"aot_module takes an nn.Module, not {mod!r}")
     inner: Any = aot_function(mod, *args, **kwargs)
 
     class AOTModule(torch.nn.Module):

@@ -41,7 +41,7 @@ def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
     ) -> Any:
         found = alive()
         if found is None:
-            raise LookupError(f"{_NEEDS_LIFE} The function of this one is gone.")
+            raise LookupError(f"{_NEEDS_LIFE} The function of this recording no longer exists.")
         return _cut(found, recorder, partition_fn, memory_budget, on_stage)
 
     return cut

@@ -53,7 +53,7 @@ def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"there is no partitioner {partition_fn!r}; there are {', '.join(known)}")
         return known[partition_fn]
     if not callable(partition_fn):
-        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and is {partition_fn!r}")
+        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and it is {partition_fn!r}")
     return partition_fn
 
 
@@ -64,7 +64,7 @@ def memory_budget(share: float) -> Iterator[None]:
     Raises ValueError for a share that is not between 0 and 1.
     """
     if not 0 <= share <= 1:
-        raise ValueError(f"a memory budget is a share between 0 and 1, not {share!r}")
+        raise ValueError(f"a memory budget is a number between 0 and 1, not {share!r}")
     with config.patch(activation_memory_budget=float(share)):
         yield
 

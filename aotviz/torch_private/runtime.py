@@ -135,11 +135,11 @@ def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
     """A copy of `tensor` in the layout that the backward was compiled for."""
     if tuple(tensor.shape) != tuple(size):
         raise RuntimeError(
-            f"a gradient of shape {tuple(tensor.shape)} came in where the backward was compiled for {tuple(size)}"
+            f"the backward received a gradient of shape {tuple(tensor.shape)}; it was compiled for {tuple(size)}"
         )
     if tensor.layout is not torch.strided:
         raise RuntimeError(
-            f"a gradient came in as a tensor of layout {tensor.layout}, and the backward was compiled for dense ones. "
+            f"the backward received a gradient of layout {tensor.layout}; it was compiled for dense ones. "
             "Convert it with .to_dense() before backward()."
         )
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)

@@ -232,7 +232,7 @@ def refuse_grad_changes(
         position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
         if position is None or (position < len(infos) and (infos[position].turned_on or infos[position].turned_off)):
             continue
-        name = repr(names[position]) if position < len(names) else "one of those that alias"
+        name = repr(names[position]) if position < len(names) else "an input that overlaps another"
         raise Refused("requires_grad changes", name, "on" if event.on else "off")
 
 
@@ -280,10 +280,10 @@ def _refuse_hidden_tensors(output: Any, place: str) -> None:
     found = _hidden_tensor(output, MOST_STEPS)
     if found:
         raise TypeError(
-            f"{place} is a {type(output).__name__}, in which {place}{found} is a tensor, and pytree does not know that "
-            "class. Return a tuple or dict of tensors instead, or register the class "
-            "(torch.utils._pytree.register_pytree_node). The cache of a model of transformers is not returned with "
-            "use_cache=False."
+            f"{place} is a {type(output).__name__} that contains the tensor {place}{found}, and this class is "
+            "not registered with pytree. Return a tuple or dict of tensors instead, or register the class "
+            "(torch.utils._pytree.register_pytree_node). Models of transformers do not return their cache "
+            "with use_cache=False."
         )
 
 
@@ -571,7 +571,7 @@ class _Outputs:
         """Let the graph return what a detached alias lies in, unless the wrapper has it anyway."""
         root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
         if self.ledger.origin(root) is not None and id(root) not in self.named:
-            raise Refused("stale view", "an alias of an alias, each with a history of its own")
+            raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
         held = id(root) in self.named or id(root) in self.first_output or any(base is root for base in self.bases)
         if not held:
             self._base(root, output)

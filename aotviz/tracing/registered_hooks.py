@@ -77,11 +77,11 @@ def put_off(
     """
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
         raise Refused(
-            "hook that depends on the call", name, "the hook uses a tensor that the function was called with or made"
+            "hook that depends on the call", name, "the hook uses a tensor that the function takes or creates"
         )
     for value in hook:
         if isinstance(value, types.FunctionType) and _keeps_state(value):
-            raise Refused("hook that depends on the call", name, "the hook uses a container that the function makes")
+            raise Refused("hook that depends on the call", name, "the hook uses a container that the function creates")
     event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
     return None if method == "retain_grad" else handle_of(ledger, event)
@@ -111,8 +111,8 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
         if functional.grad_fn(tensor) is None:
             raise Refused(
                 "hook that depends on the call",
-                "a leaf that it makes",
-                "a compiled backward computes no gradient of it",
+                "a leaf that it creates",
+                "a compiled backward does not compute its gradient",
             )
     return list(found.values())
 

@@ -138,7 +138,7 @@ def test_types_keys_functions_and_modes_are_named_together() -> None:
             (X, None, {"a": 1, "f": torch.sin}), (X, X.clone(), {"a": 2, "f": torch.cos}), function=program
         )
     assert {"options['a']", "options['f']", "y"} <= set(named)
-    assert "`options['f']` is another object" in why
+    assert "`options['f']` is a different object" in why
 
 
 def test_a_tensor_that_became_a_number_is_named_with_what_else_changed() -> None:
