@@ -358,7 +358,7 @@ def test_a_result_that_holds_tensors_where_pytree_does_not_look_is_refused_by_it
     def f(x):
         return {"logits": x * 2, "cache": Cache(x.sin())}
 
-    message = r"output\['cache'\] is a Cache, in which output\['cache'\]\.layers\[0\]\.keys is a tensor.*register"
+    message = r"output\['cache'\] is a Cache that contains the tensor output\['cache'\]\.layers\[0\]\.keys.*register"
     with pytest.raises(TypeError, match=message):
         aotviz.aot_function(f, run_graph)(torch.ones(3))
     assert isinstance(f(torch.ones(3))["cache"].layers[0].keys, torch.Tensor)

@@ -79,7 +79,7 @@ def test_a_graph_break_gives_two_compilations_in_the_order_in_which_they_run(rec
     broken = line_of("graph_break")
     assert f"ends at a graph break in line {broken}" in first.stages.summary[0]
     assert f"`forward` at {HERE}:{line_of('def forward')}; Dynamo's number for it is 0/0" in reasons(first, "frame")[0]
-    assert f"the rest of `forward` behind line {broken}" in reasons(rest, "frame")[0]
+    assert f"the rest of `forward` after line {broken}" in reasons(rest, "frame")[0]
     (told,) = reasons(first, "graph break")
     assert told.startswith(f"the graph ends at {HERE}:{broken}, `torch._dynamo.graph_break()`: ")
     (again,) = reasons(first, "restart")

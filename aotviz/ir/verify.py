@@ -26,7 +26,7 @@ def verify(form: Form, stage: str) -> None:
 
     def demand(holds: bool, what: str) -> None:
         if not holds:
-            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}; this must hold: {what}")
+            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}: {what}")
 
     if isinstance(form, FlatCall):
         demand(len(form.descriptors) == len(form.args), "one descriptor per flat input")

@@ -172,7 +172,7 @@ def _function(captured: Captured) -> str:
     >>> from msgspec.structs import replace
     >>> one = Captured("torch_dynamo_resume_in_f_at_7", "m.py:7", "1/0", 3, 0, 1, [], False, "", "", [])
     >>> _function(one), _function(replace(one, function="f"))
-    ('the rest of `f` behind line 7', '`f`')
+    ('the rest of `f` after line 7', '`f`')
     """
     rest = REST.fullmatch(captured.function)
     return f"the rest of `{rest['function']}` after line {rest['line']}" if rest else f"`{captured.function}`"

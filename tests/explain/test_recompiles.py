@@ -35,7 +35,7 @@ CAUSES = [
     (VALUES, "takes_a_function", "return activation(x)", "activation", "one function", "another function", "once"),
     (VALUES, "maybe_none", "if mask is None", "mask", "None", "something", "optional"),
     (VALUES, "other_type", "return x + values[0]", "values", "list", "tuple", "tuple(values)"),
-    (VALUES, "by_phase", "if phase is Phase.WARM_UP", "phase", "one object", "another object", "this one object"),
+    (VALUES, "by_phase", "if phase is Phase.WARM_UP", "phase", "one object", "another object", "only for this object"),
     (VALUES, "by_attribute", "if settings.residual", "settings.residual", "True", "False", "each side"),
     (VALUES, "default_dtype", "", "default_dtype", "float32", "float64", "once"),
 ]
@@ -104,7 +104,7 @@ def test_of_twenty_recompiles_the_guard_that_matters_is_named_first() -> None:
     table = recording("recompile_limit").recompiles()
     assert len(table) == 20
     first = recording("recompile_limit").explain().points[0]
-    assert first.text.startswith("`self.steps_done` is behind 16 of the 20 recompiles")
+    assert first.text.startswith("`self.steps_done` caused 16 of the 20 recompiles")
     assert first.code == "self.steps_done += 1"
     assert first.place == f"corpus/recompile_limit.py:{corpus.line('recompile_limit', 'self.steps_done += 1')}"
     assert "outside `forward`" in first.fix

@@ -116,4 +116,4 @@ def test_a_grad_mode_that_the_call_leaves_behind_is_left_behind():
 def test_the_source_is_counted_in_the_evidence():
     _, program = stage_alone("link", plain, torch.ones(2), leaf(2))
     (reason,) = program.evidence
-    assert reason.text == f"{program.source.count(chr(10))} lines, {len(program.notes)} of them groups with a reason"
+    assert reason.text == f"{program.source.count(chr(10))} lines; {len(program.notes)} groups of them have a comment"

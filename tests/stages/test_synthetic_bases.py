@@ -126,7 +126,7 @@ def test_an_overlap_with_a_storage_that_set_replaces_is_refused_by_name():
         return a + 1
 
     base = torch.ones(4)
-    with pytest.raises(NotImplementedError, match="a, b overlap in memory, and one of them is given another storage"):
+    with pytest.raises(NotImplementedError, match="a, b overlap in memory, and set_ gives one of them another storage"):
         stage_alone("synthetic bases", g, base[:3], base[1:])
 
 
