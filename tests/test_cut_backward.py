@@ -163,10 +163,7 @@ def test_the_cut_is_compiled_when_it_is_needed_and_recorded_with_the_reason():
     recording = compiled.recording
     assert len(recording) == 3, "the part above the result, and the rest"
     said = "\n".join(text for one in recording for text in one.evidence["reason"])
-    assert (
-        "output[1] has a hook, and other results are computed from it: this is the backward of those results"
-        in said
-    )
+    assert "output[1] has a hook, and other results are computed from it: this is the backward of those results" in said
     assert (
         "output[1] has a hook, and other results are computed from it: this is the rest of the backward, after the hook"
         in said

@@ -90,7 +90,7 @@ class Scaled(nn.Module):
 
 def test_a_tensor_assigned_to_an_attribute_is_refused_and_taken_back() -> None:
     module = Recurrent()
-    with pytest.raises(NotImplementedError, match=r"assigns a tensor to self\.state\['h'\]"):
+    with pytest.raises(Refused, match=r"assigns a tensor to self\.state\['h'\]"):
         alone(module)(torch.ones(2))
     assert module.state == {}
 

@@ -223,6 +223,10 @@ REFUSALS = {
         "the call assigns another tensor to the parameter or buffer {names}. Write into it instead ({instead}), or "
         "use aotviz.compile(module), which assigns it as eager does."
     ),
+    "attribute is assigned": (
+        "{operator} assigns a tensor to {names} while it runs, and a compiled call would not repeat that. Return the "
+        "tensor, or register a buffer and write into it (self.state.copy_(...)); or use aotviz.compile(module)."
+    ),
     "lazy module": (
         "{names} of {operator} has no shape until the first call. Call the module once before you compile it."
     ),
