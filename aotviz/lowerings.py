@@ -153,7 +153,7 @@ def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
         overrides = {**overrides, "partition_fn": named(overrides["partition_fn"])}
     for name, value in overrides.items():
         if name not in _FIELDS:
-            raise TypeError(f"{name!r} is not an option of a compilation; there are {', '.join(_FIELDS)}")
+            raise TypeError(f"{name!r} is not an option of a compilation; the options are {', '.join(_FIELDS)}")
         if value is not None:
             chosen[name] = value
     return Options(**{**torchs_settings.current(), **chosen})
@@ -173,9 +173,9 @@ def lowering_named(
     if backend == "inductor":
         return Inductor(configs.for_inductor(mode, settings or {}, None))
     if settings:
-        raise ValueError(f"backend {backend!r} has no settings of its own, and was given {', '.join(settings)}")
+        raise ValueError(f"backend {backend!r} has no settings, but these were passed: {', '.join(settings)}")
     if mode not in (None, "default"):
-        raise ValueError(f"mode={mode!r} is Inductor's; backend {backend!r} has no modes")
+        raise ValueError(f"mode={mode!r} is a mode of Inductor; backend {backend!r} has no modes")
     if backend == "eager":
         return Eager()
     if isinstance(backend, str) or not callable(backend):

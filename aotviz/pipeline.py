@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aotviz.ir import verify
+from aotviz.ir import refusals, verify
 from aotviz.ir.forms import Form, LoweredSplit, Program, TracedCall
 from aotviz.stages import (
     dedupe,
@@ -197,10 +197,13 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         started = time.perf_counter_ns()
         try:
             result = stage.run(form)
-        except BaseException as error:
+        except BaseException as raised:
+            error = refusals.named(raised)
             observer.failed(stage.name, form, error)
             error.add_note(f"aotviz: this happened in stage {stage.name!r}")
-            raise
+            if error is raised:
+                raise
+            raise error from raised
         elapsed = time.perf_counter_ns() - started
         if form.options.debug:
             verify.verify(result, stage.name)
@@ -259,8 +262,8 @@ def settle(program: Program, observer: Observer) -> Program:
                 lowered.backward(False)
             except Exception as error:
                 warnings.warn(
-                    f"the backward of {program.name} could not be compiled ({type(error).__name__}: {error}). The "
-                    "forward runs; a call of backward() compiles it again",
+                    f"the backward of {program.name} could not be compiled ({type(error).__name__}: {error}). "
+                    "The forward can still run; backward() will try to compile it again",
                     stacklevel=2,
                 )
     return program

@@ -15,7 +15,7 @@ from aotviz.torch_private import configs
 
 _PARTITIONER = "torch's partitioners read it"
 _FAKES = "torch's fake tensors read it"
-_NO_CACHE = "aotviz keeps no AOTAutograd cache; Inductor's own cache works"
+_NO_CACHE = "aotviz has no AOTAutograd cache; Inductor's own cache is used"
 
 HONOURED = {  # setting -> by what
     "torch._functorch.config": {
@@ -27,7 +27,7 @@ HONOURED = {  # setting -> by what
         "activation_offload_sink_wait": _PARTITIONER,
         "activation_reload_prefetch": _PARTITIONER,
         "aggressive_recomputation": _PARTITIONER,
-        "backward_pass_autocast": "option backward_autocast; its default means here what eager does: no autocast",
+        "backward_pass_autocast": "use the option backward_autocast; the default is no autocast, as in eager",
         "ban_recompute_long_fusible_chains": _PARTITIONER,
         "ban_recompute_materialized_backward": _PARTITIONER,
         "ban_recompute_not_in_allowlist": _PARTITIONER,
@@ -79,7 +79,7 @@ WARNED = {  # setting -> what becomes of it
     "torch._functorch.config": {
         "bundled_autograd_cache": _NO_CACHE,
         "enable_complex_wrapper": "complex tensors are traced as they are",
-        "error_on_custom_op_aliasing": "aotviz does not look for results of a custom operator that share memory",
+        "error_on_custom_op_aliasing": "aotviz does not check whether results of a custom operator share memory",
         "force_autograd_cache": _NO_CACHE,
         "static_weight_shapes": "parameters and buffers have fixed sizes",
         "strict_autograd_cache": _NO_CACHE,
@@ -93,15 +93,15 @@ MEANS_NOTHING = {  # setting -> why
         "autograd_cache_normalize_inputs": _NO_CACHE,
         "bypass_autograd_cache_key": _NO_CACHE,
         "check_custom_op_aliasing": "it is on by default; see error_on_custom_op_aliasing",
-        "disable_guess_zero_tangent_for_mutated_input_subclass": "what comes in for such an input is looked at",
+        "disable_guess_zero_tangent_for_mutated_input_subclass": "aotviz checks the gradient of such an input",
         "enable_autograd_cache": _NO_CACHE,
         "enable_remote_autograd_cache": _NO_CACHE,
-        "guess_tangent_strides_as_outputs": "tangents are expected as outputs lie, and others are copied",
-        "unlift_effect_tokens": "no compiler is handed tokens",
+        "guess_tangent_strides_as_outputs": "tangents are expected with the strides of the outputs; others are copied",
+        "unlift_effect_tokens": "aotviz passes no effect tokens to the compiler",
         "view_replay_for_aliased_outputs": "views are always replayed",
         "_save_config_ignore": "it is about the config itself",
-        "_test_disable_functionalization": "torch's tests alone set it; aotviz always functionalises",
-        "TYPE_CHECKING": "it is no setting",
+        "_test_disable_functionalization": "only torch's tests set it; aotviz always functionalizes",
+        "TYPE_CHECKING": "it is not a setting",
     },
     "torch._inductor.config": {
         "cudagraph_policy": _NO_CACHE,
@@ -140,4 +140,4 @@ def _warn() -> None:
             if setting in _told or not configs.is_changed(module, name):
                 continue
             _told.add(setting)
-            warnings.warn(f"aotviz leaves torch's setting {setting} aside: {what}", stacklevel=2)
+            warnings.warn(f"aotviz ignores torch's setting {setting}: {what}", stacklevel=2)

@@ -91,7 +91,7 @@ def test_the_reason_says_how_the_arguments_lay_and_lie():
         for kind in ("separate", "overlapping", "apart"):
             same_as_eager(compiled, kind)
     first, second = recording.recompiles().to_dict("records")
-    lay = "`doubled` was compiled again because `x` and `y` lay in separate storages and "
+    lay = "`doubled` was compiled again because `x` and `y` were in separate storages and "
     assert first["why"] == f"{lay}overlap in one storage now."
     assert (first["earlier"], first["kind"], first["before"]) == ("0", "memory", "in separate storages")
     last = recording.compilations[2].data.because
@@ -191,7 +191,7 @@ def test_patterns_are_bounded_by_the_recompile_limit():
         torch.testing.assert_close(compiled(torch.ones(4), torch.ones(4)), torch.full((4,), 2.0))
     (text,) = said
     assert text.startswith("some calls of written_first run in eager: x and y were ")
-    assert text.endswith("torch._dynamo.config.recompile_limit allows, currently set to 3")
+    assert text.endswith("torch._dynamo.config.recompile_limit allows (3)")
     assert recording.recompiles().outcome.tolist() == ["compiled", "compiled", "limit"]
     assert "reached the recompile limit of 3" in recording.recompiles().why.tolist()[-1]
 

@@ -154,7 +154,7 @@ def test_a_fake_implementation_that_disagrees_with_the_real_one_is_found() -> No
     found = aotviz.bisect(uses_twice, torch.ones(3), repro=None)
     assert found.stage == "trace"
     assert found.operator == "aotviz_test_bisect.twice.default"
-    assert "shape (3,), and the operator gives (6,)" in found.what
+    assert "shape (3,), but the operator returns (6,)" in found.what
     assert found.place == line_of("return twice(y) * 2")
 
 

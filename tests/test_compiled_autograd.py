@@ -252,7 +252,7 @@ def test_what_no_graph_can_hold_runs_between_two(program):
 
 
 def test_dynamo_is_told_why_a_backward_is_not_in_the_graph():
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="it writes to a gradient that comes in"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="it writes to an incoming gradient"):
         written_gradient(ours, Captured())
 
 

@@ -163,8 +163,11 @@ def test_the_cut_is_compiled_when_it_is_needed_and_recorded_with_the_reason():
     recording = compiled.recording
     assert len(recording) == 3, "the part above the result, and the rest"
     said = "\n".join(text for one in recording for text in one.evidence["reason"])
-    assert "output[1] has a hook, and other results came from it: the part above it" in said
-    assert "output[1] has a hook, and other results came from it: the rest of the backward" in said
+    assert "output[1] has a hook, and other results are computed from it: this is the backward of those results" in said
+    assert (
+        "output[1] has a hook, and other results are computed from it: this is the rest of the backward, after the hook"
+        in said
+    )
 
 
 def test_the_result_may_be_gone():
@@ -243,7 +246,7 @@ def test_a_result_with_hooks_is_saved_without_a_warning(tmp_path, recwarn):
 @pytest.mark.parametrize(
     ("fn", "create_graph", "why"),
     [
-        (chain, True, "with create_graph=True, a second backward would pass that result too"),
+        (chain, True, "with create_graph=True, the hook would miss gradients of a second backward"),
         (lambda x, w: ((a := (x * w).view(9)), a[1:], a.sin()), False, "one of several views of one tensor"),
     ],
 )

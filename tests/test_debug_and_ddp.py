@@ -168,7 +168,7 @@ def test_debug_notices_a_write_that_the_wrapper_loses(door, grad, monkeypatch):
     monkeypatch.setattr(
         synthetic_bases, "_without_lost_writes", lambda sets, group_of, _: merged(sets, group_of, lambda *_: False)
     )
-    with pytest.raises(MemoryDiffers, match=r"q does not hold what the function leaves there: element 0 .* 1\.0 after"):
+    with pytest.raises(MemoryDiffers, match=r"q differs from eager after the call: element 0 .* 1\.0"):
         DOORS[door](lies_beside)(*packed(grad))
 
 

@@ -42,5 +42,10 @@ def test_the_examples_of_a_module_hold(name, tmp_path, monkeypatch):
 
 def test_the_front_doors_have_examples():
     shown = {test.name for name in MODULES for test in examples(name)}
-    for door in ("compiled.compile", "api.aot_function", "stepping.trace_stages", "sessions.record"):
+    for door in (
+        "frontends.compile.compile",
+        "frontends.functions.aot_function",
+        "frontends.stepping.trace_stages",
+        "recorder.sessions.record",
+    ):
         assert f"aotviz.{door}" in shown

@@ -151,7 +151,7 @@ def test_an_effect_inside_a_branch_is_refused_and_happens_in_eager():
         return torch.cond(x.sum() > 0, branch, lambda a: a.cos(), (x,))
 
     torch._dynamo.reset()
-    with pytest.warns(aotviz.RanInEager, match=r"side effects .* in a function that cond"):
+    with pytest.warns(aotviz.RanInEager, match=r"side effects .* inside a function that is passed to cond"):
         result = torch.compile(f, backend="aotviz_eager")(torch.ones(2))
     torch.testing.assert_close(result, torch.ones(2).sin())
     assert [tag for tag, _ in LOG] == ["branch"]

@@ -25,7 +25,7 @@ def test_it_equals_eager(name):
     assert not verdict.differences, report(program, {"ours": verdict})
     for run, failure in verdict.failures:  # the page lists these as raised in the backward
         assert run.startswith(("hooked", "double")), report(program, {"ours": verdict})
-        said = "hook would see nothing|differentiated a second time|gradient of x, a leaf"
+        said = "hook would|differentiated again|gradient of x, a leaf"
         assert re.search(said, failure.message), failure
 
 

@@ -231,7 +231,7 @@ def returns_a_handle(x, w):
 def test_a_hook_that_is_good_for_one_call_only_is_refused_by_name(fn):
     with pytest.raises(Refused, match=r"gradient hook on ('x'|a tensor), and (the hook|its handle)") as caught:
         compiled(fn)(leaf(3), leaf(3))
-    assert caught.value.reason == "hook of one call"
+    assert caught.value.reason == "hook that depends on the call"
 
 
 def test_a_handle_is_of_no_use_after_the_call():

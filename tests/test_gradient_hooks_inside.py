@@ -114,7 +114,7 @@ def test_a_recording_says_why_the_backward_is_cut_at_a_hook_inside():
     call = compiled(reads_a_dict)
     call(leaf(3), leaf(3)).sum().backward()
     said = "\n".join(call.recording[0].evidence["reason"])
-    assert "Python calls it in each backward, which is cut there: it reads the global 'SCALE'" in said
+    assert "Python calls it in each backward, so the backward is split there: it reads the global 'SCALE'" in said
 
 
 def scaled_by(scale):
@@ -187,7 +187,7 @@ def uses_a_tensor_and_a_global(x, w):
 def test_a_hook_inside_that_neither_the_graph_nor_python_can_call_is_refused_by_name(fn):
     with pytest.raises(Refused) as caught:
         compiled(fn)(leaf(3), leaf(3))
-    assert caught.value.reason == "hook of one call"
+    assert caught.value.reason == "hook that depends on the call"
 
 
 def with_a_backward_hook(hook, pre=False):
@@ -211,7 +211,7 @@ def test_a_backward_hook_of_a_module_is_traced_or_refused_by_name(name):
     if name != "only computes":
         with pytest.raises(Refused, match="on a module") as caught:
             call_compiled(leaf(2, 3))
-        assert caught.value.reason == "hook of one call"
+        assert caught.value.reason == "hook that depends on the call"
         with torch.no_grad():
             torch.testing.assert_close(call_compiled(leaf(2, 3)), module(leaf(2, 3)))
         return

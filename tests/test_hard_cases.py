@@ -13,7 +13,7 @@ from tests.oracle.hard_cases import CASES, COMPILERS, outcome
 PAGE = Path(__file__).parents[1] / "docs" / "programs.md"
 SILENT = list(CASES)[:4]  # torch.compile gives wrong values, and says nothing
 ERRORS = {
-    "inputs that overlap only inside a tensor made of tensors, and are written": "overlap in memory inside a tensor",
+    "inputs that overlap only inside a tensor subclass, and are written": "overlap in memory inside a tensor",
 }
 
 

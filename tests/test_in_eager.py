@@ -49,7 +49,7 @@ def test_a_refused_graph_gives_eagers_result_and_gradient_and_one_warning(backen
     assert torch.equal(x.grad, twin.grad)
     (warning,) = (one for one in told if one.category is aotviz.RanInEager)
     assert warning.filename == __file__
-    assert str(warning.message).startswith("moved runs in eager, since aotviz refused its graph: ")
+    assert str(warning.message).startswith("moved runs in eager because aotviz refused its graph: ")
     assert "(t_)" in str(warning.message)
     (compilation,) = recording.compilations
     assert compilation.data.error.ran_in_eager

@@ -61,11 +61,11 @@ def test_on_and_off_watch_what_is_between(shell: Any) -> None:
     [
         ("", "%%aotviz watch"),
         ("wach on", "no command 'wach'"),
-        ("watch", "say on or off"),
-        ("watch maybe", "say on or off"),
+        ("watch", "on or off is missing"),
+        ("watch maybe", "on or off is missing"),
         ("watch off", "no watch is on"),
-        ("watch on a b", "no name for a variable"),
-        ("watch on 1x", "no name for a variable"),
+        ("watch on a b", "is not a variable name"),
+        ("watch on 1x", "is not a variable name"),
     ],
 )
 def test_a_wrong_line_is_answered_with_what_is_right(shell: Any, line: str, answer: str) -> None:
@@ -75,7 +75,7 @@ def test_a_wrong_line_is_answered_with_what_is_right(shell: Any, line: str, answ
 
 def test_a_second_watch_is_refused_by_name_and_unloading_ends_the_first(shell: Any) -> None:
     shell.run_line_magic("aotviz", "watch on first")
-    with pytest.raises(UsageError, match="on already, as 'first'"):
+    with pytest.raises(UsageError, match="already on, as 'first'"):
         shell.run_line_magic("aotviz", "watch on")
     watching = shell.magics_manager.registry["AotvizMagics"].watching
     shell.run_line_magic("unload_ext", "aotviz")

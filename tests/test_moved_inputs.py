@@ -81,7 +81,7 @@ def test_gradients_are_eagers_where_an_argument_changes_its_shape_or_strides_in_
 
 RIGHT.append(("a thin result", (SEEN, HIDDEN, "with torch.no_grad(): p.transpose_(0, 2)", NOTHING)))
 
-MOVED, ORPHAN = "view moved under autograd", "view with another history"
+MOVED, ORPHAN = "metadata op on a view", "view whose base does not require grad"
 REFUSED = [
     *((given, statements, MOVED) for given, statements in product(VIEWS, [(TURN, USE), (TURN, USE, TURN)])),
     *((given, (TURN, "v = p.select(0, 0).clone()"), MOVED) for given in VIEWS),

@@ -280,7 +280,7 @@ def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():
     form = aotviz.trace_stages(apart, *leaves(*VALUES), until="link", backend="eager").form
     outs = pipeline.settle(form, Watching()).function(*leaves(*VALUES))
     outs[1].sum().backward()
-    why = "the backward was first called with gradients of output[1] only"
+    why = "the backward was first called with the gradients of output[1] only"
     assert seen == [("lower backward", why)]
 
 
@@ -342,5 +342,5 @@ def test_the_gradient_of_a_leaf_that_is_moved_after_it_was_only_detached_has_no_
         return torch.where(x > 0, x, detached)
 
     x = torch.rand(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="gives another shape in place before it uses it"):
+    with pytest.raises(RuntimeError, match="whose shape the function changes in place before it uses it"):
         torch.autograd.grad(aotviz.aot_function(fn, run_graph)(x).sum(), x)

@@ -13,7 +13,7 @@ from tests.oracle.programs import PROGRAMS
 
 # Programs that ours may refuse, and what the error must then say.
 REFUSED = {
-    "dynamic_siblings": "x and y overlap in memory otherwise than when this was compiled",
+    "dynamic_siblings": "x and y do not overlap in memory as they did when this was compiled",
 }
 
 # The min-cut partitioner must not recompute from a buffer that the call has since overwritten (FINDINGS.md, section 1).

@@ -110,7 +110,7 @@ def test_a_tensor_that_is_reached_is_an_input(how: str) -> None:
 
 
 def test_torchs_own_door_names_it() -> None:
-    with pytest.raises(NotImplementedError, match=r"uses the tensor \"WEIGHTS\['first'\]\[0\]\" without taking it"):
+    with pytest.raises(aotviz.Refused, match=r"uses the tensor \"WEIGHTS\['first'\]\[0\]\" without taking it"):
         aotviz.aot_function(lambda x: x @ WEIGHTS["first"][0], run_graph)(torch.ones(2, 2))
 
 

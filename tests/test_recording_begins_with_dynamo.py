@@ -79,11 +79,11 @@ def test_a_graph_break_gives_two_compilations_in_the_order_in_which_they_run(rec
     broken = line_of("graph_break")
     assert f"ends at a graph break in line {broken}" in first.stages.summary[0]
     assert f"`forward` at {HERE}:{line_of('def forward')}; Dynamo's number for it is 0/0" in reasons(first, "frame")[0]
-    assert f"the rest of `forward` behind line {broken}" in reasons(rest, "frame")[0]
+    assert f"the rest of `forward` after line {broken}" in reasons(rest, "frame")[0]
     (told,) = reasons(first, "graph break")
     assert told.startswith(f"the graph ends at {HERE}:{broken}, `torch._dynamo.graph_break()`: ")
     (again,) = reasons(first, "restart")
-    assert again.endswith("to end its graph before the line that breaks it")
+    assert again.endswith("to end its graph before the line that causes the graph break")
     assert not reasons(rest, "graph break")
     assert not reasons(rest, "restart")
     assert "Explanation:" in recording.data.compilations[0].stages[0].code["graph break"]
@@ -157,7 +157,7 @@ def test_recompiles_are_told_in_the_words_of_stock_torch_compile(recording) -> N
     assert ours.drop(columns="compilations").equals(theirs.drop(columns="compilations"))
     assert ours.place[0] == f"{HERE}:{line_of('graph_break')}"
     points = " ".join(str(recording.explain()).split())
-    assert "the program asks for a break here" in points
+    assert "the program calls `torch._dynamo.graph_break()` here" in points
     assert "`x.shape[0]` is symbolic from now on" in points
     one = str(recording.explain(recording[2].id))
     assert f"({HERE}:{line_of('def forward')})" in " ".join(one.split())
@@ -186,13 +186,13 @@ def test_it_is_told_when_the_guards_are_not_known(monkeypatch) -> None:
     with aotviz.record() as recording:
         compiled = torch.compile(lambda x: x + 1, backend="aotviz_eager", options={"on_stage": told})
         compiled(torch.ones(3))
-    assert max(inside) == ["Dynamo makes the guards last, and they are read at the first call, which has not come"]
+    assert max(inside) == ["not known yet: Dynamo creates the guards last, and aotviz reads them at the first call"]
     assert not reasons(recording[0], "guards")
     monkeypatch.setattr(dynamo, "programs_of", lambda code: [])
     with aotviz.record() as recording:
         compiled = torch.compile(lambda x: x + 2, backend="aotviz_eager")
         assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
-    assert reasons(recording[0], "guards") == ["Dynamo has let go of this program, so its guards are not known"]
+    assert reasons(recording[0], "guards") == ["Dynamo has deleted this program, so its guards are not known"]
     assert recording.guards.empty
 
 
@@ -204,7 +204,7 @@ def test_a_compilation_that_fails_says_that_it_has_no_guards() -> None:
     with aotviz.record() as recording, pytest.raises(Exception, match="stopped"):
         torch.compile(lambda x: x.sin(), backend="aotviz_eager", options={"partition_fn": stops})(x)
     assert recording[0].stages.stage[0] == "dynamo"
-    assert reasons(recording[0], "guards") == ["Dynamo made none, since the compilation failed"]
+    assert reasons(recording[0], "guards") == ["none, because the compilation failed"]
 
 
 def test_what_runs_in_eager_has_its_guards_too() -> None:

@@ -40,7 +40,7 @@ def test_a_checkpointed_region_is_computed_again_for_a_backward_inside_the_funct
     names = [node.name for node in after.graph_module.graph.nodes]
     assert [name for name in names if name.startswith("mm") and name.endswith("recomputed")]
     assert not any(name.endswith("recomputed") for name in (node.name for node in before.graph_module.graph.nodes))
-    assert "nodes are computed again where the backward inside reads them" in evidence(after)["checkpoints"]
+    assert "nodes are recomputed where the inner backward reads them" in evidence(after)["checkpoints"]
     last_forward = max(i for i, name in enumerate(names) if name in ("sum_1", "exp"))
     assert all(names.index(name) > last_forward for name in names if name.endswith("recomputed"))
 
@@ -69,7 +69,7 @@ def test_random_numbers_in_a_region_keep_it_and_the_result_is_eagers():
         return gradient
 
     _, after = stage_alone("trace", noisy, *inputs(), backend="eager")
-    assert evidence(after)["checkpoints"].startswith("random numbers are drawn in a region")
+    assert evidence(after)["checkpoints"].startswith("a region draws random numbers")
     results = []
     for fn in (noisy, aotviz.compile(noisy, backend="eager")):
         torch.manual_seed(0)
@@ -113,7 +113,7 @@ def test_operators_are_decomposed_only_where_the_user_asked_for_inductor():
     operators = targets(traced.graph_module.graph)
     assert operators.count("gelu") == operators.count("gelu_backward") == 1
     assert operators.count("erf") > 0
-    assert "lie where the user asked for Inductor" in evidence(traced)["decompositions"]
+    assert "are in regions that the user marked for Inductor" in evidence(traced)["decompositions"]
     inputs_of = [str(node.meta["desc"]) for node in traced.graph_module.graph.find_nodes(op="placeholder")]
     assert inputs_of == ["x", "w", "tangent of output"]
 

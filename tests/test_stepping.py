@@ -52,14 +52,16 @@ def test_an_inference_call_stops_after_each_stage_and_goes_on(stage):
 
 
 def test_an_unknown_stage_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match=r"until='jiont' is no stage; there are .*joint.*synthetic bases, trace"):
+    with pytest.raises(
+        ValueError, match=r"until='jiont' is not a stage; the stages are .*joint.*synthetic bases, trace"
+    ):
         aotviz.trace_stages(f, *training(), until="jiont")
 
 
 def test_a_stage_that_this_call_does_not_pass_through_is_refused_with_its_way():
-    with pytest.raises(ValueError, match=r"does not pass through stage 'joint'; it went through flatten, .*graph"):
+    with pytest.raises(ValueError, match=r"does not run stage 'joint'; its stages are flatten, .*graph"):
         aotviz.trace_stages(f, torch.ones(2), torch.ones(2), until="joint")
-    with pytest.raises(ValueError, match=r"this training call does not pass through stage 'graph'"):
+    with pytest.raises(ValueError, match=r"this training call does not run stage 'graph'"):
         aotviz.trace_stages(f, *training(), until="graph")
 
 
@@ -127,7 +129,9 @@ def test_an_unknown_role_is_refused_with_those_that_there_are():
 def test_before_the_graph_is_closed_there_is_none_to_look_at():
     stopped = aotviz.trace_stages(f, *training(), until="metadata")
     assert stopped.graphs == {}
-    with pytest.raises(ValueError, match="after stage 'metadata' there is no closed graph yet; stop at a later one"):
+    with pytest.raises(
+        ValueError, match="after stage 'metadata' there is no complete graph yet; stop at a later stage"
+    ):
         stopped.graph  # noqa: B018
     with pytest.raises(ValueError, match="there is no 'graph' graph; there are none"):
         stopped.with_graph(fx.GraphModule({}, fx.Graph()))

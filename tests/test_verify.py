@@ -132,7 +132,7 @@ BROKEN = {
     "a note outside": (
         "link",
         lambda f: replace(f, notes=(*f.notes, Note(9000, 9001, "fact", "subject"))),
-        "notes lie inside the source",
+        "notes are about lines of the source",
     ),
     "a function that is none": ("link", lambda f: replace(f, function=None), "the program is callable"),
 }

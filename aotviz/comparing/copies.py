@@ -44,8 +44,8 @@ def fresh(
         new_fn = _function(fn, memo)
     except Exception as error:
         raise TypeError(
-            f"{getattr(fn, '__name__', type(fn).__name__)} can't be run on copies, because something that it takes or "
-            f"holds can't be copied: {error}"
+            f"{getattr(fn, '__name__', type(fn).__name__)} cannot be run on copies, because one of its "
+            f"arguments or something in its closure cannot be copied: {error}"
         ) from error
     return new_fn, new_args, new_kwargs, {name: memo[id(tensor)] for name, tensor in held.items()}
 

@@ -30,7 +30,7 @@ def refuse_unsteady(name: str, program: Trial, expected: Expectation) -> None:
     if again.status == "wrong":
         first = next(d for d in again.differences if not d.soft)
         raise RuntimeError(
-            f"{name} gives another result each time in eager, so there is nothing to compare with: {first}"
+            f"{name} returns different results each time in eager, so there is nothing to compare with: {first}"
         )
 
 

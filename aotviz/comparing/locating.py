@@ -152,7 +152,7 @@ def parted(expected: Any, found: Any, strides: bool = False) -> str:
         return ""
     nans = int(found.isnan().sum()) - int(expected.isnan().sum()) if found.is_floating_point() else 0
     if nans > 0:
-        return f"{nans} NaN where there was none"
+        return f"{nans} NaN where there were none"
     if not found.is_floating_point() and not found.is_complex():
         return f"{int((expected != found).sum())} of {found.numel()} elements differ"
     apart = (expected - found).abs().nan_to_num()
@@ -180,7 +180,7 @@ def fake_and_real(watch: Watch) -> Culprit | None:
             continue
         what = _misdescribed(said, value.result)
         if what:
-            return _blame(value.node, f"the fake implementation of {value.node.target} says {what}")
+            return _blame(value.node, f"the fake implementation of {value.node.target} returns {what}")
     return None
 
 
@@ -196,7 +196,7 @@ def _misdescribed(said: Any, real: Any) -> str:
         ("device", said.device, real.device),
     ):
         if one != other:
-            return f"{what} {_short(one)}, and the operator gives {_short(other)}"
+            return f"{what} {_short(one)}, but the operator returns {_short(other)}"
     return ""
 
 
@@ -216,7 +216,7 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         if not computes or all(any(same(result, other) for other in known) for result in results):
             good.add(name)
         elif reached:
-            return _blame(value.node, "no operator that eager runs gives this value")
+            return _blame(value.node, "no operator that eager runs returns this value")
     return None
 
 
@@ -242,7 +242,9 @@ def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culp
         what = parted(value.result, found)
         if what:
             name = getattr(decomposition, "__name__", decomposition)
-            return _blame(value.node, f"the decomposition {name} of {value.node.target} parts from it: {what}")
+            return _blame(
+                value.node, f"the decomposition {name} of {value.node.target} computes something else: {what}"
+            )
     return None
 
 
@@ -256,12 +258,12 @@ def by_name(below: Watch, watch: Watch) -> Culprit | None:
         if what:
             changed = "" if known.node.target == value.node.target else f" (it was {known.node.target})"
             if value.node.op == "placeholder":
-                what = f"what the backward gets under this name is not what the forward computed: {what}"
+                what = f"the backward receives another value under this name than the forward computed: {what}"
             return _blame(value.node, what + changed)
     strangers = [value for value in watch.values.values() if value.node.name not in below.values]
     for value in strangers:
         if all(source.name in below.values for source in value.node.all_input_nodes):
-            return _blame(value.node, "the first node that was not there before; results part behind it")
+            return _blame(value.node, "the first node that was not there before; the results differ after it")
     return None
 
 
@@ -281,7 +283,9 @@ def wrong_compilation(watch: Watch) -> Culprit | None:
             return replace(culprit, what=f"{role} graph: {culprit.what}")
         end = graphs.outputs(made.graph.graph)[ends[0]]
         what = parted(expected[ends[0]], made.outputs[ends[0]])
-        return _blame(end, f"{role} graph: output {ends[0]}, and no node alone, is compiled wrong: {what}")
+        return _blame(
+            end, f"{role} graph: output {ends[0]} is wrong, although each node by itself is compiled correctly: {what}"
+        )
     return None
 
 

@@ -126,7 +126,7 @@ class _Spelled:
                 content, named = _pickled({**values, "globals": kept})
             except Exception as error:
                 self._fill_in(
-                    "repro_saved", f"the call's inputs and modules here, because they can't be saved: {error}"
+                    "repro_saved", f"the call's inputs and modules here, because they cannot be saved: {error}"
                 )
                 return None
             known = len(self.main.data)
@@ -141,7 +141,7 @@ class _Spelled:
         try:
             _pickled(value)
         except Exception as error:
-            self._fill_in(name, f"this global of the program here, because it can't be saved: {error}")
+            self._fill_in(name, f"this global of the program here, because it cannot be saved: {error}")
             return False
         return True
 
@@ -227,7 +227,7 @@ class _Spelled:
                 self.main.need_of(source)
             self.definitions += [source.rstrip(), f"{name} = {ast.parse(source).body[0].name}"]  # type: ignore[attr-defined]
             return name
-        what = f"put {qualified or fn!r} of {module} here: it has no name to import it by"
+        what = f"put {qualified or fn!r} of {module} here: it cannot be imported by name"
         self.definitions += [f"{name} = None  # {spoken(what)}", f"if {name} is None: sys.exit({name + ': ' + what!r})"]
         return name
 

@@ -185,7 +185,7 @@ def _graphs(
             torch.set_grad_enabled(True)
     mine, theirs = found
     if mine.keys() != theirs.keys():
-        return (), f"aotviz made {' and '.join(mine)}, torch made {' and '.join(theirs)}"
+        return (), f"aotviz produced {' and '.join(mine)}, torch produced {' and '.join(theirs)}"
     checks = []
     for role in mine:
         one, other = mine[role], theirs[role]

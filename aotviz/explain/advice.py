@@ -10,31 +10,30 @@ from collections.abc import Sequence
 UNKNOWN = (
     'Set TORCH_LOGS="recompiles_verbose" in the environment and run again: torch then prints every guard that failed.'
 )
-UNEXPECTED = "Something changed between the two looks, for instance in another thread. Worth a report to PyTorch."
-OTHER = "Keep this value as it was, or move what reads it out of the compiled function."
+UNEXPECTED = "Something changed between the two checks, for example in another thread. Please report it to PyTorch."
+OTHER = "Keep this value the same, or move the code that reads it out of the compiled function."
 INFERENCE = (
-    "Make the tensor inside or outside `torch.inference_mode()` always. A second program is kept and reused, so this "
-    "happens only once."
+    "Create the tensor always inside or always outside `torch.inference_mode()`. A second program is kept "
+    "and reused, so this happens only once."
 )
-MARKS = (
-    "Call `mark_dynamic`, `maybe_mark_dynamic` or `mark_static` on every tensor of this kind, before the first call."
-)
-ATTRIBUTE = "Set the attribute before the first call, for instance in `__init__`, and keep it."
+MARKS = "Call `mark_dynamic`, `maybe_mark_dynamic` or `mark_static` on every such tensor, before the first call."
+ATTRIBUTE = "Set the attribute before the first call, for example in `__init__`, and keep it."
 BACKEND = (
-    "Make the backend once and hand the same object to every `torch.compile`; a lambda or partial made anew is another."
+    "Create the backend once and pass the same object to every `torch.compile`; a new lambda or partial "
+    "counts as another backend."
 )
 SUBCLASS = (
     "Give tensors of this subclass the same metadata in each call, or keep it out of what the subclass guards on."
 )
-SAVED_HOOKS = "Enter `torch.autograd.graph.saved_tensors_hooks` around all calls of the function, or around none."
+SAVED_HOOKS = "Use `torch.autograd.graph.saved_tensors_hooks` around every call of the function, or around no call."
 ONCE = "Both programs are kept and reused, so this happens once for each value."
 
 
 def size(name: str, index: int, after: str, parameter: bool) -> str:
     if parameter:
         return (
-            f"`{name}` is a parameter, whose sizes torch takes as fixed. Compile each size on purpose, or set "
-            "`torch._dynamo.config.force_parameter_static_shapes = False`."
+            f"`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
+            "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False`."
         )
     if after in ("0", "1"):
         return (
@@ -42,47 +41,54 @@ def size(name: str, index: int, after: str, parameter: bool) -> str:
             f"drop the odd last batch (`drop_last=True`), or `torch._dynamo.decorators.mark_unbacked({name}, {index})`."
         )
     return (
-        f"If this size varies, say so before the first call: `torch._dynamo.mark_dynamic({name}, {index})`, or "
-        "`torch.compile(..., dynamic=True)`. If it need not vary, pad to one size."
+        f"If this size varies, mark it before the first call: `torch._dynamo.mark_dynamic({name}, {index})`, "
+        "or `torch.compile(..., dynamic=True)`. If it does not have to vary, pad to one size."
     )
 
 
 def symbolic(condition: str) -> str:
     return (
-        "A branch on the size splits the sizes into ranges, and each range needs a program. Take the branch out of the "
-        "compiled function or make it with `torch.where` or `torch.cond`; if only few ranges occur, nothing is wrong. "
-        "If the bound is 2, size 1 is special: pad it away or use `mark_unbacked`."
+        "A branch on the size splits the sizes into ranges, and each range needs a program. Move the branch "
+        "out of the compiled function, or use `torch.where` or `torch.cond`; if there are only a few ranges, "
+        "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
+        "`mark_unbacked`."
     )
 
 
 def stride(name: str) -> str:
-    return f"Hand it over in one layout: `{name}.contiguous()` before the call, or the same `memory_format` everywhere."
+    return (
+        f"Pass it always in the same memory layout: `{name}.contiguous()` before the call, or the same "
+        "`memory_format` everywhere."
+    )
 
 
 def dtype(name: str, before: str) -> str:
-    return f"Convert before the call, `{name}.to(torch.{before})`, if one dtype is meant. {ONCE}"
+    return f"If you meant to use one dtype, convert before the call: `{name}.to(torch.{before})`. {ONCE}"
 
 
 def rank(name: str) -> str:
     return (
-        f"Give `{name}` one number of dimensions, for instance with `unsqueeze` or `reshape` before the call. "
-        "The number of dimensions cannot be dynamic."
+        f"Give `{name}` the same number of dimensions in each call, for example with `unsqueeze` or `reshape` "
+        "before the call. The number of dimensions cannot be dynamic."
     )
 
 
 def requires_grad(name: str) -> str:
     return (
-        f"Decide once whether `{name}` requires a gradient: freeze or unfreeze before the first call, `detach()` what "
-        f"needs none. {ONCE}"
+        f"Decide once whether `{name}` requires grad: freeze or unfreeze it before the first call, and "
+        f"`detach()` what needs no gradient. {ONCE}"
     )
 
 
 def device(name: str, before: str) -> str:
-    return f"Move it before the call, `{name}.to('{before}')`, if one device is meant. {ONCE}"
+    return f"If you meant to use one device, move it before the call: `{name}.to('{before}')`. {ONCE}"
 
 
 def tensor_kind(name: str) -> str:
-    return f"Hand over one kind of tensor as `{name}`; conjugated or negated views become plain by `resolve_conj()`."
+    return (
+        f"Pass the same kind of tensor as `{name}`; `resolve_conj()` and `resolve_neg()` turn conjugated or "
+        "negated views into plain tensors."
+    )
 
 
 def tensor_or_not(name: str) -> str:
@@ -97,51 +103,53 @@ def none(name: str) -> str:
 
 
 def duplicates(both: str) -> str:
-    return f"If {both} are meant to be alike, pass a copy (`x.clone()`). Otherwise both programs are kept and reused."
+    return (
+        f"If {both} should be separate tensors, pass a copy (`x.clone()`). Otherwise both programs are kept and reused."
+    )
 
 
 def memory(both: str) -> str:
     return (
-        f"A program is made for one way in which {both} lie in memory. Pass views of one storage always or never, for "
-        "instance a copy (`x.clone()`); otherwise both programs are kept and reused."
+        f"Each program is valid for one way in which {both} share memory. Pass views of one storage always or "
+        "never, for example by passing a copy (`x.clone()`). Otherwise both programs are kept and reused."
     )
 
 
 def global_state(names: Sequence[str]) -> str:
     if "grad_mode" in names:
         return (
-            "Training and evaluation need a program each; both are kept, so this happens once. If it comes as a "
-            "surprise, see which call runs inside `torch.no_grad()`."
+            "Training and evaluation need one program each; both are kept, so this happens once. If you did "
+            "not expect this, check which call runs inside `torch.no_grad()`."
         )
     if "num_threads" in names:
         return "Call `torch.set_num_threads` before the first compiled call, and not again."
     if "autocast_state" in names:
-        return f"Enter `torch.autocast` around all calls of the function, or around none. {ONCE}"
+        return f"Use `torch.autocast` around every call of the function, or around no call. {ONCE}"
     return f"Set this once, before the first compiled call. {ONCE}"
 
 
 def function(name: str) -> str:
     return (
-        f"A function or lambda made anew for each call is a new program each time: define `{name}` once, outside the "
-        "loop, and pass that."
+        "A function or lambda that is created again for each call needs a new program each time: define "
+        f"`{name}` once, outside the loop, and pass that."
     )
 
 
 def identity(name: str) -> str:
     return (
-        f"Torch compiled `{name}` in as this one object. Keep the object and change what is in it, or pass what varies "
-        "as an argument; objects made anew for each call cost a compilation each."
+        f"The program is valid only for this object `{name}`. Keep the object and change its contents, or "
+        "pass the varying value as an argument; each new object costs a compilation."
     )
 
 
 def type_changed(name: str) -> str:
-    return f"Pass one type, for instance `tuple({name})` always. {ONCE}"
+    return f"Always pass the same type, for example `tuple({name})`. {ONCE}"
 
 
 def keys(name: str) -> str:
     return (
-        f"Give `{name}` the same keys in each call, with None or a neutral value where there is nothing, or pass "
-        "the one value instead of the dictionary."
+        f"Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
+        "the value itself instead of the dictionary."
     )
 
 
@@ -153,27 +161,32 @@ def length(name: str) -> str:
 
 
 def deleted(name: str) -> str:
-    return f"Keep `{name}` alive as long as the compiled function is used; what is made anew is compiled anew."
+    return f"Keep `{name}` alive as long as you use the compiled function; a new object needs a new compilation."
 
 
 def value(name: str, before: str, from_global: bool, module: bool, training: bool) -> str:
     if training:
-        return "`train()` and `eval()` need a program each; both are kept, so this happens once."
+        return "`train()` and `eval()` need one program each; both are kept, so this happens once."
     if before in ("True", "False"):
         return f"A branch on `{name}` needs a program for each side; both are kept, so this happens once."
     number = before.replace(".", "", 1).replace("-", "").replace("e", "").isdigit()
     if number and module:
         return (
-            f"Numbers on a module are compiled in. Count or schedule `{name}` outside `forward`, or keep it in a "
-            "tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = True`."
+            f"Numbers on a module are compiled as constants. Update `{name}` outside `forward`, or keep it in "
+            "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
+            "True`."
         )
     if number and from_global:
-        return f"Globals are compiled in. Pass `{name}` as an argument, as a tensor if it changes often."
+        return f"Globals are compiled as constants. Pass `{name}` as an argument, as a tensor if it changes often."
     if number:
         return (
-            f"Numbers are compiled in until they are seen to vary. If `{name}` varies, pass `torch.tensor({name})`; a "
-            "branch on it inside the function keeps a program for each side."
+            f"Numbers are compiled as constants until they change for the first time. If `{name}` varies, "
+            f"pass `torch.tensor({name})`; with a branch on it inside the function, each side still needs its "
+            "own program."
         )
     if from_global:
-        return f"Globals are compiled in. Set `{name}` once, or pass it as an argument. {ONCE}"
-    return f"Each value of `{name}` is compiled in: fine for a few values, otherwise move the choice outside."
+        return f"Globals are compiled as constants. Set `{name}` once, or pass it as an argument. {ONCE}"
+    return (
+        f"Each value of `{name}` is compiled as a constant. That is fine for a few values; otherwise move the "
+        "choice out of the function."
+    )

@@ -128,8 +128,8 @@ def _first(facts: Facts, place: int) -> Point:
     later = f"It was compiled again {counted(again, 'time')}" if again > 0 else ""
     return Point(
         sentence(
-            f"This is the first compilation of `{facts.function(place)}`; there was no program that a guard could "
-            "have kept",
+            f"This is the first compilation of `{facts.function(place)}`; there was no earlier program whose "
+            "guards could hold",
             f"It cost {seconds(cost)}" if cost else "",
             later,
         )

@@ -30,27 +30,27 @@ FORCE = "To see the graphs, run once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
 BYPASSES = (
     (
         r"autograd_function_apply",
-        "the graph calls a custom `torch.autograd.Function`, whose Python code the key does not cover",
+        "the graph calls a custom `torch.autograd.Function`, whose Python code is not part of the cache key",
         "Set `torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True` if its code does not "
         "depend on anything outside it; otherwise nothing is wrong, the FX graph cache below still works.",
     ),
     (
         r"Unsupported call_(?:function|method) target (?P<what>[\w.]+)",
-        "the graph calls `{what}`, which the cache does not know to be safe",
+        "the graph calls `{what}`, which is not on the cache's list of safe functions",
         "Nothing to do if this compilation is cheap. A custom operator made by `torch.library` can be cached.",
     ),
     (
         r"compiled autograd",
         "compiled autograd is on, and its graphs are not cached",
-        "Expected: compiled autograd keeps a cache of its own within the process.",
+        "Expected: compiled autograd has its own cache within the process.",
     ),
     (r"freezing", "weights are frozen into the graph", "Expected with `torch._inductor.config.freezing`."),
     (
         r"uuid",
-        "a custom pass does not say which version of itself it is",
-        "Give the pass a `uuid()` that changes when its code does (`torch._inductor.custom_graph_pass`).",
+        "a custom pass has no `uuid()`",
+        "Give the pass a `uuid()` that changes when its code changes (`torch._inductor.custom_graph_pass`).",
     ),
-    (r"(?:pickle|serializ)", "something that the key depends on cannot be written to a file", "See the reason below."),
+    (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", "See the reason below."),
     (r"[Ff]ake", "the inputs are fake tensors", "Expected while exporting or tracing inside another trace."),
 )
 
@@ -202,7 +202,7 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     lookups = find(facts, earlier)
     recompiled = {record.origin.compilation for record in facts.data.recompiles}
     if not lookups:
-        return Explanation("No compile cache was asked.", ())
+        return Explanation("No compile cache was used.", ())
     told: set[int] = set()  # compilations whose miss is told: the FX graph cache misses for what AOTAutograd's did
     points = []
     for lookup in lookups:
@@ -248,7 +248,7 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
 
 def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Verdict:
     words = f"{what} was found in the {cache}" + (f", which saved {seconds(saved)}" if saved else "")
-    hidden = "so its graphs were not made again and this log does not hold them"
+    hidden = "so its graphs were not created again and are not in this log"
     aot = record.cache in ("aotautograd", "fx bundled")
     return _Verdict(sentence(f"{words}; {hidden}" if aot else words), FORCE if aot else "")
 
@@ -259,11 +259,11 @@ def _bypass(what: str, cache: str, reason: str) -> _Verdict:
         match = re.search(pattern, reason)
         if match:
             why = sentence(
-                f"{what} passed the {cache} by because {words.format(**match.groupdict())}", f"Torch says: {line}"
+                f"{what} bypassed the {cache} because {words.format(**match.groupdict())}", f"Torch says: {line}"
             )
             return _Verdict(why, fix)
     said = f"Torch says: {line}" if line else "Torch does not say why"
-    return _Verdict(sentence(f"{what} passed the {cache} by", said))
+    return _Verdict(sentence(f"{what} bypassed the {cache}", said))
 
 
 def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdict:
@@ -271,20 +271,21 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdi
     twin = next(iter(known.like(candidate, "key", record.key)), None)
     if "guard" in candidate.facts.text(record.fields.get("cache_status_detailed", -1)):
         why = sentence(
-            f"{what} missed the {cache} although its key is there: the entry was made for other sizes, and its shape "
-            "guards do not hold for these"
+            f"{what} missed the {cache} although its key is there: the entry was compiled for other sizes, "
+            "and its shape guards do not hold for these"
         )
         return _Verdict(why, _GUARD_FIX, twin.id if twin else "")
     if twin is not None:
         return _twin(what, cache, candidate, twin)
     nearest = _nearest(candidate, known)
     if nearest is None:
-        why = sentence(f"{what} missed the {cache}: nothing like it was compiled before, as far as this log knows")
+        why = sentence(f"{what} missed the {cache}: this log contains no similar compilation before it")
         return _Verdict(why)
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
         why = sentence(
-            f"{what} missed the {cache}; its key differs from that of {nearest.id}, but in no part that this log shows"
+            f"{what} missed the {cache}; its key differs from that of {nearest.id}, but the log does not "
+            "contain the part that differs"
         )
         fix = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
         return _Verdict(why, fix, nearest.id)
@@ -302,13 +303,16 @@ def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Ve
     other_log = (twin.facts, twin.record.origin.log) != (candidate.facts, candidate.record.origin.log)
     if other_log and twin.facts is candidate.facts:
         words = (
-            f"{what} missed the {cache} with the very key that {twin.id} had asked for {seconds(abs(apart))} earlier: "
-            "that process had not finished compiling it, or writes to another cache folder"
+            f"{what} missed the {cache} with the same key that {twin.id} looked up {seconds(abs(apart))} "
+            "earlier: that process had not finished compiling it, or it uses another cache folder"
         )
-        fix = "Let one process compile first, or give all the same TORCHINDUCTOR_CACHE_DIR on one file system."
+        fix = (
+            "Let one process compile first, or use the same TORCHINDUCTOR_CACHE_DIR for all processes, on one "
+            "file system."
+        )
     else:
-        words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or is gone"
-        fix = "See that TORCHINDUCTOR_CACHE_DIR is the same in both runs, survives between them and is writable."
+        words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or was deleted"
+        fix = "Check that TORCHINDUCTOR_CACHE_DIR is the same in both runs, is kept between them and is writable."
     return _Verdict(sentence(words), fix, twin.id)
 
 
@@ -342,13 +346,15 @@ def _advice(found: Sequence[Difference]) -> str:
     kinds = {difference.part.partition("[")[0] for difference in found}
     subjects = " ".join(difference.subject for difference in found)
     if "gm" in kinds:
-        return "Other code is another program: this miss is as it should be, unless the code was meant to be the same."
+        return (
+            "Different code needs a different program: this miss is correct, unless the code should have been the same."
+        )
     if "example_inputs" in kinds:
         if "the shape of" in subjects:
             return "Warm the cache with the same shapes, or mark the dimension as dynamic so that one entry serves all."
-        return "Hand over inputs alike in both runs: dtype, layout, device and requires_grad are part of the key."
+        return "Pass similar inputs in both runs: dtype, layout, device and requires_grad are part of the key."
     if kinds & {"inductor_config", "autograd_config", "dynamo_config", "setting", "inductor_config_comms"}:
-        return "Use the same settings in both runs; see who sets this one, in code or in the environment."
+        return "Use the same settings in both runs; check where this one is set, in code or in the environment."
     if kinds & {"torch_version", "system_info"}:
-        return "Caches do not carry over between versions of PyTorch or kinds of machines: warm each once."
-    return "Make both runs alike in this, and the entry is found."
+        return "Caches cannot be shared between versions of PyTorch or kinds of machines: warm up each of them once."
+    return "If both runs use the same value here, the entry is found."

@@ -32,7 +32,7 @@ KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, w
     ),
     (
         r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)",
-        "a tensor's value is asked for as a Python number, which is not known while compiling",
+        "the program asks for a tensor's value as a Python number, which is not known while compiling",
         "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
     ),
     (
@@ -54,12 +54,12 @@ KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, w
     (
         r"torch\.compiler\.disable",
         "it calls a function that is excluded from compilation by `torch.compiler.disable`",
-        "Take the `disable` off, or call that function before or after the compiled one.",
+        "Remove the `disable`, or call that function before or after the compiled one.",
     ),
-    (r"graph_break\(\)", "the program asks for a break here", "Take the `graph_break()` call out."),
+    (r"graph_break\(\)", "the program calls `torch._dynamo.graph_break()` here", "Remove the `graph_break()` call."),
     (
         r"[Uu]nsupported context manager|context manager",
-        "a context manager that torch cannot compile is entered",
+        "it enters a context manager that torch cannot compile",
         "Enter it outside the compiled function.",
     ),
     (
@@ -69,8 +69,8 @@ KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, w
     ),
     (
         r"Dynamo recompile limit exceeded",
-        "the function was compiled too often",
-        "See what `recording.recompiles()` says of it.",
+        "the function was compiled too many times",
+        "See `recording.recompiles()` for the reasons.",
     ),
     (
         r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
@@ -144,9 +144,9 @@ def explain_all(facts: Facts) -> Explanation:
     """All distinct breaks."""
     found = find(facts)
     if not found:
-        return Explanation("No graph was broken.", ())
+        return Explanation("There were no graph breaks.", ())
     total = sum(one.count for one in found)
-    title = f"{counted(len(found), 'graph break')} in the program, met {counted(total, 'time')}"
+    title = f"{counted(len(found), 'graph break')} in the program, reached {counted(total, 'time')}"
     return Explanation(title, tuple(map(_point, found)))
 
 
@@ -155,8 +155,8 @@ def _weight(one: Break) -> tuple[bool, int, str]:
 
 
 def _point(one: Break) -> Point:
-    what = f"`{one.function}` runs in eager altogether" if one.skipped else f"The graph of `{one.function}` ends here"
-    times = f"Met {one.count} times" if one.count > 1 else ""
+    what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends here"
+    times = f"Reached {one.count} times" if one.count > 1 else ""
     return Point(sentence(f"{what} because {one.words}", times), one.code, one.place, one.fix)
 
 

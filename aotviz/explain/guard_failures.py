@@ -74,15 +74,15 @@ STATES = {
     "default_dtype": "the default dtype (`torch.set_default_dtype`)",
 }
 RELATIONS = {  # how two tensors lie to each other: (in the past, now)
-    "one tensor": ("were one and the same tensor", "are one and the same tensor now"),
+    "one tensor": ("were the same tensor", "are the same tensor now"),
     "overlapping views of one storage": ("overlapped in one storage", "overlap in one storage now"),
     "apart in one storage": (
         "were parts of one storage that do not overlap",
         "are parts of one storage now that do not overlap",
     ),
-    "in separate storages": ("lay in separate storages", "lie in separate storages now"),
+    "in separate storages": ("were in separate storages", "are in separate storages now"),
     "different tensors": ("were different tensors", "are different tensors now"),
-    "one object": ("were one and the same object", "are one and the same object now"),
+    "one object": ("were the same object", "are the same object now"),
     "different objects": ("were different objects", "are different objects now"),
 }
 RELATION = "|".join(RELATIONS)
@@ -114,7 +114,7 @@ def _stride(match: re.Match[str]) -> GuardFailure:
 
 def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
     name = spoken(source)
-    words = f"`{name}` lies in memory in another order: the stride of dimension {index} was {before} and is now {after}"
+    words = f"the memory layout of `{name}` changed: the stride of dimension {index} was {before} and is now {after}"
     return GuardFailure("stride", f"{name}.stride({index})", before, after, words, advice.stride(name), source)
 
 
@@ -133,7 +133,7 @@ def _rank(match: re.Match[str]) -> GuardFailure:
 
 def _requires_grad(match: re.Match[str]) -> GuardFailure:
     name, was = spoken(match["name"]), match["before"] in ("1", "True")
-    verbs = ("required a gradient", "requires none now") if was else ("required no gradient", "requires one now")
+    verbs = ("required grad", "does not require grad now") if was else ("did not require grad", "requires grad now")
     words = f"`{name}` {verbs[0]} and {verbs[1]}"
     return GuardFailure(
         "requires_grad",
@@ -163,7 +163,7 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
         for part in (f"no longer {', '.join(gone)}" if gone else "", f"now {', '.join(new)}" if new else "")
         if part
     )
-    words = f"`{name}` is another kind of tensor: {changed}"
+    words = f"`{name}` is a different kind of tensor: {changed}"
     return GuardFailure(
         "tensor kind", name, ", ".join(gone), ", ".join(new), words, advice.tensor_kind(name), match["name"]
     )
@@ -185,7 +185,7 @@ def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
 def _duplicates(match: re.Match[str]) -> GuardFailure:
     names = [spoken(one or other) for one, other in re.findall(r"\"([^\"]+)\"|'([^',\"]+)'", match["names"])]
     both = " and ".join(f"`{name}`" for name in names) or "two arguments"
-    words = f"{both} are one and the same tensor now, and were different ones"
+    words = f"{both} are the same tensor now and were different tensors before"
     return GuardFailure(
         "same tensor", ", ".join(names), "different tensors", "one tensor", words, advice.duplicates(both)
     )
@@ -193,7 +193,7 @@ def _duplicates(match: re.Match[str]) -> GuardFailure:
 
 def _duplicate(match: re.Match[str]) -> GuardFailure:
     """What torch says where it does not look for the names."""
-    words = "two arguments are one and the same tensor now, and were different ones; torch does not say which"
+    words = "two arguments are the same tensor now and were different tensors before; torch does not say which"
     return GuardFailure(
         "same tensor", "arguments", "different tensors", "one tensor", words, advice.duplicates("the arguments")
     )
@@ -222,7 +222,7 @@ def _identical(match: re.Match[str]) -> GuardFailure:
 
 def _elsewhere(match: re.Match[str]) -> GuardFailure:
     names = match["names"]
-    words = f"{names} share memory in other places than before"
+    words = f"{names} share memory in a different way than before"
     return GuardFailure("memory", names, "", "", words, advice.duplicates(names))
 
 
@@ -238,12 +238,12 @@ def _object(match: re.Match[str]) -> GuardFailure:
     name, kind = spoken(source), _class(of)
     if name.endswith(".__code__"):
         function = name.removesuffix(".__code__")
-        words = f"`{function}` is another function than before"
+        words = f"`{function}` is a different function than before"
         return GuardFailure(
             "object", function, "one function", "another function", words, advice.function(function), source
         )
     what = f" ({kind})" if kind else ""
-    words = f"`{name}` is another object{what} than before"
+    words = f"`{name}` is a different object{what} than before"
     return GuardFailure("object", name, "one object", "another object", words, advice.identity(name), source)
 
 
@@ -277,7 +277,7 @@ def _empty(match: re.Match[str]) -> GuardFailure:
 def _attribute(match: re.Match[str]) -> GuardFailure:
     name, attribute = spoken(match["source"]), match["attribute"]
     if attribute.startswith("_dynamo_"):
-        words = f"the marks that `mark_dynamic` and its like left on `{name}` are others"
+        words = f"the marks on `{name}` (from `mark_dynamic` and similar functions) changed"
         return GuardFailure("marks", name, "", "", words, advice.MARKS, match["source"])
     had = not match["negated"] and match["equal"] != "False"
     words = f"`{name}` {'no longer has' if had else 'now has'} the attribute `{attribute}`"
@@ -303,35 +303,35 @@ def _value(match: re.Match[str]) -> GuardFailure:
     source, before = match["source"], match["before"].strip()
     name = spoken(source)
     if name.endswith("CURRENT_DEVICE"):
-        words = f"the default device (`torch.set_default_device`) was {before} and is now another"
+        words = f"the default device (`torch.set_default_device`) was {before} and changed"
         return GuardFailure("global state", "default device", before, "", words, advice.global_state(["device"]))
     if name.startswith("torch._functorch"):
         words = "the hooks on saved tensors changed"
         return GuardFailure("global state", "saved-tensor hooks", before, "", words, advice.SAVED_HOOKS, source)
     if name.endswith(".keys())") or name.startswith("list("):
         name = name.removeprefix("list(").removesuffix(".keys())")
-        words = f"`{name}` had the keys {before} and now has others"
+        words = f"`{name}` had the keys {before} and now has other keys"
         return GuardFailure("keys", name, before, "", words, advice.keys(name), source)
     fix = advice.value(name, before, is_global(source), of_module(source), name.endswith(".training"))
-    words = f"`{name}` was {before} and is now another"
+    words = f"`{name}` was {before} and changed"
     failure = GuardFailure("value", name, before, "", words, fix, source)
     opposite = {"True": "False", "False": "True"}.get(before, "")
     return failure.with_after(opposite)
 
 
 def _backend(match: re.Match[str]) -> GuardFailure:
-    words = "`torch.compile` was given another backend object than before"
+    words = "`torch.compile` was called with another backend object than before"
     return GuardFailure("backend", "backend", "", "", words, advice.BACKEND)
 
 
 def _unexpected(match: re.Match[str]) -> GuardFailure:
-    words = "a guard failed when the function was called, and held again when torch looked for the reason"
+    words = "a guard failed when the function was called, but it no longer failed when torch looked for the reason"
     return GuardFailure("unknown", "", "", "", words, advice.UNEXPECTED)
 
 
 def _gone(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"].strip(" '\"")) or "an object"
-    words = f"the earlier program was thrown away when `{name}`, which it depends on, was deleted"
+    words = f"the earlier program was deleted together with `{name}`, on which it depends"
     return GuardFailure("deleted", name, "alive", "deleted", words, advice.deleted(name))
 
 
@@ -342,7 +342,7 @@ def _modes(match: re.Match[str]) -> GuardFailure:
 
 def _metadata(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"] or "a tensor subclass")
-    words = f"what `{name}`, a tensor subclass, carries beside its data changed"
+    words = f"the metadata of `{name}`, a tensor subclass, changed"
     return GuardFailure("subclass", name, "", "", words, advice.SUBCLASS)
 
 
@@ -372,7 +372,7 @@ def _own(match: re.Match[str]) -> GuardFailure:
 
 def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
-    words = f"the program was made for sizes with {condition}, which does not hold any more"
+    words = f"the program was compiled for sizes with {condition}, which no longer holds"
     return GuardFailure(
         "symbolic", _symbols(condition), condition, f"not {condition}", words, advice.symbolic(condition)
     )
@@ -418,7 +418,8 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _related,
         ),
         (
-            r"(?P<names>.+?) (?:overlap in memory otherwise|are views of other tensors) than when this was compiled.*",
+            r"(?P<names>.+?) (?:do not overlap in memory as they did when|are views of other tensors than when) this "
+            r"was compiled.*",
             _elsewhere,
         ),
         (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),

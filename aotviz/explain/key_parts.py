@@ -166,7 +166,7 @@ def _explained(name: str, before: str, after: str, known: tuple[Mapping[str, str
 
 
 SUBJECTS = {
-    "aot_config": "how AOTAutograd was called (its inputs' sources, static inputs, dynamic shapes)",
+    "aot_config": "how AOTAutograd was called (sources of its inputs, static inputs, dynamic shapes)",
     "grad_enabled": "whether gradients are recorded",
     "deterministic_algorithms": "`torch.use_deterministic_algorithms`",
     "deterministic_algorithms_settings": "`torch.use_deterministic_algorithms`",
@@ -178,7 +178,7 @@ SUBJECTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "cache_key_tag": "the tag `torch.compiler.config.cache_key_tag`",
     "fx_kwargs": "how Inductor was called:",
-    "user_defined_triton_source": "the source of a Triton kernel of yours",
+    "user_defined_triton_source": "the source of your Triton kernel",
     "pre_grad_custom_pass": "the custom pass before autograd",
     "post_grad_custom_pre_pass": "the custom pass after autograd",
     "post_grad_custom_post_pass": "the custom pass after autograd",

@@ -31,10 +31,10 @@ GRAPHS = {
     "aot_inference_graph": "the inference graph",
 }
 HANG = (
-    "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the condition that "
-    "decides on them the same on all ranks, or take it out of the compiled function."
+    "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
+    "condition that selects them the same on all ranks, or move it out of the compiled function."
 )
-SAME = "Give all ranks inputs of the same kinds, or mark what varies as dynamic before the first call."
+SAME = "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call."
 
 COLLECTIVE = "_c10d_functional."
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
@@ -84,7 +84,7 @@ def explain_all(facts: Facts) -> Explanation:
     """All differences in words."""
     ranks = len(_matched(facts))
     if ranks < 2:
-        return Explanation("There is one rank only.", ())
+        return Explanation("There is only one rank.", ())
     found = find(facts)
     if not found:
         return Explanation(f"The {ranks} ranks compiled the same programs.", ())
@@ -138,9 +138,7 @@ def _of_match(
         found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), SAME))
     keys = {rank: _keys(facts, place) for rank, place in places.items()}
     if _differ(keys) and not graph:
-        words = sentence(
-            f"The ranks asked the compile caches for different keys of {named}, although the code is alike"
-        )
+        words = sentence(f"The ranks looked up different cache keys for {named}, although the code is the same")
         fix = "See `recording.cache_misses()` for the part of the key that differs."
         found.append(RankDifference("cache key", function, ids, words, fix))
     return found

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
 ONLY_FIRST = (
-    "A log of torch's names only the first guard that a call failed, for each program; others are read off the guards "
-    "of both compilations, as far as these tell. `aotviz.watch()` tries every guard."
+    "A torch log names only the first guard that a call failed, for each program. Other failed guards are "
+    "derived from the guards of both compilations, as far as possible. `aotviz.watch()` evaluates every "
+    "guard."
 )
 DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
 # How arguments lie to each other tells more than their offsets do; then what tends to change with every call. Others: 3
@@ -92,7 +93,7 @@ class Recompile:
         elif self.outcome == "failed":
             words += " This compilation failed."
         elif self.outcome == "eager":
-            words += " aotviz refused the new program, and it runs in eager."
+            words += " aotviz refused the new program, so it runs in eager."
         if main.dynamic:
             words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
         if self.also:
@@ -321,7 +322,7 @@ def explain_all(facts: Facts) -> Explanation:
     """The causes of all recompiles, the one that matters most first."""
     recompiles = find(facts)
     if not recompiles:
-        return Explanation("No function was compiled again.", ())
+        return Explanation("No function was recompiled.", ())
     found = causes(facts, recompiles)
     functions = len({(cause.first.function, facts.frame(cause.first.place)) for cause in found})
     total = sum(recompile.seconds for recompile in recompiles)
@@ -343,8 +344,7 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
         opening = sentence(
-            f"`{cause.subject}` is behind {share}: {_named(first.function)} was compiled again "
-            f"{_because(cause)}{values}"
+            f"`{cause.subject}` caused {share}: {_named(first.function)} was compiled again {_because(cause)}{values}"
         )
         others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
         if others:
@@ -358,7 +358,7 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
                 "eager from then on."
             )
         elif any(r.main.dynamic for r in cause.recompiles):
-            opening += f" `{cause.subject}` became symbolic on the way."
+            opening += f" `{cause.subject}` became symbolic after the first recompiles."
     ids = first.id if count == 1 else f"{first.id} to {last.id}"
     cost = f"Compilations {ids} cost {seconds(cause.seconds)}" if count > 1 else f"{ids} cost {seconds(cause.seconds)}"
     reached = _reached(facts, telling.place, telling.main)

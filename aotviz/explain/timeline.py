@@ -133,13 +133,13 @@ def explain_all(facts: Facts, only: int | None = None) -> Explanation:
     """The total, and the events with the most time of their own."""
     top = tree(facts, only)
     if not top.seconds:
-        return Explanation("This recording has no times.", ())
+        return Explanation("This recording contains no times.", ())
     own: dict[str, float] = {}
     for span in _below(top):
         own[span.name] = own.get(span.name, 0.0) + span.own_seconds
     longest = sorted(own.items(), key=lambda item: -item[1])[:5]
     told = ", ".join(f"{name} {seconds(value)} ({value / top.seconds:.0%})" for name, value in longest if value)
-    return Explanation(f"Compiling took {seconds(top.seconds)}", (Point(sentence(f"Most of it in: {told}")),))
+    return Explanation(f"Compiling took {seconds(top.seconds)}", (Point(sentence(f"Most of it was spent in: {told}")),))
 
 
 def _below(top: Span) -> Sequence[Span]:

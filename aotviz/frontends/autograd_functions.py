@@ -84,9 +84,10 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
         def backward(ctx: Any, *gradients: Any) -> Any:
             if unmaterialized and any(gradient is None for gradient in gradients):
                 warnings.warn(
-                    f"{unmaterialized} calls ctx.set_materialize_grads(False). Dynamo traced its backward with a "
-                    "gradient for each of its results, so it gets zeros here where eager gives it None. If it tells "
-                    "these apart, keep it out of torch.compile (torch.compiler.disable), or use aotviz.compile.",
+                    f"{unmaterialized} calls ctx.set_materialize_grads(False). Dynamo traced its backward "
+                    "with a gradient for each of its results, so it receives zeros where eager passes None. "
+                    "If its backward checks for None, keep it out of torch.compile (torch.compiler.disable), "
+                    "or use aotviz.compile.",
                     stacklevel=2,
                 )
                 pairs = zip(gradients, ctx.layouts, strict=True)

@@ -128,7 +128,7 @@ def _compile(
         if backend.raises:
             raise
         reason, where = in_words(error)
-        _warn(f"{graph.function} runs in eager, since aotviz refused its graph: {reason}", where or graph.place)
+        _warn(f"{graph.function} runs in eager because aotviz refused its graph: {reason}", where or graph.place)
         return _telling(eager, captured)
     dynamo_guards.install(original, len(request.named), program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
@@ -299,7 +299,7 @@ def _unknown(name: str, theirs: frozenset[str]) -> str:
     near = difflib.get_close_matches(name, [*OPTIONS, *theirs], n=3)
     also = f", and the {len(theirs)} of torch._inductor.list_options()" if theirs else ""
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"option {name!r} is not known.{hint} Known are {', '.join(OPTIONS)}{also}"
+    return f"there is no option {name!r}.{hint} The options are {', '.join(OPTIONS)}{also}"
 
 
 dynamo.offer("aotviz", "aotviz.frontends.backend:aotviz_inductor")

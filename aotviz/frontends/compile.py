@@ -81,7 +81,7 @@ def compile(
     if fn is None:
         return functools.partial(compile, **arguments)
     if not callable(fn):
-        raise TypeError(f"aotviz.compile takes a function or a module, and got {fn!r}")
+        raise TypeError(f"aotviz.compile takes a function or a module, not {fn!r}")
     operators.check_decompositions(decompositions)
     ours, theirs = sorted_options(options or {}, backend)
     session = Session(ours.pop("record", record), called(fn), ours.pop("on_stage", on_stage))

@@ -221,7 +221,7 @@ def _draws_kept(request: Request) -> Iterator[None]:
     with seeding.states_kept(own, randomness.refuse), seeding.met() as met:
         yield
     if met.keys() - set(map(random_numbers.identity, (torch.default_generator, *known.values()))):
-        randomness.refuse("torch.Generator(), or finds one that no name of its own leads to")
+        randomness.refuse("torch.Generator(), or uses a generator that it does not reach by a name")
 
 
 def _generators(request: Request) -> Iterator[tuple[str, torch.Generator]]:
@@ -239,7 +239,7 @@ def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
     """See what tracing assigns to attributes of modules, which a compiled call will not do again.
 
     Raises:
-        NotImplementedError: a tensor is assigned; somebody would read it later.
+        Refused: a tensor is assigned; later code would read it.
     """
     if root is None:
         yield
@@ -255,10 +255,7 @@ def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
     if assigned or held.mirrors:
         held.restore()
     if assigned:
-        raise NotImplementedError(
-            f"{name} assigns a tensor to {' and '.join(assigned)} while it runs, which a compiled call would not do. "
-            "Return it, or register a buffer and write into that (self.state.copy_(...))"
-        )
+        raise Refused("attribute is assigned", " and ".join(assigned), name)
     for change in changes:
         warn(
             f"{name} changes {change.path} from {change.before!r} to {change.now!r} while it runs; a compiled call "

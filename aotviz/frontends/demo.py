@@ -85,7 +85,7 @@ def choose_backend(asked: str | None) -> tuple[str, str]:
         return "inductor", ""
     return (
         "eager",
-        "No C++ compiler is on PATH, which Inductor needs: the graphs are run as they are (backend eager).\n",
+        "Inductor needs a C++ compiler, and none is on PATH: the graphs run uncompiled (backend eager).\n",
     )
 
 

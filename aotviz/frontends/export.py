@@ -25,6 +25,7 @@ from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
 from aotviz.ir.partition_functions import named
+from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.ir.spelling import called
 from aotviz.lowerings import run_graph
@@ -89,14 +90,14 @@ def aot_export_module(
     ['bias', 'weight']
     """
     if not isinstance(mod, torch.nn.Module):
-        raise TypeError(f"aot_export_module takes an nn.Module, and got {mod!r}")
+        raise TypeError(f"aot_export_module takes an nn.Module, not {mod!r}")
     if pre_dispatch and trace_joint:
         raise ExportRefused(
-            "pre_dispatch=True is a graph from above autograd, which has no backward: trace_joint=False"
+            "pre_dispatch=True traces above autograd, so the graph has no backward: use trace_joint=False"
         )
     args, kwargs = _arguments(args), dict(kwargs or {})
     if trace_joint and output_loss_index is None:
-        raise ExportRefused("trace_joint=True needs output_loss_index: which output is the loss")
+        raise ExportRefused("trace_joint=True needs output_loss_index: the output that is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
     named = _named(mod)
@@ -131,7 +132,7 @@ def aot_export_joint_simple(
     ((tensor([3., 3.]),), (tensor([3., 3.]), None))
     """
     if not callable(func):
-        raise TypeError(f"aot_export_joint_simple takes a function, and got {func!r}")
+        raise TypeError(f"aot_export_joint_simple takes a function, not {func!r}")
     args = _arguments(args)
     options = _options(decompositions, _dynamic(func, args, {}))
     options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
@@ -149,7 +150,7 @@ def aot_export_joint_simple(
 
 def _arguments(args: Any) -> tuple[Any, ...]:
     if isinstance(args, torch.Tensor):
-        raise TypeError("args is a tensor; it must be a tuple of the arguments: (x,) where there is one")
+        raise TypeError("args is a tensor; it must be a tuple of arguments, for example (x,)")
     return tuple(args)
 
 
@@ -216,7 +217,7 @@ def aot_export_joint_with_descriptors(
     torch.Size([1, 2])
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     args, kwargs = _arguments(args), dict(kwargs or {})
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
@@ -246,7 +247,10 @@ def aot_compile_joint_with_descriptors(
     for what, nodes in (("inputs", placeholders), ("outputs", outputs)):
         was, now = len(nodes(form.graph_module.graph)), len(nodes(jd.graph_module.graph))
         if was != now:
-            raise ValueError(f"the exported graph had {was} {what}, and now has {now}: keep its inputs and outputs")
+            raise ValueError(
+                f"the exported graph had {was} {what} and now has {now}. An edited graph must keep its inputs and "
+                "outputs"
+            )
     bw_compiler = bw_compiler or fw_compiler
     options = replace(
         form.options,
@@ -257,7 +261,7 @@ def aot_compile_joint_with_descriptors(
         backend=str(getattr(fw_compiler, "__name__", "custom")),
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)
-    verify.verify(changed, "export (graph as it is now)")
+    verify.verify(changed, "export (current graph)")
     with compiling.entered(jd.request, jd.session, jd.observer) as stages:
         program = stages.finish(changed, jd.tail)
     jd.session.programs.append(program)
@@ -299,8 +303,8 @@ class _Watched:
         if paths and paths not in self.warned:
             self.warned.add(paths)
             warnings.warn(
-                f"the call assigns a tensor to {', '.join(paths)}; this is undone, and no part of the exported graph. "
-                "Register a buffer to carry state from call to call.",
+                f"the call assigns a tensor to {', '.join(paths)}. The assignment is undone and is not part "
+                "of the exported graph. To carry state from call to call, register a buffer.",
                 stacklevel=2,
             )
         return result
@@ -309,8 +313,9 @@ class _Watched:
 def _as_export(options: Options, export: Export) -> Options:
     if options.functionalize_rng_ops:
         raise ExportRefused(
-            "torch._functorch.config.functionalize_rng_ops is on: the graph would take and return the state of the "
-            "random generator, and nothing around it would move the generator. Switch the setting off for an export."
+            "torch._functorch.config.functionalize_rng_ops is on, so the exported graph would take and "
+            "return the state of the random generator, with no wrapper to advance the generator. Switch the "
+            "setting off for an export."
         )
     return replace(options, export=export)
 

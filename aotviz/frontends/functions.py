@@ -18,6 +18,7 @@ from aotviz.frontends import dynamo_guards
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request, request_for
 from aotviz.ir.partition_functions import named
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.lowerings import Eager, run_graph
 from aotviz.options import Options
@@ -42,7 +43,7 @@ def _options(
     **others: Any,
 ) -> Options:
     if not callable(fw_compiler):
-        raise TypeError(f"fw_compiler must be callable, and is {fw_compiler!r}")
+        raise TypeError(f"fw_compiler must be callable, and it is {fw_compiler!r}")
     if not others.get("debug"):
         others.pop("debug", None)  # torch's setting decides
     if aot_autograd_decompositions:
@@ -95,7 +96,7 @@ def aot_function(
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
 
     Raises:
-        NotImplementedError: `disable_functionalization`, or an input that aotviz can't compile, by its name.
+        Refused: `disable_functionalization`, or an input that aotviz can't compile, by its name.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -105,7 +106,7 @@ def aot_function(
     True
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     options = _options(
         fw_compiler,
         bw_compiler,
@@ -148,7 +149,7 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
     torch.Size([1, 2])
     """
     if not isinstance(mod, torch.nn.Module):
-        raise TypeError(f"aot_module takes an nn.Module, and got {mod!r}")
+        raise TypeError(f"aot_module takes an nn.Module, not {mod!r}")
     inner: Any = aot_function(mod, *args, **kwargs)
 
     class AOTModule(torch.nn.Module):
@@ -203,7 +204,7 @@ def aot_module_simplified(
     [tensor([1., 1.])]
     """
     if disable_functionalization:
-        raise NotImplementedError("disable_functionalization=True: aotviz always functionalises what it traces")
+        raise Refused("functionalization is switched off")
     if pre_grad_passes is not None:
         mod = pre_grad_passes(mod, args)
     options = _options(

@@ -41,7 +41,7 @@ class AotvizMagics(Magics):
         elif words[:1] == ["on"]:
             self._on(words[1:])
         else:
-            raise UsageError(f"%aotviz {line}: say on or off; {USAGE}")
+            raise UsageError(f"%aotviz {line}: on or off is missing; {USAGE}")
         return None
 
     def _cell(self, words: list[str], cell: str) -> None:
@@ -59,7 +59,7 @@ class AotvizMagics(Magics):
     def _on(self, words: list[str]) -> None:
         name = self._named(words)
         if self.watching is not None:
-            raise UsageError(f"a watch is on already, as {self.name!r}; end it with `%aotviz watch off`")
+            raise UsageError(f"a watch is already on, as {self.name!r}; end it with `%aotviz watch off`")
         from aotviz.live.watching import Watch  # torch, which only a watch needs
 
         self.watching, self.name = Watch(), name
@@ -67,14 +67,14 @@ class AotvizMagics(Magics):
 
     def _off(self) -> Recording:
         if self.watching is None:
-            raise UsageError("no watch is on; begin one with `%aotviz watch on`")
+            raise UsageError("no watch is on; start one with `%aotviz watch on`")
         watch, self.watching = self.watching, None
         return watch.stop()
 
     def _named(self, words: list[str]) -> str:
         name = words[0] if words else "recording"
         if len(words) > 1 or not name.isidentifier():
-            raise UsageError(f"{' '.join(words)!r} is no name for a variable; {USAGE}")
+            raise UsageError(f"{' '.join(words)!r} is not a variable name; {USAGE}")
         return name
 
     @property

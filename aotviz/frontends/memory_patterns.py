@@ -128,9 +128,7 @@ class TooManyPrograms(RuntimeError):
     """A graph has as many programs as Dynamo would keep of one function."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"there are as many programs of it as torch._dynamo.config.recompile_limit allows, currently set to {limit}"
-        )
+        super().__init__(f"it already has as many programs as torch._dynamo.config.recompile_limit allows ({limit})")
 
 
 def known(program: Program, request: Request, lifted: int, sizes: fakes.SymbolGuards | None = None) -> Known:
@@ -177,7 +175,7 @@ class Memory:
     def elsewhere(self, flat: Sequence[Any]) -> str:
         """What is left to be said of arguments that are related as they were."""
         names = " and ".join(self._inside[i] for i in sorted(_neighbours(flat))) or "arguments"
-        return f"{names} overlap in memory otherwise than when this was compiled"
+        return f"{names} do not overlap in memory as they did when this was compiled"
 
 
 def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:

@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from aotviz.frontends import nested_inputs
 from aotviz.ir.forms import Convention, Reason, Request
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
@@ -47,17 +48,10 @@ def _refuse_modules(root: torch.nn.Module) -> None:
     for path, module in root.named_modules():
         kind, name = type(module).__name__, path or "the module"
         if any(base.__module__.startswith(_PARALLEL) for base in type(module).__mro__):
-            raise NotImplementedError(
-                f"{name} is a {kind}, which prepares its processes in Python before each call, and a compiled call "
-                f"would not: wrap the compiled module instead, {kind}(aotviz.compile(module)), or use "
-                'torch.compile(module, backend="aotviz")'
-            )
+            raise Refused("distributed module", name, kind)
         for tensor_name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             if isinstance(tensor, UninitializedTensorMixin):
-                raise NotImplementedError(
-                    f"{tensor_name!r} of {name} ({kind}) has no shape until the first call: call the module once "
-                    "before it is compiled"
-                )
+                raise Refused("lazy module", repr(tensor_name), f"{name} ({kind})")
 
 
 def request_for(
@@ -78,7 +72,7 @@ def request_for(
     `evidence` says why programs that exist already do not do, one reason a program.
 
     Raises:
-        NotImplementedError: `root` holds a lazy module that was never called, or one that runs several processes.
+        Refused: `root` holds a lazy module that was never called, or one that runs several processes.
     """
     named: list[tuple[str, str, Any]] = []
     parameters = None

@@ -49,7 +49,7 @@ def trace_stages(
     6.0
     """
     if until not in STAGE_NAMES:
-        raise ValueError(f"until={until!r} is no stage; there are {', '.join(sorted(STAGE_NAMES))}")
+        raise ValueError(f"until={until!r} is not a stage; the stages are {', '.join(sorted(STAGE_NAMES))}")
     lowering = lowering_named(backend)
     root = root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
@@ -87,7 +87,7 @@ class Stopped:
         """The form's one graph, or its first."""
         for module in self.graphs.values():
             return module
-        raise ValueError(f"after stage {self.stage!r} there is no closed graph yet; stop at a later one")
+        raise ValueError(f"after stage {self.stage!r} there is no complete graph yet; stop at a later stage")
 
     @property
     def recording(self) -> Any:
@@ -124,7 +124,7 @@ class Stopped:
                     return replace(self, form=form, stage=until, remaining=remaining)
         last = form.lowered if isinstance(form, Program) else form
         kind = "training" if isinstance(last, JointCall) else "inference"
-        raise ValueError(f"this {kind} call does not pass through stage {until!r}; it went through {', '.join(passed)}")
+        raise ValueError(f"this {kind} call does not run stage {until!r}; its stages are {', '.join(passed)}")
 
     def resume(self) -> CompiledCallable:
         """Run the rest, and return the compiled function."""

@@ -50,10 +50,7 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
     name = getattr(fn, "__name__", type(fn).__name__)
     if not found:
         sizes = " and ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in met)
-        return NotImplementedError(
-            f"{name} uses a tensor ({sizes}) that is neither an argument nor made inside, and that nothing it refers "
-            "to leads to. Pass it as an argument; aotviz.compile finds such tensors itself."
-        )
+        return Refused("tensor is not an argument", name, f"a tensor ({sizes})", "pass it as an argument")
     names = " and ".join(repr(path) for path in found)
     advice = "make it a buffer (register_buffer) or a parameter of the module, or pass it as an argument"
     if any(found.values()):
@@ -62,19 +59,13 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
     if holder is not None:
         kind = type(arguments[holder]).__name__
         if isinstance(arguments[holder], torch.nn.Module):
-            return NotImplementedError(
-                f"{name} uses the tensor {names} of the {kind} that it is passed as {holder!r}: compile the module "
-                "itself, or pass its tensors. aotviz.compile takes modules as arguments."
+            advice = f"compile the {kind} that is passed as {holder!r} itself, or pass its tensors"
+        else:
+            advice = (
+                f"pass the tensor itself, or make {kind}, which is passed as {holder!r}, a pytree "
+                f"(torch.export.register_dataclass({kind}) if it is a dataclass)"
             )
-        return NotImplementedError(
-            f"{name} uses the tensor {names}, which lies in an object that aotviz can't look into: pass the tensor "
-            f"itself, or make {kind} a pytree (torch.export.register_dataclass({kind}) if it is a dataclass). "
-            "aotviz.compile takes such objects."
-        )
-    return NotImplementedError(
-        f"{name} uses the tensor {names} without taking it as an argument, so aotviz can't follow what happens to it: "
-        f"{advice}. aotviz.compile finds such tensors itself."
-    )
+    return Refused("tensor is not an argument", name, f"the tensor {names}", advice)
 
 
 def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refused:

@@ -116,7 +116,7 @@ class LeftBehindOutput(OutputDescriptor):
     input: InputDescriptor
 
     def __str__(self) -> str:
-        return f"{self.input} before it gets another storage"
+        return f"{self.input} before its storage is replaced"
 
 
 @dataclass(frozen=True)

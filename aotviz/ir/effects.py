@@ -22,6 +22,7 @@ from typing import Any
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
 _DISCOVERED = "tangents_token"  # what torch calls the placeholder of a token that it meets in a trace
@@ -46,11 +47,7 @@ class Tokens(dict[Any, Any]):
     def __contains__(self, kind: object) -> bool:
         mode = get_proxy_mode()
         if mode is not None and mode.tracer is not self.tracer:
-            raise NotImplementedError(
-                "a call with side effects (a print, a script object's method, an operator registered as effectful) is "
-                "in a function that cond, scan, map, while_loop or nested_compile_region takes; aotviz keeps the order "
-                "of effects in one graph only. Move the call out of that function, or leave it to eager."
-            )
+            raise CannotTrace("side effect in a higher-order operator")
         return super().__contains__(kind)
 
 

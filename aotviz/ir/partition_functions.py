@@ -32,7 +32,7 @@ def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"there is no partitioner {partition_fn!r}; there are {', '.join(known)}")
         return known[partition_fn]
     if not callable(partition_fn):
-        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and is {partition_fn!r}")
+        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and it is {partition_fn!r}")
     return partition_fn
 
 

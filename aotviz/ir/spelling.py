@@ -87,4 +87,4 @@ def literal(value: Any) -> str:
         return f"({items},)" if len(value) == 1 else f"({items})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
-    raise TypeError(f"a {type(value).__name__} has no literal")
+    raise TypeError(f"a {type(value).__name__} cannot be written as a Python literal")

@@ -41,7 +41,7 @@ def verify(form: Form, stage: str) -> None:
     if isinstance(form, Program):
         demand(callable(form.function), "the program is callable")
         lines = form.source.count("\n") + 1
-        demand(all(1 <= note.first <= note.last <= lines for note in form.notes), "notes lie inside the source")
+        demand(all(1 <= note.first <= note.last <= lines for note in form.notes), "notes are about lines of the source")
 
 
 def _traced(form: TracedCall, demand: Any) -> None:
@@ -78,7 +78,7 @@ def _split(form: Split, demand: Any) -> None:
     results = graphs.outputs(forward)
     demand(len(results) == len(form.slots) + len(form.saved), "forward outputs are the slots, then what is saved")
     gradients = len(graphs.outputs(backward))
-    demand(gradients == len(form.gradients), "one gradient (or None) per graph input, or per part of one")
+    demand(gradients == len(form.gradients), "one gradient (or None) per graph input, or per inner tensor of one")
     known = {value.name for value in form.saved}
     others = ("tangents_", GENERATOR)
     kept = [node for node in graphs.placeholders(backward) if not node.name.startswith(others)]

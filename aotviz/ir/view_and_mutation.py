@@ -17,13 +17,13 @@ from typing import Any
 class OutputType(Enum):
     """How an output relates to the inputs and to the other outputs."""
 
-    non_alias = "a tensor of its own"
+    non_alias = "not an alias"
     alias_of_input = "a view of an input"
     is_input = "an input itself"
-    alias_of_intermediate_save_as_output = "a view of an intermediate, which the graph returns for its sake"
-    alias_of_intermediate = "a view of an intermediate that the graph returns already"
+    alias_of_intermediate_save_as_output = "a view of an intermediate, which the graph returns only for this view"
+    alias_of_intermediate = "a view of an intermediate that is also an output"
     alias_of_intermediate_base_is_user_output = "a view of another output"
-    unsafe_view_alias = "the only view of its base that leaves the function, so it may stand alone"
+    unsafe_view_alias = "the only view of its base that leaves the function, so it is returned as an ordinary tensor"
     custom_function_view = "a view of an input that a custom autograd.Function returned"
 
 

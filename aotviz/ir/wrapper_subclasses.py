@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.script_objects import FakeScriptObject
@@ -75,16 +76,6 @@ def paths(value: Any) -> Iterator[tuple[str, ...]]:
             yield from ((name, *rest) for rest in paths(part))
 
 
-class PartsRefused(NotImplementedError):
-    """A subclass that a trace can't put together again: its class wants more of the parts than their values."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(
-            f"a {name} can't be put together from other parts of the same shapes, as a trace does after a write or a "
-            f"view: {name}.__tensor_unflatten__ says {str(error)!r}. Pass a clone of it where it is a view of another."
-        )
-
-
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """A value of the same make, each plain tensor in it replaced by `fn` of it. Has no history."""
     if not is_subclass(value):
@@ -94,7 +85,7 @@ def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     try:
         return type(value).__tensor_unflatten__(made, context, value.size(), value.stride())
     except Exception as error:
-        raise PartsRefused(type(value).__name__, error) from error
+        raise CannotTrace("subclass is not rebuilt", type(value).__name__, repr(str(error))) from error
 
 
 def rebuilt(value: Any, made: Iterator[torch.Tensor]) -> Any:

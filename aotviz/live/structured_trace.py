@@ -80,8 +80,8 @@ class Tap(logging.Handler):
             except Exception as error:
                 self.receivers = tuple(other for other in self.receivers if other is not receiver)
                 warnings.warn(
-                    f"aotviz could not go on watching ({type(error).__name__}: {error}); the program is unharmed. "
-                    "Please report this.",
+                    f"aotviz stopped watching because of an error ({type(error).__name__}: {error}). The "
+                    "program is not affected. Please report this.",
                     RuntimeWarning,
                     stacklevel=2,
                 )

@@ -307,7 +307,7 @@ def _reason(own: str, first: str, base: str, is_view: bool) -> str:
         return f"a view of {base}"
     if first != own:
         return f"shares its memory with {first}"
-    return "a view of a tensor that is no input" if is_view else ""
+    return "a view of a tensor that is not an input" if is_view else ""
 
 
 def _base(kind: str, base: int | None, inputs: Sequence[InputRecord]) -> str:

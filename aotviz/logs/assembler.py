@@ -186,7 +186,11 @@ class Assembler:
         try:
             handler(self, item, place)
         except Exception as error:  # the log is a stranger's: whatever it says, the rest of it is read
-            log.note(item.line, f"{label} says what this reader does not understand ({type(error).__name__})", label)
+            log.note(
+                item.line,
+                f"{label} contains something that this reader does not understand ({type(error).__name__})",
+                label,
+            )
             keep(self, item, place)
 
     def text(self, text: str | None) -> int:
@@ -357,8 +361,8 @@ class Assembler:
                 times = "once" if count == 1 else f"{count} times or more"
                 where = f" in {labels[stream.number]}" if labels.get(stream.number) else ""
                 notes.append(
-                    f"torch._dynamo.reset() was called {times}{where}: compile ids begin again at 0/0 each time, so "
-                    'those after it are marked "reset 1" and so on'
+                    f"torch._dynamo.reset() was called {times}{where}: compile ids restart at 0/0 each time, "
+                    'so later ones are marked "reset 1" and so on'
                 )
         return list(dict.fromkeys(notes))
 

@@ -137,15 +137,15 @@ class Splitter:
 def _record(number: int, line: bytes, payload: bytes | None, at: int) -> Record | Bad:
     match = PREFIX.match(line)
     if match is None:
-        reason = "text that belongs to no record" if line.startswith(b"\t") else "not a line of torch's trace"
+        reason = "text that does not belong to a record" if line.startswith(b"\t") else "not a line of torch's trace"
         return _bad(number, line, payload, reason)
     try:
         head = _json(line[match.end() :])
     except (ValueError, RecursionError) as error:
-        return _bad(number, line, payload, f"its JSON can't be read ({error})")
+        return _bad(number, line, payload, f"its JSON cannot be read ({error})")
     kind = next((name for name in head if name not in ABOUT), "stack" if "stack" in head else "")
     if not kind:
-        return _bad(number, line, payload, "a record that does not say its type")
+        return _bad(number, line, payload, "a record without a type")
     digest, damage = _checked(head.get("has_payload"), payload, line.endswith(b"\r"))
     process = int(match["process"])
     return Record(number, process, match["stamp"], head, kind, head[kind], payload, at, digest, damage)
@@ -174,7 +174,7 @@ def _checked(claim: Any, payload: bytes | None, windows: bool) -> tuple[str, str
         return digest, ""
     if windows and hashlib.md5(text.replace(b"\r", b""), usedforsecurity=False).hexdigest() == claim:
         return "", ""
-    return "", "its text is damaged or cut off: it does not match its checksum"
+    return "", "its text is damaged or incomplete: it does not match its checksum"
 
 
 def _bad(number: int, line: bytes, payload: bytes | None, reason: str) -> Bad:

@@ -52,7 +52,7 @@ class LogFile:
         try:
             self._file = open(path, "rb")  # noqa: SIM115  # it is closed when nobody wants its texts any more
         except OSError as error:
-            raise RecordingError(f"{path}: can't be read ({error.strerror or error}).") from error
+            raise RecordingError(f"{path}: cannot be read ({error.strerror or error}).") from error
         weakref.finalize(self, self._file.close)
         self._lock = threading.Lock()
         status = os.fstat(self._file.fileno())
@@ -110,7 +110,7 @@ class LogFile:
         found = self._read(nbytes, at, self._unpacked if self.packed else self._file)
         if len(found) != nbytes:
             raise RecordingError(
-                f"{self.path}: has been changed since it was read. Read it again with aotviz.read_trace."
+                f"{self.path}: the file has changed since it was read. Read it again with aotviz.read_trace."
             )
         return found
 
@@ -145,14 +145,14 @@ class LogFile:
                 found: bytes = file.read(nbytes)
                 return found
         except OSError as error:
-            raise RecordingError(f"{self.path}: can't be read ({error.strerror or error}).") from error
+            raise RecordingError(f"{self.path}: cannot be read ({error.strerror or error}).") from error
 
 
 def find(where: Where) -> tuple[list[LogFile], list[str]]:
     """(the logs that are meant, notes on what was left out). Raises RecordingError if there is none."""
     wanted = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     if not wanted:
-        raise RecordingError("no path was given. Name a log, a folder of logs, or a pattern such as 'traces/*.log'.")
+        raise RecordingError("no path was given. Pass a log, a folder of logs, or a pattern such as 'traces/*.log'.")
     logs: dict[str, LogFile] = {}
     others: list[Path] = []
     for item in wanted:
@@ -174,8 +174,8 @@ def find(where: Where) -> tuple[list[LogFile], list[str]]:
         looked = f"{len(others)} file{'' if len(others) == 1 else 's'} there" if others else "it is empty"
         names = ", ".join(map(str, wanted))
         raise RecordingError(
-            f"{names}: no log of torch's structured trace ({looked}). "
-            "Make one by running the program with TORCH_TRACE=folder in its environment."
+            f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
+            "TORCH_TRACE=folder in its environment."
         )
     return sorted(logs.values(), key=_order), [_left_out(others)] if others else []
 
@@ -193,7 +193,7 @@ def _matches(pattern: Path) -> list[Path]:
     found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]
     if not found:
         what = "no file matches it" if glob.has_magic(str(pattern)) else "there is no such file or folder"
-        raise RecordingError(f"{pattern}: {what}. Check the path that TORCH_TRACE was given.")
+        raise RecordingError(f"{pattern}: {what}. Check the value of TORCH_TRACE.")
     return [path for path in found if path.is_file()]
 
 
@@ -206,11 +206,12 @@ def _order(log: LogFile) -> tuple[int, list[Any]]:
 def _no_log(path: Path, log: LogFile) -> str:
     if log._read(8, 0).startswith(b"\x93AOTVIZ"):
         return f"{path}: a recording of aotviz, not a log of torch's. Open it with aotviz.load."
-    what = "it is empty" if log.size == 0 else "no line near its beginning is of torch's structured trace"
-    return f"{path}: {what}. Give a file that a run with TORCH_TRACE=folder wrote."
+    what = "it is empty" if log.size == 0 else "no line near its beginning belongs to torch's structured trace"
+    return f"{path}: {what}. Pass a file that a run with TORCH_TRACE=folder wrote."
 
 
 def _left_out(others: list[Path]) -> str:
     names = ", ".join(path.name for path in others[:MOST_NAMED])
     more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-    return f"{len(others)} file{' is no log' if len(others) == 1 else 's are no logs'} and were left out: {names}{more}"
+    what = "1 file is not a log and was" if len(others) == 1 else f"{len(others)} files are not logs and were"
+    return f"{what} left out: {names}{more}"

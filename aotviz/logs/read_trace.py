@@ -95,7 +95,7 @@ def _read(files: list[LogFile], assembler: Assembler, report: Progress) -> None:
             assembler.add(log, item)
         log.lines = splitter.lines
         if file.cut:
-            log.note(log.lines, f"the file can't be unpacked further ({file.cut})", "")
+            log.note(log.lines, f"the rest of the file cannot be decompressed ({file.cut})", "")
         before += file.size
 
 

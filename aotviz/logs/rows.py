@@ -171,7 +171,7 @@ def fits(number: Any) -> bool:
 def whole(number: Any) -> int:
     """An integer that a recording can hold. Raises ValueError for anything else."""
     if type(number) is not int or not fits(number):
-        raise ValueError(f"{number!r} is no number")
+        raise ValueError(f"{number!r} is not a number")
     return number
 
 

@@ -261,14 +261,14 @@ def load(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Rec
 
     >>> load("nothing")
     Traceback (most recent call last):
-    aotviz.recording.files.RecordingError: nothing: there is no such file. Check the path that `save` was given.
+    aotviz.recording.files.RecordingError: nothing: there is no such file. Check the path that you passed to `save`.
     """
     if isinstance(path, (str, os.PathLike)):
         return Recording(files.read(path))
     ranks = [files.read(one) for one in path]
     for one, data in zip(path, ranks, strict=True):
         if data.logs:
-            raise RecordingError(f"{one}: it was read off logs. Give read_trace the logs of all ranks instead.")
+            raise RecordingError(f"{one}: it was read from logs. Pass the logs of all ranks to read_trace instead.")
     if not ranks:
         raise RecordingError("there are no recordings: the list of paths is empty")
     return Recording(merging.of_ranks(ranks))

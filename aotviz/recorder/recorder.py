@@ -152,7 +152,7 @@ class Recorder:
         self._began_ns = self._now()
         graphs = self._snapshots(argument, handed_on=argument is self._last_result)
         if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
-            what = "replaced from outside" if self._recorded else "what the run starts from"
+            what = "replaced by the user" if self._recorded else "what the run starts from"
             if isinstance(argument, BackwardRequest):  # of which gradients come in, or how often, decides the caller
                 what = argument.reason
             form = type(argument).__name__
@@ -382,8 +382,8 @@ def _warn(error: Exception) -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"aotviz could not record this compilation ({type(error).__name__}: {error}); it goes on unrecorded. "
-            "Please report this; options debug=True shows where it happened.",
+            f"aotviz could not record this compilation ({type(error).__name__}: {error}). The compilation "
+            "continues without a recording. Please report this; debug=True shows where it happened.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -188,7 +188,7 @@ class CompiledCallable(Inspected):
     def __reduce__(self) -> Any:
         """A copy, or what a file holds, is the original and the options: it is compiled anew."""
         if self._remake is None:
-            raise TypeError(f"{self.__name__} can't be copied or pickled; compile it again where it is needed")
+            raise TypeError(f"{self.__name__} cannot be copied or pickled; compile it again instead")
         return self._remake
 
     def __repr__(self) -> str:

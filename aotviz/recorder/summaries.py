@@ -49,7 +49,7 @@ def summary(argument: Form, result: Form, before: Counts, after: Counts, same_gr
 
 def _unsaid(argument: Form, result: Form) -> str:
     names = type(argument).__name__, type(result).__name__
-    return "the graph stays as it is" if names[0] == names[1] else " to ".join(names)
+    return "the graph is unchanged" if names[0] == names[1] else " to ".join(names)
 
 
 def counted(count: int, noun: str) -> str:
@@ -100,7 +100,7 @@ def _saved(argument: Form, result: Split) -> str:
     if isinstance(argument, Split):
         packed = sum(saved.hook != "" for saved in result.saved)
         if packed > sum(saved.hook != "" for saved in argument.saved):
-            return f"{packed} of {counted(len(result.saved), 'saved value')} packed by a saved-tensor hook"
+            return f"{packed} of {counted(len(result.saved), 'saved value')} packed by a saved tensor hook"
         donated = sum(saved.donated for saved in result.saved)
         return f"{donated} of {counted(len(result.saved), 'saved value')} donated to the backward"
     inputs = [node for node in result.forward_module.graph.nodes if node.op == "placeholder"]

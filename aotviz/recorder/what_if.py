@@ -16,6 +16,7 @@ from typing import Any
 from aotviz import pipeline
 from aotviz.ir import partition_functions
 from aotviz.ir.forms import JointGraph, LoweredSplit, Program
+from aotviz.ir.refusals import Refused
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
 from aotviz.recording.store import Store
@@ -41,7 +42,7 @@ def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
     ) -> Any:
         found = alive()
         if found is None:
-            raise LookupError(f"{_NEEDS_LIFE} The function of this one is gone.")
+            raise LookupError(f"{_NEEDS_LIFE} The function of this recording no longer exists.")
         return _cut(found, recorder, partition_fn, memory_budget, on_stage)
 
     return cut
@@ -84,10 +85,7 @@ class _Told(pipeline.Silent):
 def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> JointGraph:
     call = program.lowered
     if call.wrapping is not None:
-        raise NotImplementedError(
-            f"{call.name} takes tensors that are made of tensors: what_if can't cut its graph again. "
-            "Compile it with the other partition_fn instead."
-        )
+        raise Refused("what_if with tensor subclasses", call.name)
     options = call.options
     if partition_fn is not None:
         options = replace(options, partition_fn=partition_functions.named(partition_fn))

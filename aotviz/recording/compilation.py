@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-_NOT_LIVE = "that needs the live compiled function; take the recording from the function, as `f.recording`"
+_NOT_LIVE = "this needs the live compiled function; use the recording of the function: `f.recording`"
 
 
 class Compilation:
@@ -205,8 +205,8 @@ class Compilation:
         (0, 12)
         """
         if self._cut_again is None:
-            why = "it is an inference graph, which keeps nothing" if self.kind == "inference" else _NOT_LIVE
-            raise LookupError(f"{self.name} can't be cut again: {why}.")
+            why = "it is an inference graph, which saves nothing" if self.kind == "inference" else _NOT_LIVE
+            raise LookupError(f"{self.name} cannot be partitioned again: {why}.")
         data, strings = self._cut_again(partition_fn, memory_budget, on_stage)
         return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
@@ -249,7 +249,7 @@ class Compilation:
             if len(graphs) == 1:
                 return graphs[0]
             choice = " or ".join(f"graph({graph.role!r}, stage={role!r})" for graph in graphs)
-            raise LookupError(f"stage {role!r} has {len(graphs)} graphs; ask for {choice}")
+            raise LookupError(f"stage {role!r} has {len(graphs)} graphs; choose {choice}")
         known = sorted({known for record in self.data.stages for known in record.graphs})
         where = f" after stage {stage!r}" if stage is not None else ""
         raise LookupError(f"{self.name}: no graph {role!r}{where}. Roles: {known}. Stages: {self._stage_names()}")

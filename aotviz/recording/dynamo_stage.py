@@ -74,7 +74,7 @@ def stage(captured: Captured, graph: int) -> StageRecord:
 def summary(captured: Captured) -> str:
     parts = [f"{_function(captured)} captured: {captured.nodes:,} node{'' if captured.nodes == 1 else 's'}"]
     if captured.attempts > 1:
-        parts.append(f"begun {captured.attempts} times")
+        parts.append(f"started {captured.attempts} times")
     if captured.broken:
         parts.append(f"ends at a graph break{_line(captured)}")
     if captured.guards is not None:
@@ -128,11 +128,11 @@ def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
     )
     for reason in captured.restarts:
         why = (
-            ", to end its graph before the line that breaks it"
+            ", to end its graph before the line that causes the graph break"
             if reason == captured.ended
             else f": {_sentences(reason)}"
         )
-        yield Evidence("restart", f"Dynamo began the function again from its first line{why}")
+        yield Evidence("restart", f"Dynamo restarted the function from its first line{why}")
     if captured.broken:
         at = _innermost(captured.ended_at)
         where = f" at {at['file']}:{at['line']}, `{at['code'] or ''}`" if at else ""
@@ -145,10 +145,10 @@ def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
 
 def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
     if captured.guards is None:
-        why = "Dynamo has let go of this program, so its guards are not known"
+        why = "Dynamo has deleted this program, so its guards are not known"
         if captured.waiting:
-            why = "Dynamo makes the guards last, and they are read at the first call, which has not come"
-        yield Evidence("guards", "Dynamo made none, since the compilation failed" if failed else why)
+            why = "not known yet: Dynamo creates the guards last, and aotviz reads them at the first call"
+        yield Evidence("guards", "none, because the compilation failed" if failed else why)
         return
     marks: Counter[str] = Counter()
     for kind, source, text in captured.guards:
@@ -172,10 +172,10 @@ def _function(captured: Captured) -> str:
     >>> from msgspec.structs import replace
     >>> one = Captured("torch_dynamo_resume_in_f_at_7", "m.py:7", "1/0", 3, 0, 1, [], False, "", "", [])
     >>> _function(one), _function(replace(one, function="f"))
-    ('the rest of `f` behind line 7', '`f`')
+    ('the rest of `f` after line 7', '`f`')
     """
     rest = REST.fullmatch(captured.function)
-    return f"the rest of `{rest['function']}` behind line {rest['line']}" if rest else f"`{captured.function}`"
+    return f"the rest of `{rest['function']}` after line {rest['line']}" if rest else f"`{captured.function}`"
 
 
 def _line(captured: Captured) -> str:

@@ -64,9 +64,9 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
     try:
         plain = stretch.decompress(packed, limit_bytes + 1)
     except zlib.error as error:
-        raise Damage(f"it does not unzip ({error})") from None
+        raise Damage(f"it cannot be decompressed ({error})") from None
     if len(plain) > limit_bytes:
-        raise Damage(f"it unzips to more than {limit_bytes >> 20} MiB")
+        raise Damage(f"its decompressed size is more than {limit_bytes >> 20} MiB")
     if not stretch.eof:
         raise Damage("it ends too early")
     if stretch.unused_data:
@@ -76,7 +76,7 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
         if envelope.format != FORMAT:
             raise Damage("its content is not a recording")
         if not 1 <= envelope.version <= VERSION:
-            raise Damage(f"its content says format {envelope.version}, and this is a reader of format {VERSION}")
+            raise Damage(f"its content has format {envelope.version}, and this aotviz reads format {VERSION}")
         data = replace(msgspec.msgpack.decode(plain, type=RecordingData), version=VERSION)
         check(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -107,7 +107,7 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise RecordingError(
-            f"{target}: can't be written ({reason}). Choose a folder that you can write to."
+            f"{target}: cannot be written ({reason}). Choose a folder that you can write to."
         ) from error
 
 
@@ -125,13 +125,17 @@ def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> Record
             header = file.read(HEADER_BYTES)
             packed = file.read(limit_bytes + 1) if header.startswith(MAGIC) else b""
     except FileNotFoundError:
-        raise RecordingError(f"{target}: there is no such file. Check the path that `save` was given.") from None
+        raise RecordingError(f"{target}: there is no such file. Check the path that you passed to `save`.") from None
     except OSError as error:
-        raise RecordingError(f"{target}: can't be read ({error.strerror or error}).") from error
+        raise RecordingError(f"{target}: cannot be read ({error.strerror or error}).") from error
     if not header.startswith(MAGIC):
         if header and MAGIC.startswith(header):
             raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
-        what = " but gzip: packed, or what `recording.to_bytes()` gives" if header.startswith(b"\x1f\x8b") else ""
+        what = (
+            " but gzip: a compressed file, or the bytes of `recording.to_bytes()`"
+            if header.startswith(b"\x1f\x8b")
+            else ""
+        )
         raise RecordingError(f"{target}: not an aotviz recording{what}. Open a file that `recording.save(path)` wrote.")
     if len(header) < HEADER_BYTES:
         raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
@@ -155,9 +159,9 @@ def check(data: RecordingData) -> None:
     texts = len(data.strings)
     ids = [compilation.id for compilation in data.compilations]
     if len(set(ids)) != len(ids):
-        raise Damage("two compilations have one id")
+        raise Damage("two compilations have the same id")
     if data.dropped < 0:
-        raise Damage("it says that fewer than no compilations were dropped")
+        raise Damage("its number of dropped compilations is negative")
     for compilation in data.compilations:
         _check_compilation(compilation, texts, f"compilation {compilation.id}")
         _within([compilation.log], len(data.logs), f"compilation {compilation.id}, log")
@@ -181,7 +185,7 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
         _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
     notes = compilation.wrapper.notes if compilation.wrapper else []
     if any(not 1 <= note.first <= note.last for note in notes):
-        raise Damage(f"{where}: a note of the wrapper is about no line")
+        raise Damage(f"{where}: a note of the wrapper is about a line that does not exist")
 
 
 def _check_logged(data: RecordingData, texts: int) -> None:
@@ -240,7 +244,7 @@ def _check_argument(arg: Any, index: int, texts: int, where: str) -> None:
     if kind is list and len(arg) == 1 and type(arg[0]) is int:
         if 1 <= arg[0] <= index:
             return
-        raise Damage(f"{where}, node {index}: an argument is {arg[0]} nodes before it")
+        raise Damage(f"{where}, node {index}: an argument refers to a node {arg[0]} nodes before it")
     if kind is list and arg and arg[0] == "L":
         for part in arg[1:]:
             _check_argument(part, index, texts, where)

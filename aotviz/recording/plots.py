@@ -72,7 +72,7 @@ def stages(table: pd.DataFrame, name: str) -> Figure:
             hovertemplate="<b>%{y}</b><br>%{x:.2f} ms from %{base:.2f} ms<br>%{customdata}<extra></extra>",
         )
     )
-    figure.update_layout(title=f"{_text(name)}: stages", xaxis_title="ms since the compilation began")
+    figure.update_layout(title=f"{_text(name)}: stages", xaxis_title="ms since the compilation started")
     figure.update_yaxes(autorange="reversed")
     return figure
 

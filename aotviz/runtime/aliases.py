@@ -68,7 +68,7 @@ def versions(source: Source, call: GraphCall) -> None:
         setter = source.bind("set_versions", runtime.set_versions)
         tensors = "".join(f"out[{position}], " for position, _ in wanted)
         counts = "".join(f"{count}, " for _, count in wanted)
-        source.line(f"{setter}(({tensors}), ({counts}))", "eager counts so many writes to these results")
+        source.line(f"{setter}(({tensors}), ({counts}))", "set the version counters that these results have in eager")
 
 
 def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
@@ -146,11 +146,11 @@ class Epilogue:
                 name = str(self.call.graph_inputs[i])
                 refuse = self.source.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
                 text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
-                self.source.line(text, f"{name} is moved in place and written while gradients are recorded", name)
+                self.source.line(text, f"{name} is changed by a metadata op and written while grad mode is on", name)
         for i, info in enumerate(self.call.meta.input_info):
             if info.used_before_moving and self.call.meta.grad_enabled:
                 name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", edges.gradient_edge)
-                fact = f"{name} was used before it changes its shape: its gradient has the shape that it has here"
+                fact = f"{name} is used before its shape changes, so its gradient has this shape"
                 self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
         refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
         for i in (ref.index for ref in refs if ref.kind == "input"):
@@ -158,7 +158,7 @@ class Epilogue:
                 name = str(self.call.graph_inputs[i])
                 self._hooks[i] = self.source.fresh("listened")
                 listening = self.source.bind("listening_before", gradient_hooks.listening_before)
-                fact = f"{name} is moved in place: hooks from before stay on the grad_fn that it has here"
+                fact = f"a metadata op changes {name}: hooks registered before stay on the grad_fn that it has now"
                 self.source.line(f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact, name)
 
     def announce(self) -> None:
@@ -169,10 +169,13 @@ class Epilogue:
             counted += self.call.meta.replayed_writes[Ref("input", i)]
             missing = self.call.meta.input_info[i].version_bumps - counted
             if missing > 0:
-                self._bump(i, missing, "the graph writes {}, which autograd must be told")
+                self._bump(i, missing, "the graph writes {}: autograd has to see the write in its version counter")
         for i, count in self._counted_and_saved().items():
             self._counts[i], ask = self.source.fresh("count"), self.source.bind("write_count", tensors.write_count)
-            fact = f"writes below count for {self.call.graph_inputs[i]} too; in eager they came before it was saved"
+            fact = (
+                f"the writes below also increment the version of {self.call.graph_inputs[i]}; in eager they came "
+                "before it was saved"
+            )
             self.source.line(f"{self._counts[i]} = {ask}({self.inputs[i]})", fact)
             self._bump(i, count, fact)
 
@@ -182,7 +185,7 @@ class Epilogue:
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
                 if idle > 0 and ending == (self._rootless_with_gradient(self._counter(i)) is not None):
-                    self._bump(i, idle, "eager counts writes to {} that leave it as it was")
+                    self._bump(i, idle, "eager increments the version of {} for writes that do not change its value")
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
@@ -199,7 +202,7 @@ class Epilogue:
             if held and not any(self._meet(i, other) for i in held for other in written):
                 lost = self._rootless_with_gradient(counter)
                 if lost is not None:
-                    raise Refused("view with another history", repr(str(self.call.graph_inputs[lost])))
+                    raise Refused("view whose base does not require grad", repr(str(self.call.graph_inputs[lost])))
                 found[held[0]] = count
         return found
 
@@ -277,11 +280,14 @@ class Epilogue:
         self._count_idle(ending=True)
         for i, count in self._counts.items():
             setter = self.source.bind("set_versions", runtime.set_versions)
-            fact = f"the writes that count for {self.call.graph_inputs[i]} were counted above, and count themselves"
+            fact = f"undo the increments above for {self.call.graph_inputs[i]}: the writes below make them again"
             self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
             for j, info in enumerate(self.call.meta.input_info):
                 if info.mutates_metadata and info.requires_grad and self._counter(j) == self._counter(i):
-                    fact = f"autograd looks at {self.call.graph_inputs[j]} at this count, and so again after the next"
+                    fact = (
+                        f"let autograd read {self.call.graph_inputs[j]} at this version, so that it regenerates "
+                        "grad_fn at the next"
+                    )
                     self.source.line(f"{self.inputs[j]}.grad_fn", fact)
         for step in self.call.meta.replay:
             if step.action == "view":
@@ -300,15 +306,19 @@ class Epilogue:
                 self._hook(step)
             elif step.action == "look":
                 name = self._name(step.source)
-                self.source.line(f"{self._variable(step.source)}.grad_fn", f"autograd gives {name} its history", name)
+                self.source.line(
+                    f"{self._variable(step.source)}.grad_fn",
+                    f"reading grad_fn makes autograd regenerate it for {name}",
+                    name,
+                )
             elif step.action == "count":
                 bump = self.source.bind("increment_version", functional.increment_version)
                 listed, name = ", ".join([self._variable(step.source)] * step.args[0]), self._name(step.source)
-                fact = f"eager counts writes to {name} by themselves"
+                fact = f"eager increments the version of {name} separately"
                 if step.source.kind == "member":
                     fact = f"{name} was written through its storage"
                 elif step.source.kind == "input":
-                    fact = f"eager counts a write to {name} that leaves it as it was"
+                    fact = f"eager increments the version of {name} for a write that does not change its value"
                 self.source.line(f"{bump}(({listed},))", fact, name)
             elif step.action == "leave":
                 name = self._name(step.source)
@@ -320,12 +330,12 @@ class Epilogue:
             else:
                 assert step.value is not None
                 name, value = self._name(step.source), self.results[(step.value.kind, step.value.index)]
-                fact = f"{name} is a detached alias that was written under autograd"
+                fact = f"{name} is a detached alias that was written with gradients"
                 self.source.line(f"{self._variable(step.source)}.copy_({value})", fact, name)
 
     def _hook(self, step: ReplayStep) -> None:
         source, refs = self.source, (step.source, *step.targets)
-        fact = f"the function registers this on {' and '.join(map(self._name, refs))}"
+        fact = f"the function registers this hook on {' and '.join(map(self._name, refs))}"
         variables = list(map(self._variable, refs))
         for variable in variables:
             # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
@@ -366,7 +376,7 @@ class Epilogue:
 
     def _view(self, step: ReplayStep) -> None:
         named = [self._names[target] for target in step.targets if target in self._names]
-        fact = "a view that others below are taken from"
+        fact = "a view that the views below are taken from"
         subject = next((self._serves[target] for target in step.targets if target in self._serves), "")
         if named:
             first = next(i for i, fact in enumerate(self.call.meta.output_info) if fact.made in step.targets)
@@ -429,7 +439,7 @@ class Epilogue:
             fact = f"{name} is given another storage"
             leaf = info.requires_grad and info.is_leaf  # `set_` would part it from the gradients of this call
             if info.assigns_data and info.requires_grad and not leaf:
-                looked = f"if {name} is a view, autograd makes its grad_fn from where it lies now"
+                looked = f"if {name} is a view, autograd must regenerate its grad_fn before its storage changes"
                 self.source.line(f"{variable}.grad_fn", looked, name)
             if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)
@@ -487,11 +497,11 @@ class Epilogue:
         cut = self.call.cut
         if cut is None and len(slots) > 1:
             spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
-            fact = "where a gradient comes to one of these only, hooks on the others are not called"
+            fact = "if only one of these receives a gradient, hooks on the others are not called"
             self.source.line(f"{spare}({', '.join(slots)})", fact)
         if self.call.heard:
             text = f"{slots[0]}.grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
-            self.source.line(f"node = {text}", "its backward looks for hooks on what the caller holds")
+            self.source.line(f"node = {text}", "the backward checks these tensors for hooks")
 
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
@@ -504,7 +514,7 @@ class Epilogue:
                 else:  # the caller has it
                     parts.append(f"{bind('Held', gradient_hooks.Held)}({self._variable(one.ref)})")
             listed = "".join(f"{part}, " for part in parts)
-            fact = "its backward looks for hooks on what the caller holds"
+            fact = "the backward checks these tensors for hooks"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 
     def _before(self, ref: Ref, wait: set[Ref]) -> str:
@@ -523,7 +533,7 @@ class Epilogue:
             return
         pairs = [pair for i in kept for pair in self._counting(i)]
         listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
-        fact = "in eager, the backward would read what is written to these from now on, and here it would not"
+        fact = "in eager, the backward would see later writes to these; here it would not, so it raises"
         self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
 
     def _counting(self, i: int) -> list[tuple[str, str]]:
@@ -560,7 +570,7 @@ class Epilogue:
             return self._variable(fact.made)
         own = self.results.get(("output", index))
         if own is None:
-            raise AssertionError(f"{name} is {fact.output_type.name}, and the graph does not return it")
+            raise AssertionError(f"{name} is {fact.output_type.name}, so the graph does not return it")
         if self._taken_again(fact):
             return self._again(self.inputs[self._base_index(fact)], fact, name, own)
         if fact.new_leaf:

@@ -34,15 +34,15 @@ from aotviz.runtime.insides import Insides
 from aotviz.torch_private import runtime
 
 # Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
-_SEEN = "to autograd the whole call is this one function, with one backward"
+_SEEN = "autograd sees the whole call as this one function with one backward"
 _BOXED = "`gradients` is a list that may be emptied"
-_FORWARD = "autograd runs this where the call is made, and keeps `ctx` for the backward"
-_RUNS = "the compiled forward graph: its outputs, and behind them what the backward needs"
-_NO_ZEROS = "an output that is not differentiable gets None, not zeros"
+_FORWARD = "autograd runs this at the call, and keeps `ctx` for the backward"
+_RUNS = "the compiled forward graph returns its outputs, followed by what the backward needs"
+_NO_ZEROS = "the gradient of a non-differentiable output is None, not zeros"
 _BACKWARD = "autograd runs this with one gradient per output, or None"
-_UNPACKED = "unpacking checks that nobody has written to them since the forward"
+_UNPACKED = "unpacking checks that these were not written since the forward"
 _ORDER = "the inputs of the backward graph, in its order"
-_FREED = "nothing but the list may keep them alive"
+_FREED = "only the list may keep these alive, so that the graph can free them"
 _LAZY = "the backward is compiled when it is first needed"
 _GRADIENTS = "the compiled backward graph"
 _RETURNED = "one gradient per input of the forward, or None"
@@ -50,8 +50,8 @@ _APPLY = "how the wrapper calls it"
 
 # Why a saved tensor is not saved as the graph returns it.
 _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
-_AS_RETURNED = "this is a result, and a second derivative goes on where that has its history"
-_AS_IT_IS = "a custom autograd.Function keeps these by name, and reads them as they are by then"
+_AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
+_AS_IT_IS = "a custom autograd.Function stores these as attributes of ctx; its backward sees later writes to them"
 
 
 def _positions(numbers: Sequence[int]) -> str:
@@ -122,7 +122,7 @@ class _Writer:
             arguments = self.insides.arguments()
         if call.generators is not None:
             generators = source.bind("generators", call.generators)
-            fact = "the backward runs random nodes again, with generators that move as these do"
+            fact = "the backward recomputes random nodes from the same generator states"
             source.line(f"ctx.random, random = {generators}.forward()", fact)
             arguments += ", *random"
         source.line(f"out = {compiled}([{arguments}])", _RUNS, comment=False)
@@ -136,11 +136,11 @@ class _Writer:
             source.line(f"ctx.mark_non_differentiable({', '.join(constant)})", "these outputs do not require grad")
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx._materialize_non_diff_grads = False", _NO_ZEROS, comment=False)
-        source.line("ctx.set_materialize_grads(False)", "an output that nobody uses sends None, not zeros")
+        source.line("ctx.set_materialize_grads(False)", "the gradient of an unused output is None, not zeros")
         alias = source.bind("TensorAlias", TensorAlias) if any(slot.hidden for slot, _ in slots) else ""
         listed = [f"{alias}({v})" if slot.hidden else v for v, (slot, _) in zip(values, slots, strict=True)]
         text = f"return ({', '.join(listed)},)" if listed else "return ()"
-        source.line(text, "the graph's own outputs; what is saved stays behind", comment=False)
+        source.line(text, "only the graph's own outputs; saved values are not returned", comment=False)
 
     def _save(self, wholes: list[str]) -> None:
         source = self.source
@@ -170,7 +170,7 @@ class _Writer:
             source.line(f"ctx.symbols = out[{last}:]", "the backward needs these sizes")
         if self._dynamic():
             shapes = "".join(f"out[{tangent.slot}].shape, " for tangent in self._dynamic())
-            source.line(f"ctx.shapes = ({shapes})", "a gradient that does not come in is zeros of this shape")
+            source.line(f"ctx.shapes = ({shapes})", "a missing gradient is zeros of this shape")
         self._hold()
 
     def _hold(self) -> None:
@@ -178,19 +178,19 @@ class _Writer:
         source, call = self.source, self.call
         held = [i for i in call.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
-            fact = "with create_graph=True, the gradients must find their way to these, though not to their memory"
+            fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
             edge = source.bind("edge_of", edges.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
         partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass what is none
         if partly:
-            fact = "where no gradient comes to these, hooks on them are not called"
+            fact = "hooks on these are not called if they receive no gradient"
             ref = source.bind("ref", weakref.ref)
             source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
-            fact = "hooks from before the call go with the history that these had before it, and outlive the tensors"
+            fact = "hooks registered before the call belong to the grad_fn of that time, and outlive the tensors"
             hooks = source.bind("hooks_on", gradient_hooks.hooks_on)
             source.line(f"ctx.hooks = {hooks}({', '.join(f'inputs[{i}]' for i in partly)})", fact)
         if call.kept:
-            fact = "a second differentiation would read these"
+            fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
             kept = "".join(f"{parts[i]}, " for i in call.kept)
@@ -208,7 +208,10 @@ class _Writer:
         if not aliases.is_returned_view(self.call, self.outer, slot, value):
             return value
         variable = self.source.fresh("own")
-        fact = "the graph returns a view; autograd would take it for one, and forbid to write it"
+        fact = (
+            "the graph returns a view here; without detach(), autograd would treat the output as a view and "
+            "forbid writes to it"
+        )
         self.source.line(f"{variable} = {value}.detach()", fact)
         return variable
 
@@ -219,17 +222,20 @@ class _Writer:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
             refuse = source.bind("refuse_hooks", call_differs.refuse_hooks)
-            fact = "a hook here would miss gradients that pass inside the graph"
+            fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
             source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.kept_and_written and self.insides is None:
             refuse = source.bind("refuse_written", call_differs.refuse_written)
-            fact = "the backward has a copy of these, and would not read what was written to them since"
+            fact = "raise if one of these was written since: the backward has a copy from before"
             source.line(f"{refuse}(getattr(ctx, 'watched', ()), {literal(call.name)})", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
             refuse = source.bind("refuse_reshaped", call_differs.refuse_reshaped)
-            fact = "torch.autograd.grad would give a gradient of the shape that this leaf had before the call"
+            fact = (
+                "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before "
+                "the call"
+            )
             source.line(f"{refuse}(ctx, {literal(leaves)})", fact)
         names = self._tangents()
         whole = names
@@ -259,7 +265,7 @@ class _Writer:
                 source.bind("generators", call.generators),
                 source.bind("keeps_graph", runtime.keeps_graph),
             )
-            source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "as they were in the forward")
+            source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "the generator states of the forward")
             arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]", _ORDER, comment=False)
         held = [
@@ -278,7 +284,7 @@ class _Writer:
             source.line(f"else: run = {backward}.discarding or {backward}(False)", fact)
         else:
             source.line(f"run = {backward}.keeping or {backward}(True)", _LAZY, comment=False)
-        fact = "vmap over the backward, as with is_grads_batched=True, goes through its graph operator by operator"
+        fact = "under vmap (is_grads_batched=True), the backward graph runs operator by operator"
         source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
         self._run(written)
 
@@ -287,7 +293,7 @@ class _Writer:
         if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
             refuse = source.bind("refuse_deterministic", call_differs.refuse_deterministic)
-            fact = "compiled while algorithms need not be deterministic, so it may hold some that are not"
+            fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
             source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
     def _partial(self, names: list[str], whole: list[str]) -> None:
@@ -296,7 +302,7 @@ class _Writer:
             return
         source = self.source
         partial = source.bind("partial_backward", self.call.partial)
-        fact = "where no gradient comes in, nothing is computed from one: as in eager, and unlike zeros"
+        fact = "skip what depends on a missing gradient, as eager does, instead of computing with zeros"
         source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
         source.indent()
         came = f"[{', '.join(names)}]"
@@ -319,11 +325,11 @@ class _Writer:
         arguments = f"(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
         text = f"{gradients}{arguments}"
         if self.call.cut is not None:
-            fact = "a hook on a result has heard what passes it inside the graph: from there on, the gradient is its"
+            fact = "a hook on an output changed a gradient inside the graph: continue from the hook's gradient"
             cut = source.bind("cut", self.call.cut)
             source.line(f"if ctx.cutting is not None and ctx.cutting.given: return {cut}{arguments}", fact)
-        source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients have a history of their own")
-        fact = "these meet in a custom autograd.Function, whose backward decides what it does where one is missing"
+        source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients need a grad_fn")
+        fact = "these come from one custom autograd.Function, whose backward handles a missing gradient itself"
         for group in self.call.outer.together:
             some = ", ".join(names[i] for i in group)
             again = text.replace(gradients, f"{gradients}.without_history", 1)
@@ -344,7 +350,7 @@ class _Writer:
         source = self.source
         call = "run(args)"
         if self.call.meta.autocast:
-            fact = "autocast was on at compile time; the graph has its casts in it"
+            fact = "autocast was on at compile time; its casts are in the graph"
             source.line(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
             source.indent()
             source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
@@ -364,14 +370,14 @@ class _Writer:
         for tangent in self.outer.tangents:
             subject = str(self.outer.slots[tangent.slot].descriptor)
             name = self.source.fresh(f"grad_{subject}".replace("output", "out"))
-            fact = f"the gradient that comes in for {subject}"
+            fact = f"the incoming gradient of {subject}"
             self.source.line(f"{name} = gradients[{tangent.slot}]", fact, subject, comment=False)
             names.append(name)
         return names
 
     def _lay_out(self, names: list[str]) -> None:
         source = self.source
-        fact = "the backward was compiled for gradients of this layout"
+        fact = "the backward was compiled for gradients with these strides"
         for name, tangent in zip(names, self.call.tangents, strict=True):
             subject = str(self.call.slots[tangent.slot].descriptor)
             if partial_backward.is_dynamic(tangent):

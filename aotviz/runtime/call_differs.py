@@ -30,8 +30,9 @@ class InsideTransform(CallDiffers):
 def refuse_transforms(name: str) -> None:
     """Raise InsideTransform."""
     raise InsideTransform(
-        f"{name} is compiled and is called inside a transform (vmap, grad, jvp, forward-mode differentiation), which "
-        "can't see into a compiled graph. Apply the transform to the original function and compile the result."
+        f"{name} is compiled and is called inside a transform (vmap, grad, jvp, forward-mode "
+        "differentiation), which cannot transform a compiled graph. Apply the transform to the original "
+        "function and compile the result."
     )
 
 
@@ -102,7 +103,7 @@ def _subject(saved: SavedTensor, slot: Slot | None) -> str:
     if slot is not None:
         return str(slot.descriptor)
     lines = [line.strip() for line in saved.stack.splitlines() if line.strip()]
-    return f"what `{lines[-1]}` computes" if lines and not saved.is_view else saved.producer
+    return f"the result of `{lines[-1]}`" if lines and not saved.is_view else saved.producer
 
 
 def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
@@ -112,7 +113,7 @@ def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
     """
     for position, name in leaves:
         if is_captured(ctx.next_functions[position][0]):
-            raise Refused("gradient of a moved leaf", name)
+            raise Refused("gradient of a leaf that is reshaped", name)
 
 
 def refuse_hooked_alias(names: str) -> None:
@@ -123,8 +124,8 @@ def refuse_hooked_alias(names: str) -> None:
 def refuse_deterministic(name: str) -> None:
     """Raise RuntimeError."""
     raise RuntimeError(
-        f"{name} was compiled while torch.use_deterministic_algorithms was off, and its backward runs while it is on. "
-        "Turn it on before the call, so that the call is compiled for it."
+        f"{name} was compiled while torch.use_deterministic_algorithms was off, but its backward runs while "
+        "it is on. Turn it on before the call, so that the call is compiled with deterministic algorithms."
     )
 
 

@@ -23,7 +23,7 @@ from aotviz.runtime.capturable import Run, Taken, as_compiled
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import runtime
 
-_ONE_NODE = "to compiled autograd the whole call is one node, and hooks come before it"
+_ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run before it"
 
 
 class CapturedBackward:
@@ -59,9 +59,9 @@ class CapturedBackward:
         pattern = tuple(came[tangent.slot] for tangent in call.outer.tangents)
         why = self._why_beside
         if not why and torch.is_grad_enabled():
-            why = "its gradients are differentiated themselves (create_graph=True)"
+            why = "its gradients are differentiated again (create_graph=True)"
         if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in call.outer.together):
-            why = "a custom autograd.Function gets gradients of some of its results only"
+            why = "a custom autograd.Function receives gradients for only some of its results"
         reached = [True] * len(call.outer.graph_inputs)
         if call.wrapping is None:
             reached = [result is not None for result in graphs.outputs(call.partial.part(pattern).module.graph)]
@@ -103,13 +103,13 @@ def _why_beside(call: LoweredSplit) -> str:
     """Why the backward of a program can't be part of a larger graph; empty where it can."""
     nodes = call.backward_module.graph.nodes
     if call.wrapping is not None:
-        return "it works on tensors made of tensors"
+        return "it works on tensor subclasses"
     if call.generators is not None:
-        return "it draws the random numbers of the forward again"
+        return "it recomputes random numbers of the forward"
     if any(effects.has_effects(node.target) for node in nodes):
         return "it has side effects"
     if any(map(graphs.is_input_mutation, nodes)):
-        return "it writes to a gradient that comes in"
+        return "it writes to an incoming gradient"
     if not all(isinstance(saved.value, (int, torch.SymInt)) for saved in call.saved[call.saved_tensor_count :]):
-        return "it reads what is neither a tensor nor a size"
+        return "it reads a value that is neither a tensor nor a size"
     return ""

@@ -67,14 +67,14 @@ def places(call: Split) -> list[Place]:
 def why_whole(call: Split, one: Heard) -> str:
     """Why the backward can't be cut where this is heard; empty where it can."""
     if call.wrapping is not None:
-        return "the call works on tensors made of tensors"
+        return "the call works on tensor subclasses"
     if any(map(graphs.is_input_mutation, call.backward_module.graph.nodes)):
         return "a custom autograd.Function writes to its gradients there"
     slot, is_view = _slots(call).get(one.ref, (None, False))
     if slot is None:
-        return "it is written in place, or is one of several views of one tensor, and made again after the call"
+        return "it is written in place or is one of several views of one tensor, and is regenerated after the call"
     if slot in one.slots and not is_view:
-        return "the call gives it another shape in place, and in eager its gradient has the one from before"
+        return "the call changes its shape in place, and in eager its gradient has the old shape"
     return ""
 
 
@@ -244,7 +244,9 @@ class Cutting:
         retains = tensor is not None and tensor.retains_grad
         heard, users = whole, listening.hooks.users().values()
         if place.is_view and outside is None and any(gradient_hooks.counts_gradients(one.hook) for one in users):
-            raise Refused("hook on a result", place.name, "register_multi_grad_hook asks for a node of its own there")
+            raise Refused(
+                "hook on a result", place.name, "register_multi_grad_hook needs a separate autograd node there"
+            )
         for hook in users:
             result = hook(heard)
             heard = heard if result is None else result

@@ -67,7 +67,7 @@ class Gradients:
         """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
         program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
-            raise Refused("one result of a function", self.name, str(program))
+            raise Refused("result without a gradient", self.name, str(program))
         return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ class Gradients:
         if runtime.batched():
             raise Refused("hook on a result", name, "it runs inside vmap, as with is_grads_batched=True")
         if torch.is_grad_enabled():
-            why = "with create_graph=True, a second backward would pass that result too, and the hook not hear of it"
+            why = "with create_graph=True, the hook would miss gradients of a second backward"
             raise Refused("hook on a result", name, why)
         tangents = [None if one is None else as_tangent(one, Expected(name, PlainTensorMeta(), ())) for one in tangents]
         program = self._program(_without_history(tangents), tuple(wholes), wanted)
@@ -150,7 +150,9 @@ class Gradients:
         trace = program.lowered.forward
         for ref, name in hooked.items():
             if ref in trace.passed:
-                raise Refused("hook on a result", name, "a second derivative would pass it, and the caller dropped it")
+                raise Refused(
+                    "hook on a result", name, "a second derivative would flow through it, and the caller has freed it"
+                )
         self._passed[came] = trace.passed
         self._known[came, (), None, trace.ends] = program  # what else is held makes no other one
         return program, saved, [held[ref] for ref in trace.ends]
@@ -205,8 +207,8 @@ class Gradients:
             leaf = getattr(node, "variable", None)
             if leaf is None and torch.is_grad_enabled():
                 raise RuntimeError(
-                    f"{self.name} was compiled for a leaf {name!r} and called with the result of a computation; its "
-                    "gradients can't be differentiated then. Compile it for such a call."
+                    f"{self.name} was compiled for a leaf {name!r} and called with a tensor that has a "
+                    "grad_fn, so its gradients cannot be differentiated again. Compile it with such an input."
                 )
             found.append(edges.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
         return found
@@ -248,4 +250,7 @@ def _owners(call: Split) -> list[int]:
 
 
 def _not_settled(request: Any) -> Any:
-    raise RuntimeError(f"{request.call.name}: this program was not tied to a pipeline, so it has no second derivative")
+    raise RuntimeError(
+        f"{request.call.name}: this program was not compiled by aotviz.pipeline.compile_request, so it has no "
+        "second derivative"
+    )

@@ -54,7 +54,7 @@ class Entry:
     def _check_count(self) -> None:
         count = len(self.call.descriptors) - self.lifted
         message = literal(f"{self.call.name} was compiled for {count} inputs; this call has ")
-        fact = "a call of another structure needs another program"
+        fact = "a call with another number of inputs needs another program"
         self.source.line(f"if len(args) != {count}: raise TypeError({message} + str(len(args)))", fact)
 
     def _lift(self, rest: str) -> None:

@@ -20,7 +20,7 @@ from aotviz.runtime.codegen import Source
 
 def write(source: Source, call: GraphCall, variables: list[str]) -> None:
     """Write one check a flat input. `variables` are the texts that stand for them, one per flat input."""
-    fact = "debug: the arguments are compared with those that were traced"
+    fact = "debug: compare the arguments with the traced ones"
     for variable, descriptor, example in zip(variables, call.descriptors, call.args, strict=True):
         check = source.bind("expect", expect)
         expected = source.bind(f"expected_{descriptor.name}", expectation(example))

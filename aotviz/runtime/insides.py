@@ -88,7 +88,7 @@ class Insides:
                     "plain tensor if only plain outputs are differentiated. Go back from all outputs at once, or "
                     "compile a function that returns only those."
                 )
-                fact = f"the {gradient.descriptor} is a {plan.type.__name__} because of other outputs"
+                fact = f"the {gradient.descriptor} is a {plan.type.__name__} only because of other outputs"
                 self.source.line(f"if {none} and ({some}): raise RuntimeError({message!r})", fact)
 
 

@@ -46,7 +46,7 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> str:
     fn = source.bind("eager", call.fn)
     names = tuple(descriptor.name for descriptor in call.descriptors)
     about = f"{literal(call.name)}, {literal(names)}, {written}, {fn}"
-    fact = "debug: the function will run on copies of the inputs, and what it writes is compared"
+    fact = "debug: run the function on copies of the inputs, and compare what both write"
     source.line(f"memory = {check}({about}, [{', '.join(variables)}])", fact)
     return "memory.compare()"
 
@@ -141,11 +141,11 @@ class MemoryCheck:
             return
         k = int(wrong.nonzero()[0])
         names = [name for name, place in one.places if _touches(place, wrong, one.dtype)]
-        subject = " and ".join(names) or f"memory beside {listed}, in the same storage,"
+        subject = " and ".join(names) or f"memory next to {listed}, in the same storage,"
         raise MemoryDiffers(
-            f"{self.program}: {subject} does not hold what the function leaves there: element {k} of its storage is "
-            f"{now[k].item()} after the call, and {eager[k].item()} in eager; {int(wrong.sum())} elements differ. "
-            "Please report this"
+            f"{self.program}: {subject} differs from eager after the call: element {k} of its storage is "
+            f"{now[k].item()}, in eager {eager[k].item()}; {int(wrong.sum())} elements differ. Please report "
+            "this"
         )
 
 

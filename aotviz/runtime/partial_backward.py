@@ -235,7 +235,7 @@ class PartialBackward:
         donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
         slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
         came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
-        why = f"the backward was first called with gradients of {came} only"
+        why = f"the backward was first called with the gradients of {came} only"
 
         def request(keeps: bool) -> Any:
             return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)

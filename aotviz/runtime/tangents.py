@@ -32,7 +32,7 @@ def expect_plain(emit: Emitter, name: str, subject: str) -> None:
     """Write the line that keeps a tensor made of tensors out of a backward that was compiled for a plain gradient."""
     coerced, tensor = emit.bind("as_tangent", as_tangent), emit.bind("Tensor", torch.Tensor)
     expected = emit.bind("expected", Expected(subject, PlainTensorMeta(), ()))
-    fact = "the backward was compiled for a gradient with memory of its own"
+    fact = "the backward was compiled for a gradient that is a plain tensor"
     emit.line(
         f"if type({name}) is not {tensor} and {name} is not None: {name} = {coerced}({name}, {expected})", fact, subject
     )
@@ -72,8 +72,9 @@ def as_tangent(gradient: Any, expected: Expected) -> Any:
     if made is not None and fits(made, plan):
         if torch.is_grad_enabled() and gradient.requires_grad and not made.requires_grad:
             raise RuntimeError(
-                f"the gradient of {expected.name} has a history, as with create_graph=True, and "
-                f"{type(gradient).__name__} converts it to {_planned(plan)} without one. Convert it before backward()."
+                f"the gradient of {expected.name} has a grad_fn (create_graph=True), and "
+                f"{type(gradient).__name__} loses it when it converts the gradient to {_planned(plan)}. "
+                "Convert it before backward()."
             )
         return made
     raise RuntimeError(
@@ -179,11 +180,11 @@ def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
     """A copy of `tensor` in the layout that the backward was compiled for."""
     if tuple(tensor.shape) != tuple(size):
         raise RuntimeError(
-            f"a gradient of shape {tuple(tensor.shape)} came in where the backward was compiled for {tuple(size)}"
+            f"the backward received a gradient of shape {tuple(tensor.shape)}; it was compiled for {tuple(size)}"
         )
     if tensor.layout is not torch.strided:
         raise RuntimeError(
-            f"a gradient came in as a tensor of layout {tensor.layout}, and the backward was compiled for dense ones. "
+            f"the backward received a gradient of layout {tensor.layout}; it was compiled for dense ones. "
             "Convert it with .to_dense() before backward()."
         )
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)

@@ -40,7 +40,7 @@ class MergeDuplicates:
             refuse = emit.bind("refuse", call_differs.refuse)
             emit.line(
                 f"if {variable} is not {variables[first]}: {refuse}({message!r})",
-                "a tensor is passed twice and mutated, so both places must still hold the same one",
+                "the same tensor is passed twice and mutated; this call must do the same",
                 self.names[index],
             )
         return [variables[i] for i in self.kept]
@@ -63,7 +63,7 @@ def run(call: TracedCall) -> TracedCall:
     names = tuple(d.name for d in call.descriptors)
     if not mutated:
         evidence = tuple(
-            Reason(names[i], f"the same tensor as {names[first]}, never mutated: each is traced as a leaf of its own")
+            Reason(names[i], f"the same tensor as {names[first]}, never mutated: each is a separate graph input")
             for i, first in duplicates
         )
         return replace(call, evidence=evidence)

@@ -39,7 +39,10 @@ def run(request: GradientRequest) -> TracedCall:
     )
     evidence = [Reason(call.name, _why(request, names))]
     evidence += [
-        Reason(str(output), "it has a history" if info.requires_grad else "it depends on nothing that requires grad")
+        Reason(
+            str(output),
+            "it requires grad" if info.requires_grad else "it does not depend on an input that requires grad",
+        )
         for output, info in zip(outputs, forward.output_info, strict=True)
     ]
     return TracedCall(
@@ -68,8 +71,11 @@ def run(request: GradientRequest) -> TracedCall:
 
 def _why(request: GradientRequest, names: Sequence[str]) -> str:
     if not request.given and request.wanted is None:
-        return f"its gradient is differentiated again, by {', '.join(names)}"
+        return f"its gradient is differentiated again, with respect to {', '.join(names)}"
     if request.wanted is not None:
-        return f"{request.result(request.wanted)} has a hook, and other results came from it: the part above it"
+        return (
+            f"{request.result(request.wanted)} has a hook, and other results are computed from it: this is the "
+            "backward of those results, up to the hook"
+        )
     cut = ", ".join(map(request.result, request.given))
-    return f"{cut} has a hook, and other results came from it: the rest of the backward"
+    return f"{cut} has a hook, and other results are computed from it: this is the rest of the backward, after the hook"

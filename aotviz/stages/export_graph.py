@@ -35,7 +35,7 @@ def run(call: TracedCall) -> ExportCall:
         written = [slot.index for slot in slots if slot.kind == "mutation"]
         kinds = effects.kinds(forward.graph())
         module = pre_dispatch.trace(call.fn, call.args, written, kinds, call.options.decompositions)
-        evidence += (Reason("pre_dispatch", "traced once more, above autograd and autocast"),)
+        evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return ExportCall(**fields, evidence=evidence, graph_module=module, slots=tuple(slots))
     nodes = forward.nodes_of(values)
     if export.joint:

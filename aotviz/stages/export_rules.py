@@ -22,8 +22,9 @@ def run(call: TracedCall) -> TracedCall:
     export = call.options.export
     if call.out_spec is not None and call.out_spec.num_leaves < len(call.outputs):
         _refuse(
-            "the function registers a gradient hook that Python must call in each backward, and an exported graph has "
-            "no wrapper that could register it. Let the hook do nothing but compute with its gradient."
+            "the function registers a gradient hook that has to run as Python in each backward, and an "
+            "exported graph has no wrapper that could register it. Let the hook only compute with its "
+            "gradient, so that it can be traced."
         )
     _plain_tensors(call)
     _inputs(call, joint=export.joint)
@@ -31,7 +32,7 @@ def run(call: TracedCall) -> TracedCall:
         _simple(call)
     elif export.joint:
         _loss(call, export.loss)
-    return replace(call, evidence=(Reason("export", "every input and output fits the convention of an export"),))
+    return replace(call, evidence=(Reason("export", "every input and output can be exported"),))
 
 
 def _refuse(message: str) -> NoReturn:
@@ -45,8 +46,8 @@ def _plain_tensors(call: TracedCall) -> None:
         if is_subclass(value):
             parts = " and ".join(".".join((name, *path)) for path in paths(value))
             _refuse(
-                f"{kind} {name!r} is a {type(value).__name__}, a tensor made of tensors, and an exported graph has no "
-                f"wrapper that could take it apart or make it. Let the function take and return {parts}."
+                f"{kind} {name!r} is a {type(value).__name__}, a tensor subclass, and an exported graph has "
+                f"no wrapper that could unwrap or build it. Let the function take and return {parts}."
             )
 
 
@@ -56,22 +57,23 @@ def _inputs(call: TracedCall, joint: bool) -> None:
     for index, first in enumerate(call.duplicate_of):
         if first is not None and (infos[index].mutated or infos[first].mutated):
             _refuse(
-                f"inputs {names[first]!r} and {names[index]!r} are one tensor, and it is written: an exported graph "
-                f"can't check that they stay the same. Pass {names[first]!r} once, or a copy for one of them."
+                f"inputs {names[first]!r} and {names[index]!r} are the same tensor, and it is written; an "
+                f"exported graph cannot check that later calls do the same. Pass {names[first]!r} once, or a "
+                "copy for one of them."
             )
     if call.rewrites:
         bases = (d.members for d in call.graph_inputs if isinstance(d, SyntheticBaseInput))
         members = next(bases, tuple(d for d in call.descriptors if d not in call.graph_inputs))
         together = " and ".join(repr(str(member)) for member in members)
         _refuse(
-            f"of the inputs that share memory, {together} would be written through another: an exported graph can't "
-            "check where they lie. Pass copies, or the tensor that they are views of."
+            f"the inputs {together} share memory, and one would be written through another; an exported graph "
+            "cannot check how they overlap in later calls. Pass copies, or the tensor that they are views of."
         )
     for name, info in zip(names, infos, strict=True):
         if info.mutates_metadata or info.resizes_storage:
             _refuse(
-                f"the call changes the shape, strides or storage of input {name!r}, which an exported graph can't. "
-                "Return the changed view instead of changing the input in place."
+                f"the call changes the shape, strides or storage of input {name!r}, which an exported graph "
+                "cannot do. Return the changed view instead of changing the input in place."
             )
         if joint and info.requires_grad and info.mutates_data:
             _refuse(
@@ -83,17 +85,19 @@ def _inputs(call: TracedCall, joint: bool) -> None:
 def _loss(call: TracedCall, loss: int | None) -> None:
     infos, names = call.meta.output_info, [str(output) for output in call.outputs]
     if loss is None:
-        _refuse("trace_joint=True needs output_loss_index: which output is the loss that gradients are taken of")
+        _refuse("trace_joint=True needs output_loss_index: the output that is the loss")
     if not 0 <= loss < len(infos):
         _refuse(f"output_loss_index={loss}, and the call returns {len(infos)} outputs")
     for index, info in enumerate(infos):
         if index != loss and info.requires_grad:
             _refuse(
-                f"{names[index]} requires grad and is not the loss ({names[loss]}); gradients are taken of the loss "
-                f"alone. Detach {names[index]} before it is returned."
+                f"{names[index]} requires grad and is not the loss ({names[loss]}); a joint graph has "
+                f"gradients of the loss only. Detach {names[index]} before you return it."
             )
     if not infos[loss].requires_grad or not call.forward.with_gradients:
-        _refuse(f"the loss, {names[loss]}, does not require grad: it depends on no parameter or input that does")
+        _refuse(
+            f"the loss, {names[loss]}, does not require grad: no parameter or input that it depends on requires grad"
+        )
     layout = infos[loss].layout
     count = 1
     for size in layout.size if layout is not None else ():
@@ -107,12 +111,15 @@ def _simple(call: TracedCall) -> None:
     for descriptor, info in zip(call.descriptors, call.user_input_info.input_info, strict=True):
         if info.mutated:
             _refuse(
-                f"the call writes input {descriptor.name!r}; aot_export_joint_simple takes functions that write none"
+                f"the call writes input {descriptor.name!r}; aot_export_joint_simple takes only functions "
+                "that write to no input"
             )
     for output, fact in zip(call.outputs, call.meta.output_info, strict=True):
         if fact.output_type is not OutputType.non_alias or fact.same_object_as is not None:
             what = fact.output_type.value if fact.same_object_as is None else "returned twice"
-            _refuse(f"{output} is {what}; aot_export_joint_simple wants outputs that stand alone. Clone {output}.")
+            _refuse(
+                f"{output} is {what}; aot_export_joint_simple does not take outputs that are aliases. Clone {output}."
+            )
     _flat(call.convention.in_spec, "arguments")
     _flat(call.out_spec, "result")
 

@@ -130,4 +130,4 @@ def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is
             raise Refused("layout is not strided", repr(name), layout, f"{name}.to_dense()")
         hides = "" if is_graph else closed_class(value)
         if hides:
-            raise Refused("class is not followed", repr(descriptor.name), type(value).__name__, hides)
+            raise Refused("tensor class is not traced", repr(descriptor.name), type(value).__name__, hides)

@@ -20,6 +20,7 @@ from aotviz.ir.descriptors import (
 )
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.graphs import placeholders
+from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import InputAliasInfo, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import operators
@@ -151,10 +152,7 @@ def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tupl
     for (index, path, _), value in zip(forward.part_edges, values, strict=True):
         if value is not None:
             name = call.graph_inputs[index]
-            raise NotImplementedError(
-                f"{name}{path} requires grad, and the function uses it by itself and not as a part of {name}, so it "
-                f"would need a gradient of its own. Pass {name}{path} as an argument too, or detach it."
-            )
+            raise Refused("part of a subclass by itself", f"{name}{path}", str(name))
 
 
 def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:

@@ -32,7 +32,7 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
         runtime.skip_frame(made)
     return Program(
         options=call.options,
-        evidence=(Reason("wrapper", f"{len(source.lines)} lines, {len(source.notes)} of them groups with a reason"),),
+        evidence=(Reason("wrapper", f"{len(source.lines)} lines; {len(source.notes)} groups of them have a comment"),),
         name=call.name,
         function=function,
         filename=filename,
@@ -56,7 +56,7 @@ class _Wrapper:
         variables = self.entry.signature(self.label)
         transformed, refuse = source.bind("transformed", runtime.transformed), call_differs.refuse_transforms
         refused = f"{source.bind('refuse_transforms', refuse)}({call.name!r})"
-        source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp can't see into a compiled graph")
+        source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp cannot transform a compiled graph")
         compare = ""
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
         self._check_roots(named)
@@ -94,10 +94,10 @@ class _Wrapper:
         epilogue.hear()
         epilogue.watch()
         if compare:
-            source.line(compare, "debug: all memory of each storage that is written")
+            source.line(compare, "debug: compare the whole storage of each tensor that is written")
         if call.meta.grad_enabled_after is not None:
             setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
-            source.line(f"{setter}({call.meta.grad_enabled_after})", "the call leaves another grad mode behind")
+            source.line(f"{setter}({call.meta.grad_enabled_after})", "the function changes grad mode")
         fact = "what the user's function returns, in the same structure"
         source.line(f"return {self.entry.result(expressions)}", fact, comment=False)
         source.dedent()
@@ -111,11 +111,11 @@ class _Wrapper:
             example = self.call.args[i if first is None else first]
             was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
             message = (
-                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}. "
-                "Compile again for this call."
+                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it "
+                f"{now}. Compile again for this call."
             )
             has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", call_differs.refuse)
-            fact = f"which of its views require grad depends on what {name} is a view of"
+            fact = f"which views of {name} require grad depends on whether its base requires grad"
             self.source.line(f"if {wrong}{has}({named[i]}): {refuse}({literal(message)})", fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
@@ -123,7 +123,7 @@ class _Wrapper:
         inputs = [""] * len(self.call.graph_inputs)
         for i in sorted(needed):
             inputs[i] = self.source.fresh(str(self.call.graph_inputs[i]))
-            self.source.line(f"{inputs[i]} = args[{i}]", "needed after the graph has run")
+            self.source.line(f"{inputs[i]} = args[{i}]", "used after the graph has run")
         return inputs
 
     def _unpack(self) -> list[str]:
@@ -163,7 +163,7 @@ class _Wrapper:
             if self.wrapping is not None:  # it is in there that subclasses are taken apart
                 self._guarded(f"out = {self.apply}({star})", "")
                 return self._results()
-            fact = "the graph was compiled for training; without grad mode there is nothing to record"
+            fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
@@ -173,10 +173,10 @@ class _Wrapper:
     def _with_gradients(self, text: str, grad: str) -> None:
         """A call under no_grad whose function turns gradients on for a part of it."""
         setter = self.source.bind("set_grad_enabled", runtime.set_grad_enabled)
-        fact = "compiled without grad mode for a function that turns it on inside"
+        fact = "compiled with grad mode off, for a function that turns it on inside"
         self.source.line(f"grad_mode = {grad}()", fact)
         inference = self.source.bind("is_inference_mode_enabled", torch.is_inference_mode_enabled)
-        self.source.line(f"{setter}(not {inference}())", "inference mode records nothing, whatever the grad mode")
+        self.source.line(f"{setter}(not {inference}())", "in inference mode, autograd records nothing")
         self.source.line("try:", fact)
         self.source.indent()
         self._guarded(text, fact)
@@ -195,7 +195,7 @@ class _Wrapper:
         if not isinstance(self.call, LoweredSplit) or not any(saved.hook for saved in self.call.saved):
             self._without_autocast(text, fact)
             return
-        off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved-tensor hooks are in the graphs"
+        off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved tensor hooks are part of the graphs"
         self.source.line(f"with {off}():", why)
         self.source.indent()
         self._without_autocast(text, fact)
@@ -206,7 +206,7 @@ class _Wrapper:
             self.source.line(text, fact)
             return
         disabled = self.source.bind("AutocastDisabled", runtime.AutocastDisabled)
-        self.source.line(f"with {disabled}():", "autocast was on at compile time; the graph has its casts in it")
+        self.source.line(f"with {disabled}():", "autocast was on at compile time; its casts are in the graph")
         self.source.indent()
         self.source.line(text, fact)
         self.source.dedent()
@@ -218,7 +218,7 @@ class _Wrapper:
             self._guarded(f"out = {compiled}({arguments})", "")
             return
         setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)
-        fact = "nothing here is differentiated, so no history is recorded"
+        fact = "nothing here requires grad, so autograd does not have to record"
         source.line(f"grad_mode = {grad}()", fact)
         source.line(f"if grad_mode: {setter}(False)", fact)
         source.line("try:", fact)
@@ -240,12 +240,12 @@ class _Wrapper:
         for text, slot in zip(values, self.call.slots, strict=True):
             if not self.apply and aliases.is_returned_view(self.inner, self.call, slot, text):
                 name = self.source.fresh("own")
-                self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager has no view")
+                self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
                 text = name
             if slot.hidden and isinstance(self.call, LoweredSplit):
                 name = self.source.fresh("alias")
                 unwrap = self.source.bind("unwrapped", unwrapped)
-                self.source.line(f"{name} = {unwrap}({text})", "hidden from autograd until here")
+                self.source.line(f"{name} = {unwrap}({text})", "unwrap what was hidden from autograd.Function")
                 text = name
             results[(slot.kind, slot.index)] = text
         return results

@@ -64,7 +64,7 @@ def _split(call: Split) -> LoweredSplit:
     context = current()
 
     def request(keep: bool) -> BackwardRequest:
-        why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
+        why = "a backward with retain_graph=True was called" if keep else "the backward was first called"
         return BackwardRequest(
             call.options,
             call.backward_module,
@@ -133,7 +133,9 @@ def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]],
     if getattr(compiled, "_boxed_call", False):
         return compiled
     if not callable(compiled):
-        raise TypeError(f"a compiler returned {compiled!r}; it must return a function that does what its graph does")
+        raise TypeError(
+            f"the backend compiler returned {compiled!r}; it must return a function that computes its graph"
+        )
     name = getattr(compiled, "__name__", type(compiled).__name__)
 
     @functools.wraps(compiled, updated=())
@@ -141,13 +143,14 @@ def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]],
         results = compiled(*args)
         if not isinstance(results, (tuple, list)):
             raise TypeError(
-                f"what the compiler made of a graph ({name}) returned {type(results).__name__}; it must return a tuple "
-                "or list, one entry per output of the graph, also where there is only one"
+                f"the function that the backend compiler returned ({name}) returned {type(results).__name__}; "
+                "it must return a tuple or list with one entry per output of the graph, even if there is "
+                "only one"
             )
         if len(results) < count:
             raise TypeError(
-                f"what the compiler made of a graph ({name}) returned {len(results)} results; the graph has {count} "
-                "outputs, and it must return one entry for each"
+                f"the function that the backend compiler returned ({name}) returned {len(results)} results; "
+                f"the graph has {count} outputs, and it must return one entry for each"
             )
         return results
 

@@ -41,10 +41,7 @@ def run(call: FlatCall) -> TracedCall:
         forward = _first_run(call, program)
     except DetachedHistory as error:
         source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
-        raise NotImplementedError(
-            f"output {error.output} is a detached alias of {source}, and is written with a value that requires grad, "
-            f"which {source} knows nothing of. Return a clone of it, or detach the value that is written."
-        ) from None
+        raise Refused("detached alias is written", f"output {error.output}", source) from None
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
         forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
     graded = torch.is_grad_enabled()
@@ -134,7 +131,9 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
         seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
         if used and seen and has_no_root(call.args[position]):
             leaf = infos[position].is_leaf
-            raise Refused("leaf that is a view" if leaf else "view with another history", _name(call, position))
+            raise Refused(
+                "leaf that is a view" if leaf else "view whose base does not require grad", _name(call, position)
+            )
         if used or any(infos[i].asks_for_root for i in same):
             found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
     return found
@@ -228,7 +227,7 @@ def _evidence(
     reasons: list[Reason] = []
     if forward.program.tells:
         reasons.append(
-            Reason("torch.compiler.is_compiling()", "it is True: else the function asks for the value of a tensor")
+            Reason("torch.compiler.is_compiling()", "it is True: otherwise the function asks for the value of a tensor")
         )
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:
@@ -254,7 +253,9 @@ def _evidence(
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:
             reasons.append(
-                Reason("gradient hook", f"Python calls it in each backward, which is cut there: {event.why}")
+                Reason(
+                    "gradient hook", f"Python calls it in each backward, so the backward is split there: {event.why}"
+                )
             )
     if meta.grad_enabled_after is not None:
         reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))

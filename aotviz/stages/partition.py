@@ -33,7 +33,7 @@ from aotviz.torch_private.partitioners import partitioning, sharing
 from aotviz.tracing import functional, kept_by_name, philox
 from aotviz.tracing.second_order import besides, kept_inputs
 
-_BESIDES = "a second derivative would read it, and what it is computed from is overwritten"
+_BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -79,13 +79,13 @@ def run(call: JointGraph) -> Split:
     saved = _saved(call, forward, protected, extra, as_it_is)
     _describe(call, forward, backward, descriptors)
     passes = [call.options.joint_custom_pass] if call.options.joint_custom_pass is not None else []
-    evidence = [
-        Reason("joint graph", f"{getattr(p, '__name__', p)}, a pass of yours, was called on it") for p in passes
-    ]
+    evidence = [Reason("joint graph", f"your pass {getattr(p, '__name__', p)} was called on it") for p in passes]
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
-    evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]
+    evidence += [
+        Reason(str(call.graph_inputs[i]), "kept in case of a second derivative (create_graph=True)") for i in kept
+    ]
     fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
     split = Split(
         **fields,
@@ -212,22 +212,22 @@ def _saved(
 
 def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
     if node.name in protected:
-        return "the call overwrites this input, so its old value is kept"
+        return "the call overwrites this input, so its old value is saved"
     if node.op == "placeholder":
-        return "an input, kept as it is: it costs no memory of its own"
+        return "an input: saving it costs no extra memory"
     if operators.is_random_state(node):
-        return "the random state before a node that the backward runs again"
+        return "the random state before a node that the backward recomputes"
     if _is_clone_of_input(node):
-        return "the function cloned this input, which may be written before the backward"
+        return "the function cloned this input, and the input may be written before the backward"
     tag = node.meta.get("recompute")
     if tag is not None:
         return f"tagged {getattr(tag, 'name', tag)} by checkpointing"
     if operators.is_random(node.target):
-        return "random: computing it again would give another value"
+        return "random: recomputing it would give another value"
     if partitioner == "default_partition":
         return "the backward reads it"
     detail = "; the forward reads it too" if any(user.op != "output" for user in node.users) else ""
-    return f"{partitioner} found keeping it cheaper than computing it again{detail}"
+    return f"{partitioner} estimates that saving it is cheaper than recomputing it{detail}"
 
 
 def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, known: dict[str, Any]) -> None:

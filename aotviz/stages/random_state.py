@@ -16,6 +16,7 @@ import torch
 
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import random_numbers
 from aotviz.tracing import philox
 from aotviz.tracing.forward import ForwardTrace, WithMembers
@@ -40,25 +41,22 @@ class PhiloxState:
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         seed, offset = emit.fresh("seed"), emit.fresh("offset")
         state = emit.bind("philox_state", random_numbers.state)
-        emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from these")
+        emit.line(f"{seed}, {offset} = {state}()", "the graph draws its random numbers from this seed and offset")
         return [*variables, seed, offset]
 
     def after(self, emit: Emitter, _variables: list[str], rewritten: list[str]) -> None:
         move = emit.bind("set_offset", random_numbers.set_offset)
-        emit.line(f"{move}({rewritten[-1]})", "the generator goes on behind what the graph has drawn")
+        emit.line(f"{move}({rewritten[-1]})", "advance the generator by what the graph has drawn")
 
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     devices = philox.devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
     if not devices:
-        return replace(call, evidence=(Reason("random numbers", "none are drawn on a GPU: nothing to do"),))
+        return replace(call, evidence=(Reason("random numbers", "no random numbers are drawn on a GPU"),))
     if len(devices) > 1:
         listed = " and ".join(sorted(map(str, devices)))
-        raise NotImplementedError(
-            f"functionalize_rng_ops: the call draws random numbers on {listed}, and each has a generator of its own. "
-            "Draw on one device, or switch torch._functorch.config.functionalize_rng_ops off."
-        )
+        raise Refused("random numbers on several devices", listed)
     rewrite, program = PhiloxState(), call.forward.program
     forward = call.forward.rerun(
         fn=rewrite.traced(program.fn),

@@ -65,7 +65,7 @@ def run(call: JointGraph) -> JointGraph:
 
 def _why(region: Halves) -> str:
     names = [node.name for node in graphs.placeholders(region.backward.graph)][: len(region.sources)]
-    return f"its backward reads {', '.join(names) or 'nothing'} of its forward, and computes the rest again"
+    return f"its backward reads {', '.join(names) or 'nothing'} of its forward, and recomputes the rest"
 
 
 def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:

@@ -48,13 +48,14 @@ def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
     static = {inputs[i] for i in call.meta.static_input_indices}
     chosen, reasons = [], []
     for saved, (dies, why) in zip(call.saved, deaths(call), strict=True):
-        apply, reason = True, f"packed by the saved-tensor hooks (mode {mode!r})"
+        apply, reason = True, f"packed by the saved tensor hooks (mode {mode!r})"
         if saved.is_symbol:
             apply, reason = False, "not packed: hooks are for tensors"
         elif not saved.checked:
             apply, reason = (
                 False,
-                "not packed: a custom autograd.Function keeps it by name, and eager packs no such tensor",
+                "not packed: a custom autograd.Function stores it as an attribute of ctx, and eager does not "
+                "pack such tensors",
             )
         elif mode == "donated" and not dies:
             apply, reason = False, f"not packed: {why}, so packing would free nothing"
@@ -123,7 +124,7 @@ class _Inliner:
                 continue
             symbolic = isinstance(value, (*_SYMBOLIC, int, float, bool))
             view = result.op == "placeholder" or operators.is_view(result.target)
-            why = f"{saved.why}; packed by a saved-tensor hook"
+            why = f"{saved.why}; packed by a saved tensor hook"
             one = replace(
                 saved,
                 name=result.name,
@@ -155,7 +156,7 @@ class _Inliner:
             if saved.name not in inputs:
                 node = inputs[saved.name] = made.placeholder(saved.name)
                 if node.name != saved.name:
-                    raise AssertionError(f"{saved.name} is a name that the backward has already")
+                    raise AssertionError(f"the backward already has a node {saved.name}")
                 node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
 
         placeholders = graphs.placeholders(old)

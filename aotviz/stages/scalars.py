@@ -27,7 +27,7 @@ def run(call: GraphCall) -> GraphCall:
     symbolic_floats.as_tensors(module, call.fake_mode)
     left = {_source(node) for node in symbolic_floats.reads(module.graph)}
     evidence = tuple(
-        Reason(name, "it is a float that the graph computes with as a tensor: every value of it is good")
+        Reason(name, "it is a float that the graph takes as a tensor, so the graph is valid for every value")
         for name in dict.fromkeys(before)
         if name not in left
     )

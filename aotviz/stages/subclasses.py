@@ -18,6 +18,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
+from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
 from aotviz.ir.subclass_meta import (
     OpaqueMeta,
@@ -63,7 +64,7 @@ class SubclassParts(Wrapping):
                 refuse = emit.bind("refuse", call_differs.refuse)
                 wanted = " or ".join(_types_differ(emit, variable, one))
                 message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
-                fact = f"the graph takes the parts of {descriptor}"
+                fact = f"the graph takes the inner tensors of {descriptor}"
                 emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
         return variables
 
@@ -91,7 +92,7 @@ class SubclassParts(Wrapping):
             made.append(self._put_together(emit, one, results, str(slot.descriptor)))
             if slot.version and isinstance(one, RuntimeSubclass):
                 setter = emit.bind("set_versions", runtime.set_versions)
-                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "eager counts so many writes to it")
+                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "set the version counter that it has in eager")
         return made
 
     def _only_parts(self, slot: Slot) -> bool:
@@ -128,7 +129,7 @@ class SubclassParts(Wrapping):
                 found.append(name)
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
-            fact = f"the backward takes the parts of the gradient of {subject}"
+            fact = f"the backward takes the inner tensors of the gradient of {subject}"
             paths = [path for path in one.paths() if leads_to_tensor(path)]
             inner = [emit.fresh(name + path) for path in paths]
             nothing = ", ".join(["None"] * len(inner))
@@ -211,7 +212,7 @@ def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: 
         return f"{places}({', '.join(parts)})"
 
     variable = emit.fresh(name)
-    emit.line(f"{variable} = {nested(one, '')}", f"{name} is written part by part", name)
+    emit.line(f"{variable} = {nested(one, '')}", f"write each inner tensor of {name}", name)
     return variable
 
 
@@ -423,10 +424,7 @@ class _Inward:
 def _as_strided(part: Any, name: str, source: InputDescriptor) -> str:
     where = layout(part)
     if not where.concrete:
-        raise NotImplementedError(
-            f"{name} is a view of {source}, which is written, and its place in it is not known before the call. "
-            "Return a clone of it, or compile with static sizes."
-        )
+        raise Refused("symbolic view of a subclass", name, str(source))
     return f".as_strided({where.size}, {where.stride}, {where.offset})"
 
 

@@ -182,7 +182,7 @@ class SyntheticBases:
             if root.itself is None:
                 viewed, variable = variable, emit.fresh("root")
                 about = " and ".join(self.names[p] for p in root.members)
-                fact = f"{about} have their history from what they view"
+                fact = f"{about}: gradients flow through their base"
                 emit.line(f"{variable} = {emit.bind('base_of', base_of)}({viewed})", fact, about)
             wrong += [f"{variable} is {other}" for other in roots]
             roots.append(variable)
@@ -194,7 +194,7 @@ class SyntheticBases:
         if wrong:
             message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
             refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
-            fact = f"{names} have their histories from where they had them at compile time"
+            fact = f"{names} have the same bases as at compile time"
             emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
         return base, roots
 
@@ -212,7 +212,11 @@ class SyntheticBases:
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
             refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
-            emit.line(f"if {either}: {refuse}({names!r})", "a hook would see no gradient here", names)
+            emit.line(
+                f"if {either}: {refuse}({names!r})",
+                "a hook on a view would never run: gradients flow to its base",
+                names,
+            )
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
@@ -222,25 +226,25 @@ class SyntheticBases:
             f"({variables[p]}, {int(fake.storage_offset())})"
             for p, fake in zip(group.members, group.fakes, strict=True)
         )
-        message = f"{names} overlap in memory otherwise than when this was compiled. Compile again for this call."
-        fact = f"{names} lie in their base as they did at compile time"
+        message = f"{names} do not overlap in memory as they did when this was compiled. Compile again for this call."
+        fact = f"{names} have the same offsets and strides in their base as at compile time"
         emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
 
     def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
         for position, member in group.same:
             name, other = self.names[position], self.names[member]
             message = (
-                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is written; now "
-                "they differ. Compile again for this call."
+                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is "
+                "written; now they are not. Compile again for this call."
             )
             refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
-            fact = f"{name} and {other} are one tensor, whose memory is written"
+            fact = f"{name} and {other} are the same tensor, and its memory is written"
             emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.grown:
             name = self.names[position]
-            fact = f"{name} is a view of what has a history now; unless asked for its own, it counts as a leaf"
+            fact = f"reading grad_fn makes autograd notice that the base of {name} now requires grad"
             emit.line(f"{variables[position]}.grad_fn", fact, name)
 
 
@@ -356,7 +360,7 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
-            reason = "leaf that is a view" if leaf else "view with another history"
+            reason = "leaf that is a view" if leaf else "view whose base does not require grad"
             raise Refused(reason, repr(str(call.graph_inputs[position])))
 
 
@@ -369,7 +373,7 @@ def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos:
             and info.mutates_data
             and any(other is not root and (other.fake is base or base_of(other.fake) is base) for other in roots)
         ):
-            raise Refused("view with another history", repr(str(call.graph_inputs[root.members[0]])))
+            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
 
 
 def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
@@ -427,13 +431,13 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     if len(group.members) == 1:
-        return f"it is written, and what its views are depends on where it lies in memory: it becomes a view of {kind}"
+        return f"it is written, and the layout of its views depends on its own: it becomes a view of {kind}"
     if len(group.apart) == len(group.members):
-        return f"it shares no element with the others, but has one history with them: all become views of {kind}"
+        return f"it does not overlap the others, but it is a view of the same tensor: all become views of {kind}"
     if member in group.apart:
-        return f"it is written, and overlaps no other input; but {kind} is written as a whole, for the others"
+        return f"it is written and does not overlap another input; but {kind} is written as a whole, for the others"
     others = ", ".join(names[p] for p in group.members if p not in group.apart)
-    return f"{others} share elements and one of them is written: all become views of {kind}"
+    return f"{others} overlap and one of them is written: all become views of {kind}"
 
 
 def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
@@ -554,7 +558,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
         if facts.is_view_with_history(root) and (moves or not has_no_root(root)):
-            raise Refused("view with another history", repr(str(call.graph_inputs[views[0]])))
+            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[views[0]])))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))
@@ -563,7 +567,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
 
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
     """Say of inputs over one storage that they were looked at and found disjoint."""
-    why = "they share a storage but no element, so each is an input of its own"
+    why = "they share a storage but do not overlap, so each is a separate graph input"
     names = (
         ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
     )
@@ -591,8 +595,5 @@ def _refuse_shared_parts(call: TracedCall) -> None:
                 if not (written and apart and inner) or functional.storage(part) != functional.storage(known):
                     continue
                 if overlap.overlap(part, known):
-                    raise NotImplementedError(
-                        f"{other_name} and {name} overlap in memory inside a tensor subclass, and one of them is "
-                        "written: aotviz can't follow that. Pass a clone of one of them."
-                    )
+                    raise Refused("parts of subclasses overlap", f"{other_name} and {name}")
             seen.append((position, name, part))

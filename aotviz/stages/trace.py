@@ -25,7 +25,7 @@ def run(call: GraphCall) -> GraphCall:
     link_backward_to_forward(module.graph)
     module.graph.eliminate_dead_code()
     dropped = before - len(module.graph.nodes)
-    reasons = [Reason("dead code", f"{dropped} nodes that nothing uses are gone")] if dropped else []
+    reasons = [Reason("dead code", f"{dropped} unused nodes removed")] if dropped else []
     module = _retraced(call, module, reasons)
     _detach_what_is_scattered_to(module)
     inputs: list[Descriptor] = list(call.graph_inputs)
@@ -63,7 +63,7 @@ def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) ->
     """torch's passes over the graph, where they are asked for; `reasons` is told of what they did."""
     if call.options.selective_decompose:
         asked = sum(map(tracers.asks_for_inductor, module.graph.nodes))
-        reasons.append(Reason("decompositions", f"{asked} nodes lie where the user asked for Inductor"))
+        reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))
         if asked:
             inputs = graphs.values(graphs.placeholders(module.graph))
             module = retracing.decomposed_where_annotated(module, call.options.decompositions or {}, inputs)

@@ -56,7 +56,9 @@ def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | N
         if name.replace("-", "_") not in known:
             near = " or ".join(map(repr, difflib.get_close_matches(name, known)))
             hint = f" Did you mean {near}?" if near else ""
-            raise ValueError(f"{name!r} is no setting of Inductor's.{hint} torch._inductor.list_options() has them all")
+            raise ValueError(
+                f"{name!r} is not an Inductor setting.{hint} torch._inductor.list_options() lists all settings"
+            )
     made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
     return made
 

@@ -27,7 +27,7 @@ def check_decompositions(table: Any) -> None:
     for key in table:
         if not isinstance(key, torch._ops.OperatorBase):
             some = f"{key}.{key.overloads()[0]}" if isinstance(key, torch._ops.OpOverloadPacket) else "aten.sin.default"
-            raise TypeError(f"decompositions: {key!r} is no operator with its overload, such as torch.ops.{some}")
+            raise TypeError(f"decompositions: {key!r} is not an operator with its overload, such as torch.ops.{some}")
 
 
 def writes(target: Any) -> bool:

@@ -40,7 +40,7 @@ def memory_budget(share: float) -> Iterator[None]:
     Raises ValueError for a share that is not between 0 and 1.
     """
     if not 0 <= share <= 1:
-        raise ValueError(f"a memory budget is a share between 0 and 1, not {share!r}")
+        raise ValueError(f"a memory budget is a number between 0 and 1, not {share!r}")
     with config.patch(activation_memory_budget=float(share)):
         yield
 

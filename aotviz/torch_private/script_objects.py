@@ -15,6 +15,7 @@ from torch._library.fake_class_registry import FakeScriptObject, has_fake_class,
 from torch._library.opaque_object import is_opaque_reference_type
 
 from aotviz.torch_private import pytree
+from aotviz.torch_private.cannot_trace import CannotTrace
 
 __all__ = ["FakeScriptObject"]
 
@@ -38,14 +39,11 @@ def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
     """What the trace gets in place of `value`, which the user calls `name`.
 
     Raises:
-        NotImplementedError: a torchbind class without a registered fake class.
+        CannotTrace: a torchbind class without a registered fake class.
     """
     if isinstance(value, torch.ScriptObject) and not has_fake_class(value._type().qualified_name()):
         kind = value._type().qualified_name().removeprefix("__torch__.torch.classes.").replace(".", "::")
-        raise NotImplementedError(
-            f"input {name!r} is a script object of class {kind}, of which a trace knows no stand-in; register one with "
-            f'torch._library.register_fake_class("{kind}"), or leave this function to eager'
-        )
+        raise CannotTrace("script object without a fake class", repr(name), kind)
     return maybe_to_fake_obj(fake_mode, value)
 
 

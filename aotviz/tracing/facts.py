@@ -110,7 +110,7 @@ def of_input(
     moved = functional.metadata_mutated(argument) and (repeated or views.layout(fake) != lies)
     changed = functional.data_mutated(argument)
     if given is not None and given.loses_some(moved) and torch.is_grad_enabled():
-        raise Refused("view with another history", name)
+        raise Refused("view whose base does not require grad", name)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
     if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
@@ -233,7 +233,7 @@ def refuse_grad_changes(
         position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
         if position is None or (position < len(infos) and (infos[position].turned_on or infos[position].turned_off)):
             continue
-        name = repr(names[position]) if position < len(names) else "one of those that alias"
+        name = repr(names[position]) if position < len(names) else "an input that overlaps another"
         raise Refused("requires_grad changes", name, "on" if event.on else "off")
 
 
@@ -281,10 +281,10 @@ def _refuse_hidden_tensors(output: Any, place: str) -> None:
     found = _hidden_tensor(output, MOST_STEPS)
     if found:
         raise TypeError(
-            f"{place} is a {type(output).__name__}, in which {place}{found} is a tensor, and pytree does not know that "
-            "class. Return a tuple or dict of tensors instead, or register the class "
-            "(torch.utils._pytree.register_pytree_node). The cache of a model of transformers is not returned with "
-            "use_cache=False."
+            f"{place} is a {type(output).__name__} that contains the tensor {place}{found}, and this class is "
+            "not registered with pytree. Return a tuple or dict of tensors instead, or register the class "
+            "(torch.utils._pytree.register_pytree_node). Models of transformers do not return their cache "
+            "with use_cache=False."
         )
 
 
@@ -412,7 +412,7 @@ class _Outputs:
             self.ledger, hook.tensor, self.ledger.events[hook.position :]
         )
         if hook.why and written:
-            raise Refused("hook of one call", "a tensor that it writes afterwards", hook.why)
+            raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
             return
         if named or (leaves and not returned):
@@ -436,7 +436,7 @@ class _Outputs:
                 ref = Ref("input", given)
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             if isinstance(output, registered_hooks.Handle):
-                raise Refused("hook of one call", "a tensor", "its handle is returned")
+                raise Refused("hook that depends on the call", "a tensor", "its handle is returned")
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)
@@ -572,7 +572,7 @@ class _Outputs:
         """Let the graph return what a detached alias lies in, unless the wrapper has it anyway."""
         root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
         if self.ledger.origin(root) is not None and id(root) not in self.named:
-            raise Refused("stale view", "an alias of an alias, each with a history of its own")
+            raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
         held = id(root) in self.named or id(root) in self.first_output or any(base is root for base in self.bases)
         if not held:
             self._base(root, output)

@@ -308,8 +308,8 @@ class ForwardTrace:
         names = ", ".join(map(self._name, self._changed(before)))
         if names:
             warnings.warn(
-                f"a checkpointed region writes {names}: eager writes it a second time, when the backward runs the "
-                "region again. A compiled region runs once",
+                f"a checkpointed region writes {names}. Eager writes it a second time, when the backward "
+                "recomputes the region; the compiled function writes it once",
                 stacklevel=1,
             )
 
@@ -461,9 +461,9 @@ class ForwardTrace:
         ]
         why = ""
         if waits and not self.program.is_graph:
-            why = "it waits for several gradients" if several else registered_hooks.why_not_traced(hook)
+            why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
         position = next((one for one in positions if one is not None), len(self.program.names))
-        name = self._name(position) if position < len(self.program.names) else "a tensor that it makes"
+        name = self._name(position) if position < len(self.program.names) else "a tensor that it creates"
         if fits and (not waits or number in self.program.put_off):
             return registered_hooks.put_off(self.ledger, tensors, method, hook, name, why)
         if fits:
@@ -481,7 +481,7 @@ class ForwardTrace:
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
-                raise Refused("hook of one call", "a module (register_full_backward_hook)", why)
+                raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Raise for a view of an input, to be made again, that was taken before the input required grad."""
@@ -510,9 +510,9 @@ class ForwardTrace:
         position = self._position(root)
         name = str(event.operator.overloadpacket.__name__)
         if name == "set_":
-            return Refused("alias is given another storage", "a view and what it is a view of")
+            return Refused("alias is given another storage", "a view and its base")
         whose = "an intermediate" if position is None else str(nodes[position].meta.get("desc") or "an input")
-        return Refused("view moved under autograd", whose, name, f"{name.removesuffix('_')}()")
+        return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
 
     def value(self, kind: str, index: int) -> Any:
         """What a slot returns: a mutated input, what is left in its storage, an output or an intermediate base."""

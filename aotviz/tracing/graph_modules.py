@@ -10,6 +10,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import graph_nodes, pytree
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.modules import flat_weights_kept, tensors_of
 from aotviz.torch_private.operators import named_slots
 
@@ -49,10 +50,7 @@ def swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None
             yield
             for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
                 if place.get(leaf) is not value:
-                    raise NotImplementedError(
-                        f"the call assigns another tensor to the parameter or buffer {name!r}; write into it instead "
-                        f"(self.{name}.copy_(...)), or leave this module to eager"
-                    )
+                    raise CannotTrace("parameter is replaced", repr(name), instead=f"self.{name}.copy_(...)")
         finally:
             for home, leaf, was in put:
                 home[leaf] = was

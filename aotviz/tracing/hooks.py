@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import pytree
 from aotviz.tracing import functional
@@ -83,7 +84,7 @@ def trace_hook(
     """Trace `hook(argument)`; `argument` is any pytree, its tensors fake.
 
     Raises:
-        NotImplementedError: the hook takes or returns a tensor subclass, or writes what it is given.
+        Refused: the hook takes or returns a tensor subclass, or writes what it is given.
     """
     about = f"the {kind} hook of the saved tensor {context.name!r}"
     trace = OpenTrace(fake_mode, decompositions, keeps_stacks=False)
@@ -95,7 +96,7 @@ def trace_hook(
         result = hook(pytree.tree_unflatten(given, spec))
         for value in filter(functional.is_functional, given):
             if functional.data_mutated(value) or functional.metadata_mutated(value):
-                raise NotImplementedError(f"{about} writes the tensor that it is given; let it work on a copy")
+                raise Refused("saved tensor hook writes", about)
         found, found_spec = pytree.tree_flatten(result)
         _refuse_subclasses(about, found)
         values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
@@ -112,10 +113,7 @@ def _traced(leaf: Any) -> bool:
 def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if is_subclass(leaf):
-            raise NotImplementedError(
-                f"{about} has to do with a {type(leaf).__name__}; a hook that is a graph may pack into plain tensors "
-                "only. Return its inner tensors, and put the subclass together again in the unpack hook."
-            )
+            raise Refused("saved tensor hook of a subclass", about, type(leaf).__name__)
 
 
 def _constant(root: torch.nn.Module, value: Any) -> str:

@@ -85,7 +85,9 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
     except BaseException as error:
         found = _taken_out(made, before, roots, _frames(error))
         if found:
-            error.add_note(f"aotviz: the trace left tensors in {' and '.join(found)}. They have been taken out again.")
+            error.add_note(
+                f"aotviz: tracing stored FakeTensors in {' and '.join(found)}. They have been removed again."
+            )
         raise
     else:
         found = _taken_out(made, before, roots, ())

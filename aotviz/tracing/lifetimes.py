@@ -24,9 +24,9 @@ def deaths(call: Split) -> list[tuple[bool, str]]:
 
     def judge(value: Any) -> tuple[bool, str]:
         if not isinstance(value, torch.Tensor):
-            return False, "a number has no memory to give"
+            return False, "a number has no memory"
         if not _has_storage(value):
-            return False, "it is sparse, in several pieces of memory"
+            return False, "it is sparse and uses several storages"
         key = functional.storage(value)
         if key in inputs:
             return False, "it shares memory with an input"

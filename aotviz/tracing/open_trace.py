@@ -42,6 +42,7 @@ from aotviz.torch_private import (
     tracers,
     versions,
 )
+from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.dispatch import enable_python_dispatcher, functionalize_excluded, without_modes
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
@@ -85,11 +86,7 @@ class _Tracer(PythonKeyTracer):
         if isinstance(a, torch.Generator):
             seeding.note(a)
             if not versions.has("a trace takes generators"):
-                raise NotImplementedError(
-                    "the program draws from a torch.Generator of its own, and a graph of torch "
-                    f"{torch.__version__} has no place for one (torch 2.13 has). Draw from the default generator, or "
-                    "draw outside the function and pass the numbers."
-                )
+                raise CannotTrace("generator before torch 2.13", torch.__version__)
         return super().create_arg(a)
 
     def _user_stack(self) -> str:
@@ -312,7 +309,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             made = [dispatch(strided, kinds, (root, *where), {}) for where in layouts]
             result = made if several else made[0]
         if ledger.open and isinstance(result, torch.Tensor) and result.layout is not torch.strided:
-            raise NotImplementedError("the trace made a tensor without strides")
+            raise CannotTrace("sparse tensor inside")
         if ledger.open and noted == before and result is not NotImplemented:
             unsafe = decompositions.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or operators.name(func) not in unsafe:

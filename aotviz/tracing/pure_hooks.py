@@ -79,7 +79,7 @@ class _Looking:
         if isinstance(hook, types.MethodType) and self.of_the_trace(hook.__self__):
             return ""
         if not isinstance(hook, types.FunctionType):
-            return f"it is a {type(hook).__name__}, which may keep something from call to call"
+            return f"it is a {type(hook).__name__}, which may have state that changes from call to call"
         defaults = (*(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values())
         cells = dict(zip(hook.__code__.co_freevars, hook.__closure__ or (), strict=True))
         return next(filter(None, map(self.value, defaults)), "") or self._code(hook.__code__, hook.__globals__, cells)
@@ -108,7 +108,7 @@ class _Looking:
         if name in _ASSIGNS or (name in ("STORE_DEREF", "DELETE_DEREF") and argument in cells):
             return f"it assigns to {argument!r}"
         if name.startswith(("POP_JUMP", "JUMP_IF")):
-            return "it decides what it does"
+            return "it contains a branch"
         if name in ("LOAD_ATTR", "LOAD_METHOD") and argument in _ASKS_FOR_VALUES:
             return f"it asks for the value of a tensor, by {argument}()"
         if name in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -141,7 +141,7 @@ class _Looking:
         why = self.value(value)
         if why or self.of_the_trace(value):
             return why
-        return f"it reads {name!r}, to which something assigns" if self._is_assigned(name, cell, value) else ""
+        return f"it reads {name!r}, which is assigned elsewhere" if self._is_assigned(name, cell, value) else ""
 
     def _is_assigned(self, name: str, cell: Any, value: Any) -> bool:
         """Whether a variable can get another value: by a function that shares it, or by the one that it belongs to, if

@@ -33,8 +33,8 @@ def followed(request: Request) -> Iterator[None]:
     for name, state in _states().items():
         if name in before and before[name] != state:
             warnings.warn(
-                f"{request.name} draws from {name}, a number that a compiled call takes as it was when the function "
-                "was compiled. Draw it from torch, or pass it as an argument",
+                f"{request.name} draws a random number from {name}. Compiled calls use the number drawn when "
+                "the function was compiled. Draw it with torch, or pass it as an argument",
                 stacklevel=2,
             )
 

@@ -38,7 +38,7 @@ class Handle:
     def remove(self) -> None:
         """Take the hook back. Raises Refused when the function has returned."""
         if not self._ledger.open:
-            raise Refused("hook of one call", "a tensor", "its handle is used after the call")
+            raise Refused("hook that depends on the call", "a tensor", "its handle is used after the call")
         self._undo()
 
     def __enter__(self) -> Handle:
@@ -75,10 +75,12 @@ def put_off(
         Refused: the hook refers to a tensor of this very call, and would do so in all others.
     """
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
-        raise Refused("hook of one call", name, "the hook uses a tensor that the function was called with or made")
+        raise Refused(
+            "hook that depends on the call", name, "the hook uses a tensor that the function takes or creates"
+        )
     for value in hook:
         if isinstance(value, types.FunctionType) and _keeps_state(value):
-            raise Refused("hook of one call", name, "the hook uses a container that the function makes")
+            raise Refused("hook that depends on the call", name, "the hook uses a container that the function creates")
     event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
     return None if method == "retain_grad" else handle_of(ledger, event)
@@ -106,7 +108,11 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
     found = {id(tensor): tensor for tensor in hooked if id(tensor) not in held}
     for tensor in found.values():
         if functional.grad_fn(tensor) is None:
-            raise Refused("hook of one call", "a leaf that it makes", "a compiled backward computes no gradient of it")
+            raise Refused(
+                "hook that depends on the call",
+                "a leaf that it creates",
+                "a compiled backward does not compute its gradient",
+            )
     return list(found.values())
 
 

@@ -274,7 +274,7 @@ class _Builder:
         moved = self.ledger.events[self.last_move[id(event.source)]]
         assert isinstance(moved, Moved)
         name = str(moved.operator.overloadpacket.__name__)
-        return Refused("view moved under autograd", "a tensor", name, f"{name.removesuffix('_')}()")
+        return Refused("metadata op on a view", "a tensor", name, f"{name.removesuffix('_')}()")
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()`; `.data` has a version counter of its own."""

@@ -40,10 +40,10 @@ def rematerialized(module: fx.GraphModule) -> tuple[fx.GraphModule, str]:
     if not tagged or not any(node.meta.get("autograd_backward") for node in module.graph.nodes):
         return module, ""
     if any(operators.is_random(node.target) for node in tagged):
-        return module, "random numbers are drawn in a region, so it is kept and not computed again"
+        return module, "a region draws random numbers, so its values are saved instead of recomputed"
     try:
         made = remat_using_tags_for_fwd_loss_bwd_graph(module)
     except RuntimeError:
-        return module, "several backwards read checkpointed regions, so these are kept and not computed again"
+        return module, "several backwards read checkpointed regions, so their values are saved instead of recomputed"
     again = sum(node.name.endswith("_recomputed") for node in made.graph.nodes)
-    return made, f"{again} nodes are computed again where the backward inside reads them" if again else ""
+    return made, f"{again} nodes are recomputed where the inner backward reads them" if again else ""

@@ -173,8 +173,8 @@ class GradientTrace:
         hooked.difference_update(self.ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
-                "a second derivative goes through a result with a gradient hook, which would not be called. Register "
-                "the hook on the gradient that comes out, or run this part in eager"
+                "a second derivative flows through a result with a gradient hook, and the hook would not be "
+                "called. Register the hook on the gradient that you get, or run this part in eager"
             )
 
     def _whole(self, ref: Ref) -> Any:
@@ -305,7 +305,7 @@ class Extraction:
             if node in needed:
                 self._copy(made, node)
         if len(needed.difference(self._copied)):
-            raise self._refusal("an operator with side effects takes part in it")
+            raise self._refusal("it contains an operator with side effects")
         output = made.output(fx.map_arg(tuple(results), self._copied.__getitem__))
         output.meta["desc"] = [None] * len(results)
         return made
@@ -360,15 +360,15 @@ class Extraction:
                 continue
             if node.op == "placeholder":
                 name = node.meta.get("desc") or node.name
-                raise self._refusal(f"it depends on {str(name)!r} as it was before the call, which was not kept")
+                raise self._refusal(f"it depends on the value of {str(name)!r} before the call, which was not saved")
             if operators.is_random(node.target):
-                raise self._refusal(f"it depends on the outcome of {node.target}, which was not kept")
+                raise self._refusal(f"it depends on the result of {node.target}, which was not saved")
             stack.extend(node.all_input_nodes)
         return needed
 
     def _refusal(self, why: str) -> NotDifferentiableAgain:
         if any(saved.hook for saved in self.call.saved):
-            why += " (saved-tensor hooks that are graphs keep what they pack, and nothing else)"
+            why += " (saved tensor hooks that are graphs save only what they pack)"
         return NotDifferentiableAgain(f"{why}. Run this part in eager.")
 
     def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:

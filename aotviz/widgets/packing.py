@@ -23,7 +23,7 @@ SEPARATOR = "\0"  # of texts
 MOST_KEPT = 150_000  # characters that one output may add to a notebook
 MOST_UNZIPPED = 6_000_000  # bytes; a recording of more is not tried, so that no cell waits for it
 LONG = 10_000  # characters of a text that is left out where all would be too much
-LEFT_OUT = "To keep the notebook small, generated code of more than 10,000 characters was left out of it."
+LEFT_OUT = "To keep the notebook small, generated code of more than 10,000 characters is not stored in it."
 
 
 def pack(data: RecordingData) -> bytes:

@@ -243,7 +243,7 @@ def _find(recording: Recorded, compilation_id: str) -> Compilation:
         if found.id == compilation_id:
             return found
     raise PartError(
-        f"compilation {compilation_id} is not in the recording any more: newer ones took its place. Run the cell again."
+        f"compilation {compilation_id} is no longer in the recording: newer ones replaced it. Run the cell again."
     )
 
 

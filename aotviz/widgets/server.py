@@ -58,12 +58,14 @@ class _Answer(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "")
         port = self.server.server_port
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
-            self.send_error(HTTPStatus.FORBIDDEN, "this server answers to its own machine only")
+            self.send_error(HTTPStatus.FORBIDDEN, "this server answers only requests from its own machine")
             return
         asked = self.path.encode()
         script = next((zipped for other, zipped in scripts.items() if hmac.compare_digest(asked, other.encode())), None)
         if script is None and not hmac.compare_digest(asked, path.encode()):
-            self.send_error(HTTPStatus.NOT_FOUND, "nothing here: open the address that `aotviz open` printed")
+            self.send_error(
+                HTTPStatus.NOT_FOUND, "this address does not exist: open the one that `aotviz open` printed"
+            )
             return
         self.send_response(HTTPStatus.OK)
         body = page if script is None else script

@@ -26,7 +26,7 @@ from aotviz.widgets.replies import Answers, OnStage
 
 KEPT = "application/vnd.aotviz.recording+gzip"  # base64; "" for a recording that is too large
 AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
-TOO_LARGE = "The recording is too large to be kept in a notebook: <code>recording.to_html</code> makes a page of it."
+TOO_LARGE = "The recording is too large to be stored in a notebook. <code>recording.to_html</code> writes it to a page."
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 

@@ -88,7 +88,7 @@ def test_a_counter_is_named_before_the_size_that_becomes_symbolic(how: str, tmp_
     assert "(symbolic from now on)" in table.why[0]
     assert "`self.seen` had length 1 and now has 2" in table.why[1]
     points = str(recording.explain())
-    assert "`self.step` is behind all 2 recompiles" in " ".join(points.split())
+    assert "`self.step` caused all 2 recompiles" in " ".join(points.split())
     assert ("names only the first guard" in " ".join(points.split())) == (how == "log")
 
 
@@ -138,7 +138,7 @@ def test_types_keys_functions_and_modes_are_named_together() -> None:
             (X, None, {"a": 1, "f": torch.sin}), (X, X.clone(), {"a": 2, "f": torch.cos}), function=program
         )
     assert {"options['a']", "options['f']", "y"} <= set(named)
-    assert "`options['f']` is another object" in why
+    assert "`options['f']` is a different object" in why
 
 
 def test_a_tensor_that_became_a_number_is_named_with_what_else_changed() -> None:

@@ -11,10 +11,15 @@ BREAKS = [
     ("prints", 'print("value"', "`print` cannot be part of a graph", "reorderable_logging_functions"),
     ("branches_on_data", "if x.sum() > 0", "branches on a tensor's value", "torch.where"),
     ("leaves_torch", "y.tolist()", "`tolist()` needs the tensor's values", "Keep the values in tensors"),
-    ("calls_disabled", "return not_compiled(y) * 2", "torch.compiler.disable", "Take the `disable` off"),
+    ("calls_disabled", "return not_compiled(y) * 2", "torch.compiler.disable", "Remove the `disable`"),
     ("asks_for_a_number", "int(x.max())", "as a Python number", "capture_scalar_outputs = True"),
     ("logs_each_layer", 'log.warning("layer")', "a log message", "ignore_logging_functions"),
-    ("breaks_on_purpose", "torch._dynamo.graph_break()", "asks for a break", "Take the `graph_break()` call out"),
+    (
+        "breaks_on_purpose",
+        "torch._dynamo.graph_break()",
+        "calls `torch._dynamo.graph_break()`",
+        "Remove the `graph_break()` call",
+    ),
 ]
 
 

@@ -19,7 +19,7 @@ def test_explain_prints_the_costliest_cause_of_a_bare_folder_first(capsys: pytes
     assert main(["explain", str(corpus.folder("recompile_limit"))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("22 compilations of 2 functions, 20 of them recompiles")
-    assert lines[2].startswith("- `self.steps_done` is behind 16 of the 20 recompiles")
+    assert lines[2].startswith("- `self.steps_done` caused 16 of the 20 recompiles")
 
 
 def test_explain_tells_of_one_compilation(capsys: pytest.CaptureFixture[str]) -> None:

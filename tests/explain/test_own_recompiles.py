@@ -117,8 +117,9 @@ def test_a_size_that_changed_and_then_left_its_range_is_told_with_both_reasons()
         compiled = torch.compile(by_size, backend="aotviz_eager")
         for size in (4, 3, 7):
             compiled(torch.ones(size))
-    (said,) = [text for text in recording.explain().sentences if "is behind all 2 recompiles" in text]
+    (said,) = [text for text in recording.explain().sentences if "caused all 2 recompiles" in text]
     assert (
-        "because dimension 0 of `x` had size 4 and now has size 3, and later because the program was made for" in said
+        "because dimension 0 of `x` had size 4 and now has size 3, and later because the program was compiled for"
+        in said
     )
     assert "each time" not in said

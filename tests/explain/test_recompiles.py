@@ -35,7 +35,7 @@ CAUSES = [
     (VALUES, "takes_a_function", "return activation(x)", "activation", "one function", "another function", "once"),
     (VALUES, "maybe_none", "if mask is None", "mask", "None", "something", "optional"),
     (VALUES, "other_type", "return x + values[0]", "values", "list", "tuple", "tuple(values)"),
-    (VALUES, "by_phase", "if phase is Phase.WARM_UP", "phase", "one object", "another object", "this one object"),
+    (VALUES, "by_phase", "if phase is Phase.WARM_UP", "phase", "one object", "another object", "only for this object"),
     (VALUES, "by_attribute", "if settings.residual", "settings.residual", "True", "False", "each side"),
     (VALUES, "default_dtype", "", "default_dtype", "float32", "float64", "once"),
 ]
@@ -104,7 +104,7 @@ def test_of_twenty_recompiles_the_guard_that_matters_is_named_first() -> None:
     table = recording("recompile_limit").recompiles()
     assert len(table) == 20
     first = recording("recompile_limit").explain().points[0]
-    assert first.text.startswith("`self.steps_done` is behind 16 of the 20 recompiles")
+    assert first.text.startswith("`self.steps_done` caused 16 of the 20 recompiles")
     assert first.code == "self.steps_done += 1"
     assert first.place == f"corpus/recompile_limit.py:{corpus.line('recompile_limit', 'self.steps_done += 1')}"
     assert "outside `forward`" in first.fix
@@ -184,15 +184,19 @@ def test_a_log_without_recompiles_has_an_empty_table_with_its_columns() -> None:
 UNREADABLE = [
     ("", "unknown", "does not say"),
     ("no reason", "unknown", "does not say"),
-    ("___check_obj_id(L['f'], 140574), type=<class 'function'>", "object", "`f` is another object (function)"),
+    ("___check_obj_id(L['f'], 140574), type=<class 'function'>", "object", "`f` is a different object (function)"),
     ("___check_type_id(L['n'], 7), type=<class 'int'>", "type", "`n` was a int"),
     ("___check_type_id(L['n'], 7)", "type", "`n` has another type"),
-    ("Duplicate tensor found where not expected! L['x'] should not alias", "same tensor", "one and the same tensor"),
+    ("Duplicate tensor found where not expected! L['x'] should not alias", "same tensor", "the same tensor"),
     ("utils_device.CURRENT_DEVICE == None", "global state", "default device"),
     ("L['x'] is not None", "type", "`x` was something and is now None"),
     ("hasattr(L['x'], '_dynamo_dynamic_indices') == False", "marks", "mark_dynamic"),
     ("list(L['d'].keys()) == ['a', 'b']", "keys", "`d` had the keys ['a', 'b']"),
-    ("Cache line invalidated because L['self'] got deallocated", "deleted", "`self`, which it depends on, was deleted"),
+    (
+        "Cache line invalidated because L['self'] got deallocated",
+        "deleted",
+        "together with `self`, on which it depends",
+    ),
     ("BACKEND_MATCH failure: torch.compile detected different backend callables.", "backend", "another backend object"),
     ("Eq(Mod(L['x'].size()[0], 2), 0)", "symbolic", "Eq(Mod(x.shape[0], 2), 0)"),
     ("tensor 'x' size mismatch at index 0. expected 3, actual 1", "size", "size 3 and now has size 1"),

@@ -28,7 +28,7 @@ def f(x, alias):
 """,
     ),
     "a_leaf_of_one_element_is_moved_and_written": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return (torch.tensor(0.3).requires_grad_(),)
@@ -41,7 +41,7 @@ def f(x):
 """,
     ),
     "a_square_view_moves_under_no_grad_and_is_used": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 9).reshape(3, 3).clone().requires_grad_(),)
@@ -154,7 +154,7 @@ def f(x):
 """,
     ),
     "a_saved_alias_is_overwritten": (
-        "gradient needs what was written",
+        "gradient needs an overwritten value",
         """
 def inputs():
     a = torch.ones(())
@@ -180,7 +180,7 @@ def f(x, y):
 """,
     ),
     "a_complex_view_is_taken_before_what_it_views_is_moved": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).requires_grad_(),)
@@ -229,7 +229,7 @@ def f(x):
 """,
     ),
     "a_view_that_moved_is_used_as_the_same_argument_again": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     b = torch.linspace(-0.97, 1.23, 6).reshape(2, 3).requires_grad_() * 1.5
@@ -319,7 +319,7 @@ def f(x):
 """,
     ),
     "a_view_whose_base_is_given_another_shape_is_read": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return (torch.linspace(-1, 1, 4).requires_grad_(),)
@@ -358,7 +358,7 @@ def f(x, whole):
 """,
     ),
     "a_view_of_what_has_another_shape_by_then_is_written_with_a_history": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return torch.linspace(-1.1, 1.3, 8).view(2, 2, 2), torch.tensor(0.5, requires_grad=True)
@@ -372,7 +372,7 @@ def f(x, scale):
 """,
     ),
     "a_view_is_written_after_the_tensor_that_it_is_a_view_of_was_transposed": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     x = torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone().requires_grad_() * 1.5
@@ -385,7 +385,7 @@ def f(x, data, view):
 """,
     ),
     "an_argument_is_transposed_made_a_leaf_and_used": (
-        "view moved under autograd",
+        "metadata op on a view",
         """
 def inputs():
     return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3),)

@@ -134,7 +134,7 @@ def retained(c: Compiler) -> Any:
     return x.grad
 
 
-@case("an input that is no leaf, multiplied in place by a parameter")
+@case("an input that is not a leaf, multiplied in place by a parameter")
 def mutated_by_parameter(c: Compiler) -> Any:
     source, w = leaf(3), leaf(3)
     x = source * 2
@@ -186,7 +186,7 @@ def leaf_and_view(c: Compiler) -> Any:
     return out, x, x.grad
 
 
-@case("a plain gradient for a tensor made of tensors")
+@case("a plain gradient for a tensor subclass")
 def plain_tangent(c: Compiler) -> Any:
     t = two(3).requires_grad_()
     out = c(lambda t: t * 2)(t)
@@ -194,7 +194,7 @@ def plain_tangent(c: Compiler) -> Any:
     return out, getattr(t.grad, "a", t.grad)  # aotviz makes it one like `t`, of which both parts are alike
 
 
-@case("gradients for some of several outputs made of tensors")
+@case("gradients for some of several tensor subclass outputs")
 def partial_tangents(c: Compiler) -> Any:
     t, x = two(3).requires_grad_(), leaf(3)
     first, _, third = c(lambda t, x: (t * 2, t.sin(), x * 3))(t, x)
@@ -202,7 +202,7 @@ def partial_tangents(c: Compiler) -> Any:
     return t.grad, x.grad
 
 
-@case("outputs made of tensors that are views of each other")
+@case("tensor subclass outputs that are views of each other")
 def subclass_outputs_alias(c: Compiler) -> Any:
     def f(t):
         y = t * 2
@@ -214,7 +214,7 @@ def subclass_outputs_alias(c: Compiler) -> Any:
     return whole, flat
 
 
-@case("inputs made of tensors that are views of each other, and written")
+@case("tensor subclass inputs that are views of each other, and written")
 def subclass_inputs_alias(c: Compiler) -> Any:
     t = two(2, 3)
     view = t.view(-1)
@@ -252,7 +252,7 @@ def set_then_written(c: Compiler) -> Any:
     return c(f)(x, y), x, y
 
 
-@case("a tensor made of tensors that is passed twice, and written")
+@case("a tensor subclass that is passed twice, and written")
 def duplicate_subclass(c: Compiler) -> Any:
     t = two(3)
     return c(lambda t, again: t.mul_(2) + again)(t, t), t
@@ -311,7 +311,7 @@ def sparse_gradient(c: Compiler) -> Any:
     return w.grad.is_sparse, w.grad.to_dense()
 
 
-@case("inputs that overlap only inside a tensor made of tensors, and are written")
+@case("inputs that overlap only inside a tensor subclass, and are written")
 def overlap_inside(c: Compiler) -> Any:
     t = two(3)
     return c(lambda t, a: (a.mul_(2), t + 1)[1])(t, t.a), t, t.a

@@ -255,7 +255,7 @@ def test_modules_methods_and_attributes_read_back() -> None:
             "pfo",
             "line 3",
         ),
-        ("class G:\n    def forward(self, x):\n        if x: y\n        return x", "po", "line 3 is no statement"),
+        ("class G:\n    def forward(self, x):\n        if x: y\n        return x", "po", "line 3 is not a statement"),
         ("class G:\n    def forward(self, x):\n        a = f(" + "(" * 3000 + "\n        return a", "pfo", "line 3"),
         ("class G:\n    def forward(self, x):\n        a = " + "-" * 9000 + "x\n        return a", "pfo", "line 3"),
         ("class G:\n    def forward(self, x):\n        return (x,, )", "po", "line 3: the return"),

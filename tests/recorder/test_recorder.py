@@ -127,7 +127,7 @@ def test_a_graph_that_a_user_put_in_between_two_stages_is_recorded() -> None:
     recorder.after("b", other, other, 1)
     assert [(s.name, s.summary) for s in only(store).data.stages if s.name == "given"] == [
         ("given", "what the run starts from"),
-        ("given", "replaced from outside"),
+        ("given", "replaced by the user"),
     ]
 
 

@@ -76,7 +76,7 @@ def test_the_code_reads_like_python(compilation: Compilation) -> None:
 def test_a_role_gives_the_last_graph_and_a_stage_the_graph_it_left(compilation: Compilation) -> None:
     assert compilation.graph("forward").stage == "partition"
     assert compilation.graph("trace").role == "joint"
-    with pytest.raises(LookupError, match=r"stage 'partition' has 2 graphs; ask for graph\('forward', stage='part"):
+    with pytest.raises(LookupError, match=r"stage 'partition' has 2 graphs; choose graph\('forward', stage='part"):
         compilation.graph("partition")
     with pytest.raises(LookupError, match=r"no graph 'inference'. Roles: \['backward', 'forward', 'joint'\]"):
         compilation.graph("inference")

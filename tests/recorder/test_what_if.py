@@ -71,14 +71,14 @@ def test_the_program_and_its_recording_stay_as_they_are() -> None:
 def test_a_recording_from_a_file_says_that_it_needs_the_live_function(tmp_path: Path) -> None:
     f = compiled()
     f.recording.save(tmp_path / "r.aotviz")
-    with pytest.raises(LookupError, match="needs the live compiled function; take the recording from the function"):
+    with pytest.raises(LookupError, match="needs the live compiled function; use the recording of the function"):
         aotviz.load(tmp_path / "r.aotviz")[0].what_if(partition_fn=MIN_CUT)
 
 
 def test_an_inference_graph_says_that_it_keeps_nothing() -> None:
     f = aotviz.compile(chain, backend="eager")
     f(torch.ones(8))
-    with pytest.raises(LookupError, match="an inference graph, which keeps nothing"):
+    with pytest.raises(LookupError, match="an inference graph, which saves nothing"):
         f.recording[0].what_if(memory_budget=0.5)
 
 
@@ -88,7 +88,7 @@ def test_a_function_that_is_gone_is_missed_by_name() -> None:
     del f
     torch._dynamo.reset()  # which keeps the programs of each function
     gc.collect()
-    with pytest.raises(LookupError, match="The function of this one is gone"):
+    with pytest.raises(LookupError, match="The function of this recording no longer exists"):
         recording[0].what_if(partition_fn=MIN_CUT)
 
 

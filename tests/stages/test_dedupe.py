@@ -33,7 +33,7 @@ def test_a_duplicate_that_is_only_read_stays_an_input_of_its_own():
     argument, result = stage_alone("dedupe", reads, x, x)
     assert [str(d) for d in result.graph_inputs] == ["a", "b"]
     assert result.forward is argument.forward
-    assert evidence(result) == {"b": "the same tensor as a, never mutated: each is traced as a leaf of its own"}
+    assert evidence(result) == {"b": "the same tensor as a, never mutated: each is a separate graph input"}
 
 
 def test_a_mutated_duplicate_is_merged_into_one_graph_input():

@@ -54,7 +54,7 @@ def test_only_inputs_that_are_differentiated_and_the_tangents_have_a_history():
 
 def test_gradients_that_depend_on_nothing_with_a_history_say_so():
     _, call = differentiated(lambda x: x * 3, leaf(3))
-    assert evidence(call)["gradient of x"] == "it depends on nothing that requires grad"
+    assert evidence(call)["gradient of x"] == "it does not depend on an input that requires grad"
     assert not call.needs_gradients
 
 
@@ -94,6 +94,6 @@ def test_random_numbers_that_were_not_kept_are_named():
         return torch.utils.checkpoint.checkpoint(lambda a: torch.rand_like(a) * a.sin(), x, use_reentrant=False).exp()
 
     with pytest.raises(
-        NotDifferentiableAgain, match=r"depends on the outcome of aten.rand_like.*Run this part in eager"
+        NotDifferentiableAgain, match=r"depends on the result of aten.rand_like.*Run this part in eager"
     ):
         STAGE.run(request_for(fn, leaf(3)))

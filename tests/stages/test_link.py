@@ -86,7 +86,7 @@ def test_the_facts_of_the_call_stand_in_its_source():
     assert facts["x is written"].startswith("x.copy_(out[0]")
     assert "buffer" in facts["buffer is written"]
     assert facts["output[2] is a view of an input"] == "out_2 = w.t()"
-    assert facts["output[1] is a view of an intermediate that the graph returns already"] == "out_1 = out[3].t()"
+    assert facts["output[1] is a view of an intermediate that is also an output"] == "out_1 = out[3].t()"
     assert any(note.subject == "buffer" for note in program.notes)
 
 
@@ -116,4 +116,4 @@ def test_a_grad_mode_that_the_call_leaves_behind_is_left_behind():
 def test_the_source_is_counted_in_the_evidence():
     _, program = stage_alone("link", plain, torch.ones(2), leaf(2))
     (reason,) = program.evidence
-    assert reason.text == f"{program.source.count(chr(10))} lines, {len(program.notes)} of them groups with a reason"
+    assert reason.text == f"{program.source.count(chr(10))} lines; {len(program.notes)} groups of them have a comment"

@@ -33,7 +33,7 @@ def test_the_default_partition_says_that_the_backward_reads_what_it_saves():
     _, split = stage_alone("partition", lambda x: x.sin().exp().sum(), leaf(2), **DEFAULT)
     whys = {saved.producer: saved.why for saved in split.saved}
     assert "the backward reads it" in whys.values()
-    assert whys["x"] == "an input, kept as it is: it costs no memory of its own"
+    assert whys["x"] == "an input: saving it costs no extra memory"
 
 
 def test_min_cut_recomputes_what_is_cheap_and_says_why_it_keeps_the_rest():
@@ -44,13 +44,13 @@ def test_min_cut_recomputes_what_is_cheap_and_says_why_it_keeps_the_rest():
     _, cut = stage_alone("partition", f, torch.ones(4, 4), leaf(4, 4))
     assert len(cut.saved) < len(default.saved)
     whys = evidence(cut)
-    assert any("found keeping it cheaper than computing it again" in why for why in whys.values())
+    assert any("estimates that saving it is cheaper than recomputing it" in why for why in whys.values())
 
 
 def test_a_random_value_is_saved_because_it_cannot_be_computed_again():
     _, split = stage_alone("partition", lambda x: x * torch.rand_like(x), leaf(2))
     (saved,) = split.saved
-    assert saved.why == "random: computing it again would give another value"
+    assert saved.why == "random: recomputing it would give another value"
 
 
 def test_saved_tensors_come_before_saved_symbols():
@@ -79,7 +79,7 @@ def moving_average(x, average):
 @pytest.mark.parametrize("options", [{}, {"keep_inference_input_mutations": True}], ids=["outside", "in graph"])
 def test_the_old_value_of_an_overwritten_buffer_is_copied_and_saved(options):
     _, split = stage_alone("partition", moving_average, leaf(4, 3), torch.ones(3), **options)
-    (saved,) = [s for s in split.saved if s.why == "the call overwrites this input, so its old value is kept"]
+    (saved,) = [s for s in split.saved if s.why == "the call overwrites this input, so its old value is saved"]
     assert saved.producer == "aten.clone.default"
     assert targets(split.forward_module.graph)[0] == "clone"
     assert evidence(split)[saved.name] == "a copy of a mutated input's old value, for the backward"

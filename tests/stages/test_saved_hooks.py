@@ -67,7 +67,7 @@ def test_constants_are_written_into_the_backward_and_symbols_are_saved():
 @pytest.mark.parametrize(
     ("mode", "packed", "reason"),
     [
-        ("all", {"primals_1", "primals_2", "detach"}, "packed by the saved-tensor hooks (mode 'all')"),
+        ("all", {"primals_1", "primals_2", "detach"}, "packed by the saved tensor hooks (mode 'all')"),
         ("donated", {"detach"}, "not packed: it shares memory with an input, so packing would free nothing"),
     ],
 )

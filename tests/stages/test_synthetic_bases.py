@@ -34,7 +34,7 @@ def test_false_sharing_is_left_alone_with_a_reason():
     base = torch.ones(4)
     _, result = stage_alone("synthetic bases", f, base[:2], base[2:])
     assert result.rewrites == ()
-    assert evidence(result) == {"a, b": "they share a storage but no element, so each is an input of its own"}
+    assert evidence(result) == {"a, b": "they share a storage but do not overlap, so each is a separate graph input"}
 
 
 def test_interleaved_columns_are_no_overlap():
@@ -126,7 +126,7 @@ def test_an_overlap_with_a_storage_that_set_replaces_is_refused_by_name():
         return a + 1
 
     base = torch.ones(4)
-    with pytest.raises(NotImplementedError, match="a, b overlap in memory, and one of them is given another storage"):
+    with pytest.raises(NotImplementedError, match="a, b overlap in memory, and set_ gives one of them another storage"):
         stage_alone("synthetic bases", g, base[:3], base[1:])
 
 
@@ -148,7 +148,7 @@ def test_a_later_call_whose_views_have_another_history_is_refused_before_anythin
     program = aotviz.trace_stages(f, whole, whole.view(torch.int32)).resume()
     program(whole, whole.view(torch.int32))
     other = torch.ones(5)
-    with pytest.raises(CallDiffers, match="a and b overlap in memory otherwise than when this was compiled"):
+    with pytest.raises(CallDiffers, match="a and b do not overlap in memory as they did when this was compiled"):
         program(other[:4], other[1:].view(torch.int32))
     assert other.tolist() == [1] * 5
     w = torch.ones(1, requires_grad=True)
@@ -163,6 +163,6 @@ def test_a_later_call_with_another_overlap_is_refused_by_name_before_anything_is
     base = torch.ones(4)
     program = aotviz.trace_stages(f, base[:3], base[1:]).resume()
     other = torch.ones(5)
-    with pytest.raises(CallDiffers, match="a and b overlap in memory otherwise than when this was compiled"):
+    with pytest.raises(CallDiffers, match="a and b do not overlap in memory as they did when this was compiled"):
         program(other[:3], other[2:])
     assert other.tolist() == [1] * 5

@@ -50,12 +50,12 @@ KEPT = {
 }  # fmt: skip
 
 BAD = {
-    "no JSON": ("{", "its JSON can't be read"),
-    "no UTF-8": (b'{"\xff": 1}', "its JSON can't be read"),
-    "bottomless nesting": ('{"x": %s}' % ("[" * 100_000), "its JSON can't be read"),
-    "a number of 5,000 digits": ('{"x": %s}' % ("9" * 5000), "its JSON can't be read"),
-    "no type": ("{%s}" % IDS, "does not say its type"),
-    "an empty record": ("{}", "does not say its type"),
+    "no JSON": ("{", "its JSON cannot be read"),
+    "no UTF-8": (b'{"\xff": 1}', "its JSON cannot be read"),
+    "bottomless nesting": ('{"x": %s}' % ("[" * 100_000), "its JSON cannot be read"),
+    "a number of 5,000 digits": ('{"x": %s}' % ("9" * 5000), "its JSON cannot be read"),
+    "no type": ("{%s}" % IDS, "a record without a type"),
+    "an empty record": ("{}", "a record without a type"),
 }
 
 

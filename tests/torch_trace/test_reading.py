@@ -121,7 +121,7 @@ def test_a_packed_log_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) 
     path = tmp_path / "a.log.gz"
     path.write_bytes(gzip.compress(GOOD * 1000)[:-20])
     recording = aotviz.read_trace(path)
-    assert "can't be unpacked further" in recording.data.logs[0].bad[-1].reason
+    assert "cannot be decompressed" in recording.data.logs[0].bad[-1].reason
 
 
 def test_other_files_of_a_folder_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_other_files_of_a_folder_are_left_out_with_a_note(tmp_path: Path) -> Non
     (tmp_path / "empty.log").touch()
     recording = aotviz.read_trace(tmp_path)
     assert [log.name for log in recording.data.logs] == [str(tmp_path / "deeper" / "a.log")]
-    assert recording.notes == ["3 files are no logs and were left out: empty.log, notes.txt, weights.bin"]
+    assert recording.notes == ["3 files are not logs and were left out: empty.log, notes.txt, weights.bin"]
 
 
 def test_a_pattern_a_list_and_the_same_file_twice(tmp_path: Path) -> None:
@@ -149,11 +149,14 @@ def test_a_pattern_a_list_and_the_same_file_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder / "none", "there is no such file or folder. Check the path that TORCH_TRACE was given"),
+        (lambda folder: folder / "none", "there is no such file or folder. Check the value of TORCH_TRACE"),
         (lambda folder: folder / "*.log", "no file matches it"),
-        (lambda folder: folder, r"no log of torch's structured trace \(it is empty\). Make one by running"),
+        (lambda folder: folder, r"not a log of torch's structured trace \(it is empty\). To write one, run"),
         (lambda folder: [], "no path was given"),
-        (lambda folder: written(folder / "a.txt", b"hello\n"), "no line near its beginning is of torch's structured"),
+        (
+            lambda folder: written(folder / "a.txt", b"hello\n"),
+            "no line near its beginning belongs to torch's structured",
+        ),
         (lambda folder: written(folder / "a.txt", b""), "it is empty"),
         (lambda folder: written(folder / "a.txt", b"x\n").parent, r"structured trace \(1 file there\)"),
         (lambda folder: written(folder / "a.aotviz", b"\x93AOTVIZ\n\0\1"), "Open it with aotviz.load"),
@@ -322,5 +325,5 @@ def test_a_file_that_was_cut_off_meanwhile_is_named(tmp_path: Path) -> None:
     path = Path(shutil.copy(corpus.folder("training") / "dedicated_log_torch_trace_0.log", tmp_path))
     recording = aotviz.read_trace(path)
     os.truncate(path, 1000)
-    with pytest.raises(RecordingError, match=r"has been changed since it was read\. Read it again"):
+    with pytest.raises(RecordingError, match=r"the file has changed since it was read\. Read it again"):
         recording.artifacts  # noqa: B018

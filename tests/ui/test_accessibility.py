@@ -114,10 +114,10 @@ def test_arrow_keys_walk_the_wrapper_and_tell_the_reason_of_each_line(page: Page
     page.locator('[role=tab][data-view="wrapper"]').click()
     page.locator(".cm-content").focus()
     page.keyboard.press("ArrowDown")
-    expect(page.locator("output.fact")).to_contain_text("to autograd the whole call is this one function")
+    expect(page.locator("output.fact")).to_contain_text("autograd sees the whole call as this one function")
     for _ in range(4):
         page.keyboard.press("ArrowDown")
-    expect(page.locator("output.fact")).to_contain_text("autograd runs this where the call is made")
+    expect(page.locator("output.fact")).to_contain_text("autograd runs this at the call")
     expect(page.locator(".note[aria-pressed=true]")).to_contain_text("line 5")
 
 

@@ -132,7 +132,7 @@ def test_a_part_brings_the_texts_of_its_arguments_and_no_others(monkeypatch: pyt
         (7, "neither a part of the recording nor a bundle"),
         (None, "neither a part of the recording nor a bundle"),
         (["graph", "0", "1"], "neither a part of the recording nor a bundle"),
-        (["compilation", "9"], "compilation 9 is not in the recording any more"),
+        (["compilation", "9"], "compilation 9 is no longer in the recording"),
         (["graph", "0", 99], "there is no graph 99"),
         (["code", "0", -1], "there is no stage -1"),
     ],

@@ -99,7 +99,7 @@ class PrintedGraphs:
         try:
             self._collect(lines, found)
         except RecursionError:
-            lines.note("it is nested too deeply to be read further")
+            lines.note("it is nested too deeply")
         graphs: dict[str, GraphSnapshot] = {}
         backward_calls: dict[str, bool] = {}  # path of a graph that is named in another -> only in its backward
         for graph in found:
@@ -165,10 +165,10 @@ class PrintedGraphs:
             try:
                 graph.statements.append((statement(line), graph.source))
             except Unreadable:
-                lines.note(f"line {lines.number} is no statement of a graph")
+                lines.note(f"line {lines.number} is not a statement of a graph")
                 return
             if graph.statements[-1][0].kind == "guess":
-                lines.note(f"line {lines.number} could be read in part only")
+                lines.note(f"line {lines.number} could be read only in part")
 
     def _snapshot(self, graph: _Graph, role: str, family: str) -> GraphSnapshot:
         nodes = _Nodes(self, graph, role, f"{family}:{graph.path}")
@@ -428,7 +428,7 @@ def _parameters(graph: _Graph, line: str, lines: _Lines) -> None:
             if rest is not None:
                 graph.parameters.append((star + rest.arg, _note(rest.annotation), ""))
     except (*UNREADABLE, AssertionError):
-        lines.note(f"line {lines.number}: the parameters could be read in part only")
+        lines.note(f"line {lines.number}: the parameters could be read only in part")
         found_notes = re.findall(r"\b([^\W\d]\w*): \"([^\"]*)\"", line)
         graph.parameters = [(name, note, "") for name, note in found_notes]
 
@@ -459,7 +459,7 @@ def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
         else:
             graph.returned = expression(text) if text else None
     except Unreadable:
-        lines.note(f"line {where}: the return could be read in part only")
+        lines.note(f"line {where}: the return could be read only in part")
         graph.returned, graph.meanings = [Name(word) for word in WORD.findall(text)], []
 
 

@@ -1,0 +1,47 @@
+"""What the pages list is what the code has: stages, and links between pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aotviz import pipeline
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TRAINING, INFERENCE = ([stage.name for stage in stages] for stages in (pipeline.TRAINING, pipeline.INFERENCE))
+SOMETIMES = [pipeline.RANDOM_STATE.name, pipeline.SCALARS.name]
+LATE = [stage.name for stages in (pipeline.BACKWARD, pipeline.GRADIENT) for stage in stages]
+ALL = {"dynamo", *TRAINING, *INFERENCE, *SOMETIMES, *LATE, *(stage.name for stage in pipeline.EXPORT)}
+
+
+def section(page: str, title: str) -> str:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.split(r"^## ", text.partition(f"## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_the_glossary_has_each_stage_once_and_no_other() -> None:
+    listed = re.findall(r"^\| ([^|]+) \|", section("glossary.md", "Stages"), re.MULTILINE)
+    assert sorted(set(listed) - {"stage", "---"}) == sorted(ALL)
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize(("call", "stages"), [("with gradients", TRAINING), ("without gradients", INFERENCE)])
+def test_the_page_about_stopping_lists_the_stages_in_their_order(call: str, stages: list[str]) -> None:
+    page = (DOCS / "stepping.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(rf"^\| {call} \| (.*) \|$", page, re.MULTILINE)
+    assert listed.split(", ") == stages
+    assert all(f'"{name}"' in page for name in SOMETIMES)
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted(DOCS.glob("*.md")))])
+def test_stages_that_a_page_names_exist_and_its_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    text = path.read_text(encoding="utf-8")
+    named = re.findall(r'\bstages? "([a-z ]+)"', text)
+    assert set(named) <= ALL | {"count matmuls"}
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    missing = [link for link in links if link and "://" not in link and not (path.parent / link).exists()]
+    assert not missing
