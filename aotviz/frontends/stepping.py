@@ -133,7 +133,7 @@ class Stopped:
             while not isinstance(form, Program):
                 form, remaining = stages.step(form, remaining)
             program = stages.finish(form, ())
-        self.session.programs.append(program)
+        self.session.keep(program)
         return CompiledCallable(program.function, self.session)
 
 

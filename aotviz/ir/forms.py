@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -75,6 +76,9 @@ class Convention:
     parameters: Callable[[], Sequence[Any]] | None = None  # reads lifted parameters and buffers at each call
 
 
+Surroundings = Callable[[], AbstractContextManager[None]]  # what is to be around whoever traces the function later
+
+
 @dataclass(frozen=True)
 class Form:
     """Base of all forms."""
@@ -111,6 +115,7 @@ class Request(Form):
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo came to the graph; None if it did not
     # Where the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a number that is one
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
+    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument under the name that the function has for it."""
@@ -141,6 +146,7 @@ class FlatCall(Form):
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]
+    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ class TracedCall(FlatCall):
     out_spec: Any
     rewrites: tuple[Rewrite, ...]
     user_input_info: ViewAndMutationMeta  # the facts by the user's own inputs, before any rewrite
+    source: FlatCall | GradientRequest  # from which the list of stages makes this call once more
 
     @property
     def graphs(self) -> Mapping[str, Any]:
@@ -371,10 +378,31 @@ class BackwardSource(Protocol):
     """Gives the compiled backward on first use; `keep` asks for one that leaves the saved tensors intact."""
 
     donates: bool
-    compile: Callable[[Any], Any]
     plain: Callable[[list[Any]], Any]  # runs the graph, operator by operator
 
     def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
+
+
+class Late(Protocol):
+    """What a program asks of the pipeline after it was compiled; each runs stages under the program's observer."""
+
+    def backward(self, request: BackwardRequest) -> LoweredBackward: ...
+    def gradients(self, request: GradientRequest) -> Program: ...
+    def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
+
+
+@dataclass(frozen=True)
+class AtHand:
+    """What a backward has at hand, should its gradients be differentiated: values, and a way to the call's trace."""
+
+    traced_again: Callable[[], JointCall]  # the call once more, with an open trace
+    saved: tuple[SavedTensor, ...]
+    unpacked: Mapping[str, tuple[Any, list[str]]]  # as in Split
+    origins: Mapping[str, str]  # of what is saved or unpacked -> the name of the trace's node
+    kept: tuple[int, ...]
+    differentiated: tuple[int, ...]
+    passed: tuple[Ref, ...]  # results that a second derivative may pass
+    fingerprint: int | None  # of the trace; None where nothing can make it another one
 
 
 @dataclass(frozen=True)
@@ -427,7 +455,8 @@ class GradientRequest(Form):
     with the history that the call gave them, so that a second derivative can go on from there in autograd's own graph.
     """
 
-    call: Split
+    call_name: str
+    at_hand: AtHand
     tangents: tuple[bool | None, ...]
     given: tuple[Ref, ...] = ()
     wanted: Ref | None = None
@@ -435,11 +464,7 @@ class GradientRequest(Form):
 
     @property
     def name(self) -> str:
-        return f"gradient of {self.call.name}"
-
-    def result(self, ref: Ref) -> str:
-        """What the user calls a result."""
-        return self.call.outer.called(ref)
+        return f"gradient of {self.call_name}"
 
 
 @dataclass(frozen=True)
@@ -453,19 +478,31 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Program(Form):
-    """The executable: `function` is generated from `source`, and nothing else runs."""
+class Executable(Form):
+    """What runs: `function` is generated from `source`, and nothing else runs."""
 
     name: str
     function: Callable[..., Any]
     filename: str
     source: str
     notes: tuple[Note, ...]
-    lowered: LoweredSplit | LoweredGraph
 
     @property
     def texts(self) -> Mapping[str, str]:
         return {"wrapper": self.source}
+
+
+@dataclass(frozen=True)
+class Program(Executable):
+    """An executable, and the form that it was made from, with its graphs."""
+
+    lowered: LoweredSplit | LoweredGraph
+
+    def executable(self) -> Executable:
+        """This program without its graphs."""
+        return Executable(
+            self.options, self.name, self.function, self.filename, self.source, self.notes, evidence=self.evidence
+        )
 
 
 def described(descriptors: Sequence[Descriptor | None]) -> list[str]:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 
 from aotviz.ir import results
-from aotviz.ir.forms import Split
+from aotviz.ir.forms import AtHand, GradientRequest, Late, Program, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
 from aotviz.ir.view_and_mutation import Ref
@@ -33,15 +34,30 @@ from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
 
 
-class Gradients:
-    """Differentiable gradients of one program. `compile` turns a request into a program; the pipeline sets it."""
+@dataclass(frozen=True)
+class Asked:
+    """A program that computes gradients."""
 
-    def __init__(self, call: Split, request: Callable[..., Any]) -> None:
-        self.name = call.name
+    function: Callable[..., Any]
+    positions: tuple[int, ...]  # of the inputs whose gradients it returns
+    of_a_result: bool  # it returns the gradient of a result instead
+    passed: tuple[Ref, ...]  # results that a second derivative passes,
+    ends: tuple[Ref, ...]  # and of them those that it takes, where that ends
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        trace = program.lowered.forward
+        return cls(program.function, trace.positions, trace.request.wanted is not None, trace.passed, trace.ends)
+
+
+class Gradients:
+    """Differentiable gradients of one program. Keeps no trace and no graph of it; see AtHand."""
+
+    def __init__(self, call: Split, at_hand: AtHand, late: Late) -> None:
+        self.name, self._options = call.name, call.options
+        self._at_hand, self._late = at_hand, late
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
-        self.compile: Callable[[Any], Any] = _not_settled
-        self._request = request
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Any, Asked | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # by what came in, the results that a second derivative passes
         self._lock = threading.Lock()
         outer = call.outer
@@ -50,7 +66,6 @@ class Gradients:
         wanted = call.differentiated
         self._tangents = outer.tangents
         self._count, self._slots = len(infos), len(outer.slots)
-        self._debug = call.options.debug
         self.inputs = wanted  # the inputs that a gradient goes to, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
@@ -128,10 +143,10 @@ class Gradients:
         values += ends
         with autocast_off():
             found = program.function(values)
-        if program.lowered.forward.request.wanted is not None:
+        if program.of_a_result:
             return tuple(found) or (None,)
         result: list[Any] = [None] * self._count
-        for position, gradient in zip(program.lowered.forward.positions, found, strict=True):
+        for position, gradient in zip(program.positions, found, strict=True):
             result[position] = gradient
         return tuple(result)
 
@@ -145,13 +160,12 @@ class Gradients:
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
-        trace = program.lowered.forward
         for ref, name in hooked.items():
-            if ref in trace.passed:
+            if ref in program.passed:
                 raise Refused("hook on a result", name, "a second derivative would pass it, and the caller dropped it")
-        self._passed[came] = trace.passed
-        self._known[came, (), None, trace.ends] = program  # what else is held makes no other one
-        return program, saved, [held[ref] for ref in trace.ends]
+        self._passed[came] = program.passed
+        self._known[came, (), None, program.ends] = program  # what else is held makes no other one
+        return program, saved, [held[ref] for ref in program.ends]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
         """See Note [Results with a history]; and those that are not at hand and have hooks, with their names."""
@@ -174,9 +188,10 @@ class Gradients:
             if known is None:
                 try:
                     with autocast_off():
-                        known = self.compile(self._request(*asked))
+                        request = GradientRequest(self._options, self.name, self._at_hand, *asked)
+                        known = Asked.of(self._late.gradients(request))
                 except Exception as error:
-                    if self._debug and not isinstance(error, RuntimeError):
+                    if self._options.debug and not isinstance(error, RuntimeError):
                         raise
                     known = error
                 self._known[asked] = known
@@ -243,7 +258,3 @@ def _owners(call: Split) -> list[int]:
     plans = call.wrapping.meta.inputs
     of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
     return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], RuntimeSubclass)))
-
-
-def _not_settled(request: Any) -> Any:
-    raise RuntimeError(f"{request.call.name}: this program was not tied to a pipeline, so it has no second derivative")

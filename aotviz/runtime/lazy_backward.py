@@ -10,22 +10,17 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from aotviz.ir.forms import BackwardRequest, Late
+
 Compiled = Callable[[list[Any]], Any]
 
 
 class LazyBackward:
-    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is.
+    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is."""
 
-    `compile` turns a request into a form with `.compiled`; whoever owns the pipeline replaces it by one that runs
-    the late stages under the observer.
-    """
-
-    def __init__(
-        self, request: Callable[[bool], Any], compile: Callable[[Any], Any], donates: bool, plain: Compiled
-    ) -> None:
-        self._request = request
+    def __init__(self, request: Callable[[bool], BackwardRequest], late: Late, donates: bool, plain: Compiled) -> None:
+        self._request, self._late = request, late
         self.plain = plain
-        self.compile = compile
         self.donates = donates
         self.discarding: Compiled | None = None
         self.keeping: Compiled | None = None
@@ -37,7 +32,7 @@ class LazyBackward:
             known = self.keeping if keep else self.discarding
             if known is not None:
                 return known
-            compiled: Compiled = self.compile(self._request(keep)).compiled
+            compiled = self._late.backward(self._request(keep)).compiled
             if keep or not self.donates:
                 self.keeping = compiled
             if not keep or not self.donates:

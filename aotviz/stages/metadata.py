@@ -84,6 +84,7 @@ def run(call: FlatCall) -> TracedCall:
         out_spec=forward.out_spec,
         rewrites=(),
         user_input_info=meta,
+        source=call,
     )
     return traced
 

@@ -533,9 +533,9 @@ class ForwardTrace:
         """The fake of an input, as it is before the call."""
         return self.program.args[index]
 
-    def origin(self, name: str) -> Any:
-        """The trace's node behind the node of that name in the closed graph."""
-        return next((node for node in self.trace.graph.nodes if node.name == name), None)
+    def closed_from(self) -> Mapping[str, Any]:
+        """The trace's nodes, by the names of those that they became in the closed graph."""
+        return {node.name: node for node in self.trace.graph.nodes}
 
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
         """Say on each placeholder what it is to the user. `descriptors` are one per graph input."""
