@@ -16,17 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aotviz.ir import verify
-from aotviz.ir.forms import (
-    BackwardRequest,
-    FlatCall,
-    Form,
-    GradientRequest,
-    JointCall,
-    LoweredBackward,
-    LoweredSplit,
-    Program,
-    TracedCall,
-)
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, TracedCall
+from aotviz.runtime.late import GradientProgram
+from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
     dedupe,
     differentiate,
@@ -57,7 +49,7 @@ lock = threading.RLock()  # a trace switches modes and swaps a module's tensors:
 class Stage:
     name: str
     run: Callable[..., Any]  # (form) -> the next form; with `hands_on`, (form, late)
-    hands_on: bool = False  # what it makes asks for more later: see `Late` in ir/forms.py
+    hands_on: bool = False  # what it makes asks for more later: see `Late` in runtime/late.py
 
 
 TRACE = "trace"  # the stage that finishes a graph
@@ -248,9 +240,11 @@ def resume(call: TracedCall, observer: Observer) -> Program:
     return with_backward(program)
 
 
-def compile_gradient(request: Form, observer: Observer) -> Program:
-    """A GradientRequest to a Program that computes the gradients, and that can be differentiated like any other."""
-    return resume(run(GRADIENT, request, observer), observer)
+def compile_gradients(request: GradientRequest, observer: Observer) -> GradientProgram:
+    """A program that computes the gradients, and that can be differentiated like any other."""
+    call: TracedCall = run(GRADIENT, request, observer)
+    program, trace = resume(call, observer), call.forward
+    return GradientProgram(program.function, trace.positions, request.wanted is not None, trace.passed, trace.ends)
 
 
 def traced_again(source: FlatCall | GradientRequest) -> JointCall:
@@ -265,7 +259,7 @@ def traced_again(source: FlatCall | GradientRequest) -> JointCall:
 
 
 class Later:
-    """What a program asks for after it was compiled, under the observer of its compilation; `Late` in ir/forms.py."""
+    """What a program asks for after it was compiled (`runtime/late.py`), under the observer of its compilation."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -274,8 +268,8 @@ class Later:
         lowered: LoweredBackward = run(BACKWARD, request, self._observer.late())
         return lowered
 
-    def gradients(self, request: GradientRequest) -> Program:
-        return compile_gradient(request, self._observer.further())
+    def gradients(self, request: GradientRequest) -> GradientProgram:
+        return compile_gradients(request, self._observer.further())
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         return traced_again(source)
@@ -291,7 +285,7 @@ def with_backward(program: Program) -> Program:
     if isinstance(lowered, LoweredSplit):
         if program.options.compile_backward_now:
             lowered.backward(False)
-        elif any(saved.is_symbol for saved in lowered.saved):
+        elif any(saved.is_symbol for saved in lowered.call.saved):
             try:
                 lowered.backward(False)
             except Exception as error:

@@ -22,13 +22,14 @@ import torch
 from aotviz import pipeline
 from aotviz.frontends import strays
 from aotviz.frontends.requests import Modules
-from aotviz.ir.forms import Exported, Form, GraphCall, Program, Request, TracedCall
+from aotviz.ir.forms import Exported, Form, GraphCall, Request, TracedCall
 from aotviz.ir.refusals import Refused, in_words
 from aotviz.ir.user_warnings import warn
 from aotviz.pipeline import Observer as Observer
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
+from aotviz.runtime.lowered import Program
 from aotviz.torch_private import context, functional, seeding, symbolic_floats
 from aotviz.torch_private.attributes import Attributes, hooks_of
 from aotviz.tracing import containers, leaks, randomness

@@ -6,9 +6,10 @@
     GraphCall   + a closed graph: `slots` say what its outputs are, `graph_inputs` what its inputs are
     JointCall   a GraphCall whose graph computes gradients as well
     Split       the forward and the backward graph, and what goes from one to the other
-    Lowered     + callables
     Exported    a graph and its signature, where no program is wanted
-    Program     + the one Python function that runs
+    Executable  the one Python function that runs
+
+Callables are made by a compiler at run time's side of the house: those forms are in runtime/lowered.py.
 
 No field is None until a later stage fills it in, and no stage changes its argument. Every form brings the reasons
 for what its stage decided (`evidence`) and the graphs that a person would look at (`graphs`).
@@ -19,9 +20,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
@@ -76,6 +80,8 @@ class Convention:
     parameters: Callable[[], Sequence[Any]] | None = None  # reads lifted parameters and buffers at each call
 
 
+Next = TypeVar("Next", bound="Form")
+Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
 Surroundings = Callable[[], AbstractContextManager[None]]  # what is to be around whoever traces the function later
 
 
@@ -87,7 +93,7 @@ class Form:
     evidence: tuple[Reason, ...] = field(kw_only=True, default=())
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         """Role ("joint", "forward", ...) -> fx.Graph."""
         return {}
 
@@ -95,6 +101,13 @@ class Form:
     def texts(self) -> Mapping[str, str]:
         """Other texts worth showing, by name."""
         return {}
+
+    def then(self, kind: type[Next], **found: Any) -> Next:
+        """Another form, mostly the next one: what this one says of its fields, and what a stage found. It has the
+        reasons in `found`, and no older."""
+        mine = {one.name for one in fields(self)} - {"evidence"}
+        known = {one.name: getattr(self, one.name) for one in fields(kind) if one.name in mine}
+        return kind(**{**known, **found})
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ class Request(Form):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     named: tuple[tuple[str, str, Any], ...]  # (kind, name, value); kind "parameter", "buffer" or "object"
-    root: Any  # the nn.Module whose paths the nodes carry, or None
+    root: torch.nn.Module | None  # whose paths the nodes carry
     convention: Convention
     name: str
     input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
@@ -141,8 +154,8 @@ class FlatCall(Form):
     descriptors: tuple[PlainInput, ...]  # one per flat input
     duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
     counter_of: tuple[int, ...]  # one per flat input: the first over its memory that has the same version counter
-    fake_mode: Any
-    root: Any
+    fake_mode: Any  # torch's FakeTensorMode
+    root: torch.nn.Module | None
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]
@@ -163,7 +176,7 @@ class TracedCall(FlatCall):
     source: FlatCall | GradientRequest  # from which the list of stages makes this call once more
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward.graph()}
 
     def counters(self, position: int) -> set[int]:
@@ -225,7 +238,7 @@ class Slot:
 class GraphCall(TracedCall):
     """A call with a closed graph: (graph inputs) -> (slots)."""
 
-    graph_module: Any  # fx.GraphModule
+    graph_module: fx.GraphModule
     slots: tuple[Slot, ...]  # one per forward output of the graph
 
     @property
@@ -249,7 +262,7 @@ class GraphCall(TracedCall):
         return "inference"
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {self.role: self.graph_module.graph}
 
 
@@ -276,8 +289,8 @@ class Tangent:
     slot: int
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
-    dtype: Any
-    device: Any
+    dtype: torch.dtype
+    device: torch.device
     order: tuple[int, ...] = ()  # where strides are symbolic: dimensions from the outermost in memory to the innermost
     parts: tuple[Tangent, ...] = ()  # of a subclass: its plain tensors
     value: Any = None  # the fake that it was traced with
@@ -342,8 +355,8 @@ class SavedTensor:
 class Split(JointGraph):
     """A joint graph cut in two. The forward returns (slots, saved tensors, saved symbols)."""
 
-    forward_module: Any
-    backward_module: Any
+    forward_module: fx.GraphModule
+    backward_module: fx.GraphModule
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
     kept: tuple[int, ...]  # graph inputs to hold on to, should the gradients be differentiated again
     unpacked: Mapping[
@@ -351,7 +364,7 @@ class Split(JointGraph):
     ]  # node of the forward -> a hook graph that gives it, and of what saved
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward_module.graph, "backward": self.backward_module.graph}
 
     @property
@@ -374,23 +387,6 @@ class Split(JointGraph):
         return tuple(symbols + i for i, value in enumerate(self.saved) if value.donated)
 
 
-class BackwardSource(Protocol):
-    """Gives the compiled backward on first use; `keep` asks for one that leaves the saved tensors intact."""
-
-    donates: bool
-    plain: Callable[[list[Any]], Any]  # runs the graph, operator by operator
-
-    def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
-
-
-class Late(Protocol):
-    """What a program asks of the pipeline after it was compiled; each runs stages under the program's observer."""
-
-    def backward(self, request: BackwardRequest) -> LoweredBackward: ...
-    def gradients(self, request: GradientRequest) -> Program: ...
-    def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
-
-
 @dataclass(frozen=True)
 class AtHand:
     """What a backward has at hand, should its gradients be differentiated: values, and a way to the call's trace."""
@@ -406,43 +402,30 @@ class AtHand:
 
 
 @dataclass(frozen=True)
-class LoweredSplit(Split):
-    """A split whose forward is compiled, and whose backward is or will be."""
-
-    compiled_forward: Callable[[list[Any]], Any]
-    backward: BackwardSource
-    with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
-    partial: Any  # runtime.partial_backward.PartialBackward: the backward where not all gradients come in
-    cut: Any  # runtime.cuts.Cut: the backward where a result has a hook that others came from; None where there is none
-    generators: Any  # runtime.generators.Generators that both halves draw from; None where there are none
-    backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
-
-
-@dataclass(frozen=True)
-class LoweredGraph(GraphCall):
-    """An inference graph, compiled."""
-
-    compiled_forward: Callable[[list[Any]], Any]
-
-
-@dataclass(frozen=True)
 class BackwardRequest(Form):
     """A backward graph to be compiled: late work, on first use."""
 
-    backward_module: Any
+    backward_module: fx.GraphModule
     values: tuple[Any, ...]
     donated: tuple[int, ...]
     context: Any
     reason: str
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"backward": self.backward_module.graph}
 
 
 @dataclass(frozen=True)
-class LoweredBackward(BackwardRequest):
-    compiled: Callable[[list[Any]], Any]
+class LoweredBackward(Form):
+    """A backward graph, compiled."""
+
+    request: BackwardRequest
+    compiled: Compiled
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return self.request.graphs
 
 
 @dataclass(frozen=True)
@@ -490,19 +473,6 @@ class Executable(Form):
     @property
     def texts(self) -> Mapping[str, str]:
         return {"wrapper": self.source}
-
-
-@dataclass(frozen=True)
-class Program(Executable):
-    """An executable, and the form that it was made from, with its graphs."""
-
-    lowered: LoweredSplit | LoweredGraph
-
-    def executable(self) -> Executable:
-        """This program without its graphs."""
-        return Executable(
-            self.options, self.name, self.function, self.filename, self.source, self.notes, evidence=self.evidence
-        )
 
 
 def described(descriptors: Sequence[Descriptor | None]) -> list[str]:

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from aotviz import __version__
-from aotviz.ir.forms import Executable, Program, Request
+from aotviz.ir.forms import Executable, Request
 from aotviz.pipeline import Observer, Several, Silent
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
+from aotviz.runtime.lowered import Program
 
 
 class _Thread(threading.local):

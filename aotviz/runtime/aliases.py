@@ -23,7 +23,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
-from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
+from aotviz.ir.forms import GraphCall, Slot, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import keywords, literal
 from aotviz.ir.view_and_mutation import (
@@ -38,6 +38,7 @@ from aotviz.ir.view_and_mutation import (
 from aotviz.runtime import call_differs
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
+from aotviz.runtime.cuts import Cut
 from aotviz.torch_private import functional, gradient_hooks, operators, runtime
 from aotviz.torch_private.storages import has_no_root
 from aotviz.tracing.overlap import overlap
@@ -93,17 +94,19 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     return isinstance(node, fx.Node) and operators.is_view(node.target)
 
 
-def heard_whole(call: LoweredSplit) -> list[int]:
+def heard_whole(call: Split, cut: Cut | None) -> list[int]:
     """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
-    cut = {place.position for place in call.cut.places} if call.cut is not None else set()
-    return [position for position, one in enumerate(call.heard) if one.slots and position not in cut]
+    places = {place.position for place in cut.places} if cut is not None else set()
+    return [position for position, one in enumerate(call.heard) if one.slots and position not in places]
 
 
 class Epilogue:
     """Writes what follows the compiled graph. `inputs` are the graph inputs' variables, `results` the slots'."""
 
-    def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
-        self.source, self.call, self.inputs, self.results = source, call, inputs, results
+    def __init__(self, source: Source, call: GraphCall, cut: Cut | None) -> None:
+        self.source, self.call, self.cut = source, call, cut
+        self.inputs: list[str] = []
+        self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of what the user passed, where `inputs` are others
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
@@ -142,7 +145,7 @@ class Epilogue:
     def listen(self) -> None:
         """What hears the gradients of inputs that are moved, before they are. One that is written as well, and retains
         its gradient, can't be: `copy_` looks for that on the grad_fn of the move."""
-        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, LoweredSplit) else ()):
+        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, Split) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
                 name = str(self.call.graph_inputs[i])
                 refuse = self.source.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
@@ -153,7 +156,7 @@ class Epilogue:
                 name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", get_gradient_edge)
                 fact = f"{name} was used before it changes its shape: its gradient has the shape that it has here"
                 self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
-        refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
+        refs = [one.ref for one in self.call.heard] if isinstance(self.call, Split) else []
         for i in (ref.index for ref in refs if ref.kind == "input"):
             if self.call.meta.input_info[i].keeps_hooks:
                 name = str(self.call.graph_inputs[i])
@@ -187,7 +190,7 @@ class Epilogue:
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
-        if not isinstance(self.call, LoweredSplit) or self.call.wrapping is not None:
+        if not isinstance(self.call, Split) or self.call.wrapping is not None:
             return {}
         later = self._counted_later()
         if not later:
@@ -206,7 +209,7 @@ class Epilogue:
 
     def _rootless_with_gradient(self, counter: int) -> int | None:
         """An input of this counter that gets a gradient, and whose history a write ends; see tracing/rootless.py."""
-        if not isinstance(self.call, LoweredSplit):
+        if not isinstance(self.call, Split):
             return None
         for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
             if gradient.value is None or info.history_ends or self._counter(i) != counter:
@@ -238,7 +241,7 @@ class Epilogue:
 
     def _saved_inputs(self) -> list[int]:
         """The graph inputs whose memory the backward reads."""
-        assert isinstance(self.call, LoweredSplit)
+        assert isinstance(self.call, Split)
         graph = self.call.forward_module.graph
         places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.call.graph_inputs)])}
         names = {s.name for s in self.call.saved}
@@ -482,10 +485,10 @@ class Epilogue:
 
     def node(self) -> None:
         """Write the line that holds the node of the call in autograd's graph, right after the call."""
-        if not isinstance(self.call, LoweredSplit):
+        if not isinstance(self.call, Split):
             return
         slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
-        cut = self.call.cut
+        cut = self.cut
         if cut is None and len(slots) > 1:
             spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
             fact = "where a gradient comes to one of these only, hooks on the others are not called"
@@ -496,7 +499,7 @@ class Epilogue:
 
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
-        if isinstance(self.call, LoweredSplit) and self.call.heard:
+        if isinstance(self.call, Split) and self.call.heard:
             bind, wait, parts = self.source.bind, self._waiting(), []
             for one in self.call.heard:
                 if one.slots or one.ref.kind == "output":
@@ -514,7 +517,7 @@ class Epilogue:
 
     def watch(self) -> None:
         """Let the backward see whether inputs are written later, whose values it keeps as the call leaves them."""
-        kept = self.call.kept_and_written if isinstance(self.call, LoweredSplit) else ()
+        kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
         if not kept or self.call.wrapping is not None:
             return
         watch = self.source.bind("watch", call_differs.watch)
@@ -536,8 +539,7 @@ class Epilogue:
 
     def _waiting(self) -> set[Ref]:
         """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""
-        cut = self.call.cut if isinstance(self.call, LoweredSplit) else None
-        found = {place.ref for place in cut.places if place.is_view} if cut is not None else set()
+        found = {place.ref for place in self.cut.places if place.is_view} if self.cut is not None else set()
         made = (self.call.meta.output_info[ref.index].made for ref in found)
         return found | {ref for ref in made if ref is not None}
 

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import LoweredSplit
+from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
+from aotviz.runtime.generators import Generators
+from aotviz.runtime.lowered import LoweredSplit
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import effects, gradient_hooks, runtime
 from aotviz.torch_private.compiled_autograd import Run, Taken, as_compiled
@@ -28,9 +30,10 @@ _ONE_NODE = "to compiled autograd the whole call is one node, and hooks come bef
 class CapturedBackward:
     """Of one program."""
 
-    def __init__(self, call: LoweredSplit) -> None:
-        self._why_beside = _why_beside(call)
-        self._partial, self._autocast = call.partial, call.meta.autocast
+    def __init__(self, lowered: LoweredSplit) -> None:
+        call = lowered.call
+        self._why_beside = _why_beside(call, lowered.generators)
+        self._partial, self._autocast = lowered.partial, call.meta.autocast
         self._is_wrapping = call.wrapping is not None
         self._heard = [(one.slots, call.called(one.ref)) for one in call.heard]
         self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
@@ -100,12 +103,12 @@ class CapturedBackward:
         return module
 
 
-def _why_beside(call: LoweredSplit) -> str:
+def _why_beside(call: Split, generators: Generators | None) -> str:
     """Why the backward of a program can't be part of a larger graph; empty where it can."""
     nodes = call.backward_module.graph.nodes
     if call.wrapping is not None:
         return "it works on tensors made of tensors"
-    if call.generators is not None:
+    if generators is not None:
         return "it draws the random numbers of the forward again"
     if any(effects.has_effects(node.target) for node in nodes):
         return "it has side effects"

@@ -17,37 +17,21 @@ neither is at hand, the second derivative goes on inside, to the inputs, and a h
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from aotviz.ir import results
-from aotviz.ir.forms import AtHand, GradientRequest, Late, Program, Split
+from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime.call_differs import WrittenSince
+from aotviz.runtime.late import GradientProgram, Late
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A program that computes gradients."""
-
-    function: Callable[..., Any]
-    positions: tuple[int, ...]  # of the inputs whose gradients it returns
-    of_a_result: bool  # it returns the gradient of a result instead
-    passed: tuple[Ref, ...]  # results that a second derivative passes,
-    ends: tuple[Ref, ...]  # and of them those that it takes, where that ends
-
-    @classmethod
-    def of(cls, program: Program) -> Self:
-        trace = program.lowered.forward
-        return cls(program.function, trace.positions, trace.request.wanted is not None, trace.passed, trace.ends)
 
 
 class Gradients:
@@ -57,7 +41,7 @@ class Gradients:
         self.name, self._options = call.name, call.options
         self._at_hand, self._late = at_hand, late
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
-        self._known: dict[Any, Asked | Exception] = {}
+        self._known: dict[Any, GradientProgram | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # by what came in, the results that a second derivative passes
         self._lock = threading.Lock()
         outer = call.outer
@@ -189,7 +173,7 @@ class Gradients:
                 try:
                     with autocast_off():
                         request = GradientRequest(self._options, self.name, self._at_hand, *asked)
-                        known = Asked.of(self._late.gradients(request))
+                        known = self._late.gradients(request)
                 except Exception as error:
                     if self._options.debug and not isinstance(error, RuntimeError):
                         raise

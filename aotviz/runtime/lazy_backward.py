@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from aotviz.ir.forms import BackwardRequest, Late
+from aotviz.ir.forms import BackwardRequest
+from aotviz.runtime.late import Late
 
 Compiled = Callable[[list[Any]], Any]
 

@@ -32,9 +32,10 @@ from typing import Any
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import BackwardRequest, Late, Split, Tangent
+from aotviz.ir.forms import BackwardRequest, Split, Tangent
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.generators import Generators
+from aotviz.runtime.late import Late
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import gradient_hooks, runtime

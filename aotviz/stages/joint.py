@@ -63,8 +63,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         graph = forward.trace.graph
         kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
     module = forward.closed([*nodes, *gradients])
-    return JointCall(
-        **_fields(call, forward),
+    return call.then(
+        JointCall,
+        forward=forward,
         evidence=_evidence(call, slots, gradients),
         graph_module=module,
         slots=slots,
@@ -173,12 +174,8 @@ def close(call: TracedCall) -> GraphCall:
         "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
     )
     why = why if torch.is_grad_enabled() else "grad mode is off"
-    return GraphCall(**_fields(call, forward), evidence=(Reason("backward", why),), graph_module=module, slots=slots)
-
-
-def _fields(call: TracedCall, forward: ForwardTrace) -> dict[str, Any]:
-    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
-    return {**fields, "forward": forward}
+    evidence = (Reason("backward", why),)
+    return call.then(GraphCall, evidence=evidence, forward=forward, graph_module=module, slots=slots)
 
 
 def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:

@@ -16,21 +16,14 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import (
-    BackwardRequest,
-    GraphCall,
-    Late,
-    LoweredBackward,
-    LoweredGraph,
-    LoweredSplit,
-    Reason,
-    Split,
-)
+from aotviz.ir.forms import BackwardRequest, GraphCall, LoweredBackward, Reason, Split
 from aotviz.options import Options
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
+from aotviz.runtime.late import Late
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules, philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
@@ -50,8 +43,7 @@ def _inference(call: GraphCall) -> LoweredGraph:
     with lowering(call.fake_mode, _facts(call, ())) as strides:
         compiled = boxed(call.options.inference_compiler(module, inputs), _results(call.graph_module))
         compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
-    fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
-    return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
+    return LoweredGraph(call.options, call, compiled, evidence=_by(call, "the graph"))
 
 
 def _split(call: Split, late: Late) -> LoweredSplit:
@@ -73,9 +65,9 @@ def _split(call: Split, late: Late) -> LoweredSplit:
     makers = philox.generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
     partly = PartialBackward(call, requests.part, late, generators)
-    fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
     return LoweredSplit(
-        **fields,
+        call.options,
+        call,
         evidence=_by(call, "the forward graph"),
         compiled_forward=compiled,
         backward=backward,
@@ -117,8 +109,7 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     module = _given(request.backward_module, request.options.bw_compiler)
     with lowering(fake_mode, facts, context):
         compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
-    fields = {name: getattr(request, name) for name in BackwardRequest.__dataclass_fields__}
-    return LoweredBackward(**fields, compiled=compiled)
+    return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
 
 
 def _given(module: Any, compiler: Callable[..., Any]) -> Any:

@@ -74,8 +74,8 @@ def run(call: FlatCall) -> TracedCall:
         autocast=autocast_enabled(),
     )
     outputs = tuple(PlainOutput(index, name) for index, name in enumerate(forward.output_names))
-    traced = TracedCall(
-        **{name: getattr(call, name) for name in FlatCall.__dataclass_fields__ if name != "evidence"},
+    return call.then(
+        TracedCall,
         evidence=_evidence(call, forward, meta, outputs),
         meta=meta,
         forward=forward,
@@ -86,7 +86,6 @@ def run(call: FlatCall) -> TracedCall:
         user_input_info=meta,
         source=call,
     )
-    return traced
 
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:

@@ -85,9 +85,8 @@ def run(call: JointGraph) -> Split:
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
     evidence += [Reason(str(call.graph_inputs[i]), "held for a second differentiation, if one comes") for i in kept]
-    fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
-    split = Split(
-        **fields,
+    split = call.then(
+        Split,
         evidence=tuple(evidence),
         forward_module=forward,
         backward_module=backward,

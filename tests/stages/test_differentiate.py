@@ -125,7 +125,7 @@ def test_a_second_request_gets_the_same_graph():
 def test_the_rest_of_the_pipeline_takes_it_from_there():
     _, call = differentiated(lambda x: x.sin().exp(), leaf(3))
     program = run(TRAINING[4:], call, Silent())
-    assert [slot.kind for slot in program.lowered.slots] == ["output"]
+    assert [slot.kind for slot in program.lowered.call.slots] == ["output"]
 
 
 def test_random_numbers_that_were_not_kept_are_named():
