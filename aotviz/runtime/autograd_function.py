@@ -17,7 +17,7 @@ from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
-from aotviz.runtime import aliases, call_differs, cuts, double_backward, partial_backward, tangents
+from aotviz.runtime import aliases, call_differs, cuts, double_backward, partial_backward, returned, tangents
 from aotviz.runtime.captured_backward import CapturedBackward
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
@@ -119,7 +119,7 @@ class _Writer:
             source.line(f"ctx.random, random = {generators}.forward()", fact)
             arguments += ", *random"
         source.line(f"out = {compiled}([{arguments}])", _RUNS, comment=False)
-        aliases.versions(source, call)
+        returned.versions(source, call)
         whole = [f"out[{i}]" for i in range(self.count)] if self.insides is None else self.insides.results()
         self._save([] if self.insides is None else self.insides.kept_with_parts())
         slots = list(zip(self.outer.slots, whole, strict=True))
@@ -198,7 +198,7 @@ class _Writer:
         return True
 
     def _value(self, slot: Slot, value: str) -> str:
-        if not aliases.is_returned_view(self.call, self.outer, slot, value):
+        if not returned.is_returned_view(self.call, self.outer, slot, value):
             return value
         variable = self.source.fresh("own")
         fact = "the graph returns a view; autograd would take it for one, and forbid to write it"

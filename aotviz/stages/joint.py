@@ -20,7 +20,7 @@ from aotviz.ir.descriptors import (
 )
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.graphs import placeholders
-from aotviz.ir.view_and_mutation import InputAliasInfo, OutputType, Ref
+from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
 from aotviz.torch_private import functional, operators
 from aotviz.torch_private.wrapper_subclasses import is_subclass
 from aotviz.tracing import kept_by_name
@@ -102,7 +102,7 @@ def _heard(
     second derivative's sake.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
-    moves = {step.source for step in call.meta.replay if step.action == "move" and step.grad_mode}
+    moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
     for i in call.meta.mutated_input_indices:
         seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
         if seen or forward.input_value(i)._base is not None:

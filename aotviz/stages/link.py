@@ -13,7 +13,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import Reason, Split
 from aotviz.ir.spelling import literal
-from aotviz.runtime import aliases, autograd_function, call_differs, expectations, memory_check
+from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
@@ -168,7 +168,7 @@ class _Wrapper:
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
-            aliases.versions(source, self.inner)
+            returned.versions(source, self.inner)
         return self._results()
 
     def _with_gradients(self, text: str, grad: str) -> None:
@@ -239,7 +239,7 @@ class _Wrapper:
         if self.wrapping is not None and not self.apply:
             values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
         for text, slot in zip(values, self.call.slots, strict=True):
-            if not self.apply and aliases.is_returned_view(self.inner, self.call, slot, text):
+            if not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
                 name = self.source.fresh("own")
                 self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager has no view")
                 text = name

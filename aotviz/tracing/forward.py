@@ -29,7 +29,7 @@ import torch
 from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
-from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, Ref
+from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.torch_private import dynamo, functional, pytree
 from aotviz.torch_private.checkpointing import tagging_checkpoints
 from aotviz.torch_private.fakes import asks_for_values, rng_preserved
@@ -487,7 +487,7 @@ class ForwardTrace:
             position = self.ledger.marks_of(self.args[i])[0]
             early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
             steps = self.output_facts.replay
-            if early and any(step.action == "view" and step.source == Ref("input", i) for step in steps):
+            if early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps):
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
 
     def _refuse_forgotten_views(self) -> None:

@@ -41,7 +41,7 @@ from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import AtHand, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
-from aotviz.ir.view_and_mutation import InputAliasInfo, OutputAliasInfo, OutputType, Ref
+from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import fakes, functional, operators
 from aotviz.torch_private.open_trace import mark_backward
 from aotviz.tracing import facts, views
@@ -180,8 +180,8 @@ class GradientTrace:
     def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
         """Raise where a second derivative would go through a result on which the function hangs a hook."""
         forward = self.call.forward
-        hooks = [step for step in self.outer.meta.replay if step.action == "hook"]
-        hooked = {ref for step in hooks for ref in (step.source, *step.targets) if ref.kind != "input"}
+        hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
+        hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
         hooked.difference_update(self.ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
