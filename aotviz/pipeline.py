@@ -248,8 +248,7 @@ def compile_gradients(request: GradientRequest, observer: Observer) -> GradientP
 
 
 def traced_again(source: FlatCall | GradientRequest) -> JointCall:
-    """The trace of a program once more, by the same stages: nobody keeps it for the case that its gradients are
-    differentiated."""
+    """The trace of a program once more, by the same stages; see Note [Traced once more] in tracing/second_order.py."""
     stages = PREPARE[1:] if isinstance(source, FlatCall) else GRADIENT
     with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
         call: TracedCall = run(stages, source, Silent())

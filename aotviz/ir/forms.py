@@ -391,14 +391,13 @@ class Split(JointGraph):
 class AtHand:
     """What a backward has at hand, should its gradients be differentiated: values, and a way to the call's trace."""
 
-    traced_again: Callable[[], JointCall]  # the call once more, with an open trace
+    traced: Callable[[], JointCall]  # the call, with a trace to go on in
     saved: tuple[SavedTensor, ...]
     unpacked: Mapping[str, tuple[Any, list[str]]]  # as in Split
     origins: Mapping[str, str]  # of what is saved or unpacked -> the name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]
     passed: tuple[Ref, ...]  # results that a second derivative may pass
-    fingerprint: int | None  # of the trace; None where nothing can make it another one
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from aotviz.torch_private.context import autocast_off
 
 
 class Gradients:
-    """Differentiable gradients of one program. Keeps no trace and no graph of it; see AtHand."""
+    """Differentiable gradients of one program."""
 
     def __init__(self, call: Split, at_hand: AtHand, late: Late) -> None:
         self.name, self._options = call.name, call.options

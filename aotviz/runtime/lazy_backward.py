@@ -17,10 +17,19 @@ Compiled = Callable[[list[Any]], Any]
 
 
 class LazyBackward:
-    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is."""
+    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is.
+    `compiled` is called when one was made.
+    """
 
-    def __init__(self, request: Callable[[bool], BackwardRequest], late: Late, donates: bool, plain: Compiled) -> None:
-        self._request, self._late = request, late
+    def __init__(
+        self,
+        request: Callable[[bool], BackwardRequest],
+        late: Late,
+        donates: bool,
+        plain: Compiled,
+        compiled: Callable[[], None],
+    ) -> None:
+        self._request, self._late, self._compiled = request, late, compiled
         self.plain = plain
         self.donates = donates
         self.discarding: Compiled | None = None
@@ -34,6 +43,7 @@ class LazyBackward:
             if known is not None:
                 return known
             compiled = self._late.backward(self._request(keep)).compiled
+            self._compiled()
             if keep or not self.donates:
                 self.keeping = compiled
             if not keep or not self.donates:

@@ -106,8 +106,15 @@ class PartialBackward:
     """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles: of a
     graph, the inputs of the whole backward that it takes, which of its own are donated, and why."""
 
-    def __init__(self, call: Split, request: Request, late: Late, generators: Generators | None) -> None:
-        self._request, self._late, self._generators = request, late, generators
+    def __init__(
+        self,
+        call: Split,
+        request: Request,
+        late: Late,
+        generators: Generators | None,
+        compiled: Callable[[], None],
+    ) -> None:
+        self._request, self._late, self._generators, self._compiled = request, late, generators, compiled
         self.module, self.tangents = call.backward_module, call.tangents
         self._donated, self._autocast = call.donated, call.meta.autocast
         self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
@@ -240,7 +247,7 @@ class PartialBackward:
         def request(keeps: bool) -> BackwardRequest:
             return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
 
-        return LazyBackward(request, self._late, bool(donated), part.plain)
+        return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
 
     def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
         """The tangents as the graph takes them, which this empties; those that it does not read are None. `varying`

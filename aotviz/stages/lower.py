@@ -28,7 +28,7 @@ from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules, philox
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fakes import all_concrete, hint
-from aotviz.tracing.second_order import at_hand
+from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.strides import order_of, strides_in
 
 
@@ -57,14 +57,15 @@ def _split(call: Split, late: Late) -> LoweredSplit:
     values = _as_reported(call, reported)
     requests = Requests(call.options, call.backward_module, values, call.donated, (call.fake_mode, facts, current()))
     plain = modules.boxed(call.backward_module)
-    backward = LazyBackward(requests.whole, late, donates=bool(call.donated), plain=plain)
+    traced = Traced(call, partial(late.traced_again, call.source))
+    backward = LazyBackward(requests.whole, late, bool(call.donated), plain, traced.forget)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
-    with_history = Gradients(call, at_hand(call, saved, partial(late.traced_again, call.source)), late)
+    with_history = Gradients(call, at_hand(call, saved, traced), late)
     makers = philox.generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
-    partly = PartialBackward(call, requests.part, late, generators)
+    partly = PartialBackward(call, requests.part, late, generators, traced.forget)
     return LoweredSplit(
         call.options,
         call,

@@ -6,8 +6,9 @@ backward happens as it does in eager, and so do its errors.
 
 Note [Traced once more]
 Few programs are differentiated twice, and a trace is several times as large as the graphs that run. So a program keeps
-none: the stages that made its trace run again, on the same function and stand-ins, under the same modes. A function
-that is no graph may depend on what has changed since, so the new trace is compared with the old one's fingerprint.
+its trace only until its backward is compiled as it is. If it is asked for later, the stages that made it run again, on
+the same function and stand-ins, under the same modes. A function that is no graph may depend on what has changed since,
+so the new trace is compared with the old one's fingerprint.
 
 Note [What the new call takes]
 Its values are those that the first backward has at hand: what was saved, what was kept besides, and the tangents.
@@ -39,7 +40,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs, results
 from aotviz.ir.descriptors import PlainInput, input_parts
-from aotviz.ir.forms import AtHand, GradientRequest, JointCall, JointGraph, SavedTensor, Split
+from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import fakes, functional, operators
@@ -78,13 +79,8 @@ class GradientTrace:
 
     def __init__(self, request: GradientRequest) -> None:
         self.request, self.at_hand = request, request.at_hand
-        self.call = call = self.at_hand.traced_again()
+        self.call = call = self.at_hand.traced()
         self.outer = call.outer  # see Note [Wholes and parts]
-        if self.at_hand.fingerprint not in (None, _fingerprint(call.forward.trace.graph)):
-            raise NotDifferentiableAgain(  # see Note [Traced once more]
-                "tracing it once more gave another graph. The function depends on something that has changed since it "
-                "was compiled, other than its arguments; compile it again"
-            )
         nodes = {node.name: node for node in call.forward.trace.graph.nodes}
         self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
         self.trace = call.forward.trace
@@ -413,18 +409,43 @@ def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
     return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
 
 
-def at_hand(call: Split, saved: Sequence[SavedTensor], traced_again: Callable[[], JointCall]) -> AtHand:
-    """What a program keeps so that its gradients can be differentiated; nothing of its own trace. `saved` are as the
-    compiled forward lays them out."""
+class Traced:
+    """The call of a program with its trace; see Note [Traced once more]."""
+
+    def __init__(self, call: Split, again: Callable[[], JointCall]) -> None:
+        self._call: JointCall | None = call.then(JointCall)
+        self._again = again
+        compares = isinstance(call.source, FlatCall) and not call.is_graph
+        self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
+
+    def forget(self) -> None:
+        self._call = None
+
+    def __call__(self) -> JointCall:
+        """Raises NotDifferentiableAgain: the function is another one by now."""
+        call = self._call
+        if call is not None:
+            return call
+        call = self._again()
+        if self._fingerprint not in (None, _fingerprint(call.forward.trace.graph)):
+            raise NotDifferentiableAgain(
+                "tracing it once more gave another graph. The function depends on something that has changed since it "
+                "was compiled, other than its arguments; compile it again"
+            )
+        return call
+
+
+def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
+    """What a program keeps so that its gradients can be differentiated. `saved` are as the compiled forward lays them
+    out."""
     return AtHand(
-        traced_again,
+        traced,
         tuple(saved),
         call.unpacked,
         _origins(call, (*(one.name for one in saved), *call.unpacked)),
         call.kept,
         tuple(call.differentiated),
         tuple(results.passed(call)),
-        None if call.is_graph or isinstance(call.source, GradientRequest) else _fingerprint(call.forward.trace.graph),
     )
 
 

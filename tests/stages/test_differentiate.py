@@ -17,7 +17,7 @@ from aotviz.ir.forms import GradientRequest, TracedCall
 from aotviz.lowerings import run_graph
 from aotviz.pipeline import GRADIENT, TRAINING, Silent, run
 from aotviz.torch_private.functional import FunctionalTensor
-from aotviz.tracing.second_order import NotDifferentiableAgain, at_hand
+from aotviz.tracing.second_order import NotDifferentiableAgain, Traced, at_hand
 from tests.stages.support import evidence, fingerprint, targets
 
 torch.set_num_threads(1)
@@ -31,8 +31,8 @@ def leaf(*shape):
 def request_for(fn, *inputs, tangents=(False,), **options):
     """What the pipeline is asked when a backward of `fn` runs under create_graph=True."""
     split = aotviz.trace_stages(fn, *inputs, until="donated buffers", backend="eager", **options).form
-    known = at_hand(split, split.saved, partial(pipeline.traced_again, split.source))
-    return GradientRequest(split.options, split.name, known, tangents)
+    traced = Traced(split, partial(pipeline.traced_again, split.source))
+    return GradientRequest(split.options, split.name, at_hand(split, split.saved, traced), tangents)
 
 
 def alive():
@@ -80,6 +80,23 @@ def test_a_tangent_that_did_not_come_in_takes_no_part():
     assert "exp" not in targets(call.forward.graph())
 
 
+def test_the_forward_is_run_again_only_where_its_trace_is_gone():
+    calls = []
+
+    def fn(x):
+        calls.append(x.shape)
+        return x.sin().exp()
+
+    request = request_for(fn, leaf(3))
+    before = len(calls)
+    first = STAGE.run(request)
+    assert len(calls) == before
+    request.at_hand.traced.forget()
+    second = STAGE.run(request)
+    assert len(calls) == before + 1
+    assert targets(first.forward.graph()) == targets(second.forward.graph())
+
+
 def test_a_function_that_is_another_one_by_now_is_refused():
     factor = 2.0
 
@@ -87,6 +104,7 @@ def test_a_function_that_is_another_one_by_now_is_refused():
         return (x * factor).sin()
 
     request = request_for(fn, leaf(3))
+    request.at_hand.traced.forget()
     STAGE.run(request)
     factor = 3.0
     with pytest.raises(NotDifferentiableAgain, match="something that has changed since it was compiled"):
@@ -99,12 +117,13 @@ def test_the_function_is_traced_under_the_modes_of_its_call():
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         request = request_for(fn, leaf(3, 3), leaf(3, 3))
+    request.at_hand.traced.forget()
     with torch.no_grad():
         call = STAGE.run(request)
     assert "bfloat16" in {str(value.dtype).removeprefix("torch.") for value in call.args}
 
 
-def test_nothing_of_a_trace_outlives_the_program():
+def test_nothing_of_a_trace_outlives_the_first_backward():
     def fn(x, w):
         return (x * w).sin()
 
