@@ -11,11 +11,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aotviz.ir import refusals, verify
-from aotviz.ir.forms import Form, LoweredSplit, Program, TracedCall
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, TracedCall
+from aotviz.runtime.late import GradientProgram
+from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
     dedupe,
     differentiate,
@@ -45,7 +48,8 @@ lock = threading.RLock()  # a trace switches modes and swaps a module's tensors:
 @dataclass(frozen=True)
 class Stage:
     name: str
-    run: Callable[[Any], Any]
+    run: Callable[..., Any]  # (form) -> the next form; with `hands_on`, (form, late)
+    hands_on: bool = False  # what it makes asks for more later: see `Late` in runtime/late.py
 
 
 TRACE = "trace"  # the stage that finishes a graph
@@ -67,7 +71,7 @@ TRAINING = (
     Stage("partition", partition.run),  # JointGraph -> Split
     Stage("saved hooks", saved_hooks.run),  # Split      -> Split
     Stage("donated buffers", donate.run),  # Split      -> Split
-    Stage("lower", lower.run),  # Split      -> LoweredSplit
+    Stage("lower", lower.run, hands_on=True),  # Split      -> LoweredSplit
     Stage("link", link.run),  # LoweredSplit -> Program
 )
 INFERENCE = (
@@ -76,7 +80,7 @@ INFERENCE = (
     Stage("subclasses", subclasses.run),  # GraphCall  -> GraphCall
     Stage("functionalize", functionalize.run),  # GraphCall  -> GraphCall
     Stage(TRACE, trace.run),  # GraphCall  -> GraphCall
-    Stage("lower", lower.run),  # GraphCall  -> LoweredGraph
+    Stage("lower", lower.run, hands_on=True),  # GraphCall  -> LoweredGraph
     Stage("link", link.run),  # LoweredGraph -> Program
 )
 RULES = Stage("export rules", export_rules.run)  # TracedCall -> TracedCall
@@ -196,7 +200,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         observer.before(stage.name, form)
         started = time.perf_counter_ns()
         try:
-            result = stage.run(form)
+            result = stage.run(form, Later(observer)) if stage.hands_on else stage.run(form)
         except BaseException as raised:
             error = refusals.named(raised)
             observer.failed(stage.name, form, error)
@@ -236,28 +240,54 @@ def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]
 def resume(call: TracedCall, observer: Observer) -> Program:
     """Go on from PREPARE's result to a Program, its late work under the same observer."""
     program: Program = run(tail_for(call), call, observer)
-    return settle(program, observer)
+    return with_backward(program)
 
 
-def compile_gradient(request: Form, observer: Observer) -> Program:
-    """A GradientRequest to a Program that computes the gradients, and that can be differentiated like any other."""
-    return resume(run(GRADIENT, request, observer), observer)
+def compile_gradients(request: GradientRequest, observer: Observer) -> GradientProgram:
+    """A program that computes the gradients, and that can be differentiated like any other."""
+    call: TracedCall = run(GRADIENT, request, observer)
+    program, trace = resume(call, observer), call.forward
+    return GradientProgram(program.function, trace.positions, request.wanted is not None, trace.passed, trace.ends)
 
 
-def settle(program: Program, observer: Observer) -> Program:
-    """Tie a program's late work to the loop: the backward that is compiled on first use is a stage like any other.
+def traced_again(source: FlatCall | GradientRequest) -> JointCall:
+    """The trace of a program once more, by the same stages; see Note [Traced once more] in tracing/second_order.py."""
+    stages = PREPARE[1:] if isinstance(source, FlatCall) else GRADIENT
+    with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
+        call: TracedCall = run(stages, source, Silent())
+        head = tuple(stage for stage in tail_for(call) if stage.run in (random_state.run, joint.run, subclasses.run))
+        again: JointCall = run(head, call, Silent())
+    return again
+
+
+class Later:
+    """What a program asks for after it was compiled (`runtime/late.py`), under the observer of its compilation."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def backward(self, request: BackwardRequest) -> LoweredBackward:
+        lowered: LoweredBackward = run(BACKWARD, request, self._observer.late())
+        return lowered
+
+    def gradients(self, request: GradientRequest) -> GradientProgram:
+        return compile_gradients(request, self._observer.further())
+
+    def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
+        return traced_again(source)
+
+
+def with_backward(program: Program) -> Program:
+    """Compile the backward of a program where it is not to be put off to its first use.
 
     A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow. Where
     that fails, the forward is good for calls without a backward: there is a warning, and a backward tries again.
     """
     lowered = program.lowered
     if isinstance(lowered, LoweredSplit):
-        late = observer.late()
-        lowered.partial.compile = lowered.backward.compile = lambda request: run(BACKWARD, request, late)
-        lowered.with_history.compile = lambda request: compile_gradient(request, observer.further())
         if program.options.compile_backward_now:
             lowered.backward(False)
-        elif any(saved.is_symbol for saved in lowered.saved):
+        elif any(saved.is_symbol for saved in lowered.call.saved):
             try:
                 lowered.backward(False)
             except Exception as error:

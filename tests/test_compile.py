@@ -215,7 +215,7 @@ def test_a_module_that_a_function_closes_over_is_lifted():
     f = compiled(loss)
     f(torch.ones(3, 2)).backward()
     assert net.weight.grad.tolist() == [[3, 3]]
-    assert [str(d) for d in f.program.lowered.graph_inputs] == ["net.weight", "net.bias", "x"]
+    assert [str(d) for d in f.program.lowered.call.graph_inputs] == ["net.weight", "net.bias", "x"]
 
 
 CHANGES = {

@@ -127,7 +127,7 @@ def test_where_the_graph_itself_writes_an_input_as_batch_norm_does(listen):
     expected = seen(partial(counted, count=count), listen, USES["all at once"])
     torch.testing.assert_close(seen(partial(compiled, count=count), listen, USES["all at once"]), expected)
     assert count == 2
-    assert "copy_" in str(compiled.program.lowered.forward_module.graph)
+    assert "copy_" in str(compiled.program.lowered.call.forward_module.graph)
 
 
 def test_random_programs_with_random_hooks():

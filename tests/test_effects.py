@@ -129,7 +129,7 @@ def test_a_partitioner_sees_tokens_as_inputs_and_outputs_and_the_halves_have_non
     compiled = aotviz.compile(chatty, backend="eager", partition_fn=watching)
     compiled(torch.ones(2, requires_grad=True)).sum().backward()
     assert seen == {"inputs": ["primals_1", "effect_token", "tangents_1", "tangents_token"], "forward outputs": 2}
-    lowered = compiled.program.lowered
+    lowered = compiled.program.call
     for module in (lowered.forward_module, lowered.backward_module):
         assert not any("token" in node.name for node in graphs.placeholders(module.graph))
         assert len(module.graph.find_nodes(op="call_function", target=torch.ops.prims._sink_tokens.default)) == 1
@@ -222,7 +222,7 @@ def test_a_modules_script_object_is_an_input_like_its_parameters(classes):
         assert torch.equal(plain(x), compiled(x))
         assert torch.equal(queues[0].top(), queues[1].top())
     assert compiled.queue is queues[1]
-    assert "queue" in [d.name for d in compiled.program.lowered.descriptors]
+    assert "queue" in [d.name for d in compiled.program.lowered.call.descriptors]
 
 
 def test_a_script_object_that_is_returned_is_the_one_that_was_passed(classes):

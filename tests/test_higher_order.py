@@ -73,7 +73,7 @@ def cut(name):
     fn, args = REGIONS[name].make()
     compiled = aotviz.compile(fn, backend="eager")
     compiled(*args)
-    lowered = compiled.program.lowered
+    lowered = compiled.program.call
     computed = [str(node.target) for node in lowered.backward_module.graph.nodes]
     return {value.name: value for value in lowered.saved}, computed
 
@@ -90,7 +90,7 @@ def test_without_a_checkpoint_the_same_region_is_kept():
 
     compiled = aotviz.compile(f, backend="eager", partition_fn=torch._functorch.partitioners.default_partition)
     compiled(*REGIONS["checkpoint_not_reentrant"].make()[1])
-    computed = [str(node.target) for node in compiled.program.lowered.backward_module.graph.nodes]
+    computed = [str(node.target) for node in compiled.program.lowered.call.backward_module.graph.nodes]
     assert "aten.gelu.default" not in computed
 
 

@@ -94,7 +94,7 @@ def test_inductor_writes_inputs_in_the_graph_and_eager_does_not(inductor):
         x = torch.ones(3)
         compiled(x)
         assert x.tolist() == [2, 2, 2]
-        graph = compiled.program.lowered.graph_module.graph
+        graph = compiled.program.lowered.call.graph_module.graph
         assert any(node.target is torch.ops.aten.copy_.default for node in graph.nodes) == operator
 
 
@@ -139,7 +139,7 @@ def test_a_backward_that_keeps_its_saved_tensors_is_not_taken_from_the_cache_of_
         torch.manual_seed(0)
         x, w = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
         loss = compiled(x, w)
-        keeps = compiled.program.lowered.donated == ()
+        keeps = compiled.program.lowered.call.donated == ()
         loss.backward(retain_graph=keeps)
         if keeps:
             x.grad = None

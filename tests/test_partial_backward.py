@@ -277,8 +277,8 @@ def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():
             if isinstance(argument, BackwardRequest):
                 seen.append((stage, argument.reason))
 
-    form = aotviz.trace_stages(apart, *leaves(*VALUES), until="link", backend="eager").form
-    outs = pipeline.settle(form, Watching()).function(*leaves(*VALUES))
+    stopped = aotviz.trace_stages(apart, *leaves(*VALUES), until="donated buffers", backend="eager")
+    outs = pipeline.run(stopped.remaining, stopped.form, Watching()).function(*leaves(*VALUES))
     outs[1].sum().backward()
     why = "the backward was first called with the gradients of output[1] only"
     assert seen == [("lower backward", why)]
@@ -288,10 +288,15 @@ def test_what_no_other_gradient_reads_is_donated_unless_the_graph_is_kept():
     def fn(x, w):
         return x.sin().exp().sum(), w.sin().exp().sum()
 
-    form = aotviz.trace_stages(fn, *leaves(*VALUES), until="link", backend="eager").form
-    program, partial, seen = form.function, form.lowered.partial, []
-    compile = partial.compile
-    partial.compile = lambda request: (seen.append(request.donated), compile(request))[1]
+    seen = []
+
+    class Watching(Silent):
+        def before(self, stage, argument):
+            if isinstance(argument, BackwardRequest):
+                seen.append(argument.donated)
+
+    stopped = aotviz.trace_stages(fn, *leaves(*VALUES), until="donated buffers", backend="eager")
+    program = pipeline.run(stopped.remaining, stopped.form, Watching()).function
     for keep in (False, True):
         program(*leaves(*VALUES))[0].backward(retain_graph=keep)
     assert [len(donated) for donated in seen] == [1, 0]

@@ -173,7 +173,7 @@ def shared():
 
 def test_forward_and_backward_share_generators_and_drop_the_same_elements(pointing):
     fn, form = shared()
-    for graph in (form.lowered.forward_module.graph, form.lowered.backward_module.graph):
+    for graph in (form.lowered.call.forward_module.graph, form.lowered.call.backward_module.graph):
         assert "graphsafe_run_with_rng_state" in str(graph)
         assert "rng_state_0" in str(graph)
     outs = []

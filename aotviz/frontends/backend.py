@@ -32,7 +32,7 @@ from aotviz.frontends import autograd_functions, dynamo_guards, memory_patterns,
 from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
-from aotviz.ir.forms import Program, Reason, Request
+from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.moment import Moment
 from aotviz.lowerings import Lowering, lowering_named
@@ -41,6 +41,7 @@ from aotviz.recorder.sessions import Session, live
 from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
+from aotviz.runtime.lowered import Program
 from aotviz.torch_private import configs, dynamo, runtime
 from aotviz.tracing import fakes, symbolic_floats
 
@@ -132,7 +133,7 @@ def _compile(
         return _telling(eager, captured)
     dynamo_guards.install(original, len(request.named), program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
-    further = _Further(graph, len(request.named), fakes.symbols_of(program.lowered.args))
+    further = _Further(graph, len(request.named), fakes.symbols_of(program.call.args))
     first = memory_patterns.known(program, request, len(request.named))
     otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
     function, lie_alike = first.function, first.lie_alike
@@ -213,8 +214,8 @@ class _Further:
         options = replace(request.options, dynamic=self.symbols is not None)
         request = replace(request, options=options, symbols=self.symbols)
         program = self.graph.compiled(request, eager_after=Exception)
-        lowered = program.lowered
-        sizes = None if self.symbols is None else fakes.SymbolGuards(lowered.fake_mode, lowered.args)
+        call = program.call
+        sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)
         return memory_patterns.known(program, request, self.lifted, sizes)
 
     def failed(self, error: Exception, inputs: Sequence[Any], reasons: tuple[str, ...]) -> None:

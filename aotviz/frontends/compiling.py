@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,14 +22,15 @@ import torch
 from aotviz import pipeline
 from aotviz.frontends import strays
 from aotviz.frontends.requests import Modules
-from aotviz.ir.forms import Exported, Form, GraphCall, Program, Request, TracedCall
+from aotviz.ir.forms import Exported, Form, GraphCall, Request, TracedCall
 from aotviz.ir.refusals import Refused, in_words
 from aotviz.ir.user_warnings import warn
 from aotviz.pipeline import Observer as Observer
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
-from aotviz.torch_private import random_numbers
+from aotviz.runtime.lowered import Program
+from aotviz.torch_private import context, random_numbers
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import containers, functional, leaks, randomness, seeding, symbolic_floats
 from aotviz.tracing.attributes import Attributes
@@ -50,7 +53,7 @@ class Pipeline:
     """The pipeline while it is entered, for one program."""
 
     def __init__(self, request: Request, observer: Observer) -> None:
-        self._request, self._observer = request, observer
+        self._request, self._observer = repeatable(request), observer
 
     def program(self) -> Program:
         """All stages, and the program's late work under the same observer."""
@@ -70,10 +73,11 @@ class Pipeline:
     def finish(self, form: Form, stages: Sequence[Stage]) -> Program:
         """The rest of a compilation that stopped, and its late work."""
         program: Program = pipeline.run(stages, form, self._observer)
-        return pipeline.settle(program, self._observer)
+        return pipeline.with_backward(program)
 
     def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
         """One stage: its result, and the stages that follow."""
+        form = self._request if isinstance(form, Request) else form
         result = pipeline.run(stages[:1], form, self._observer)
         if stages[0] is pipeline.PREPARE[-1] and isinstance(result, TracedCall):
             return result, pipeline.tail_for(result)
@@ -128,7 +132,7 @@ def compile_program(
     """A request through all stages; the arguments and errors are those of `entered`."""
     with entered(request, session, in_eager=in_eager, eager_after=eager_after) as stages:
         program = stages.program()
-    session.programs.append(program)
+    session.keep(program)
     return program
 
 
@@ -155,6 +159,21 @@ def _kept(request: Request) -> Iterator[None]:
             kept.enter_context(_names_kept(request))
             kept.enter_context(_draws_kept(request))
         yield
+
+
+def repeatable(request: Request) -> Request:
+    """The request, able to be traced once more when the call is over and its arguments are gone."""
+    bare = replace(request, args=(), kwargs={}, named=(), captured=None, evidence=())
+    surroundings = context.Surroundings()
+
+    @contextlib.contextmanager
+    def as_it_was() -> Iterator[None]:
+        with surroundings.again(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they have been given when it was traced first
+            with lock, sessions.tracing(), _kept(bare):
+                yield
+
+    return replace(request, as_it_was=as_it_was)
 
 
 @contextlib.contextmanager

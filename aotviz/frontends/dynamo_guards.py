@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.ir.forms import Program
+from aotviz.runtime.lowered import Program
 from aotviz.stages.dedupe import MergeDuplicates
 from aotviz.torch_private import dynamo
 
@@ -20,7 +20,7 @@ def install(graph_module: Any, lifted: int, program: Program) -> None:
     if not isinstance(graph_module, fx.GraphModule) or not dynamo.compiling():
         return
     sources = [None] * lifted + [dynamo.source(node) for node in graph_module.graph.find_nodes(op="placeholder")]
-    for rewrite in program.lowered.rewrites:
+    for rewrite in program.call.rewrites:
         if isinstance(rewrite, MergeDuplicates):
             for index, place in enumerate(rewrite.position):
                 first = rewrite.kept[place]

@@ -25,9 +25,10 @@ import torch
 
 from aotviz.frontends import compiling
 from aotviz.ir import storages, symbolic_sizes, wrapper_subclasses
-from aotviz.ir.forms import Program, Request
+from aotviz.ir.forms import Request
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.runtime.call_differs import CallDiffers
+from aotviz.runtime.lowered import Program
 from aotviz.torch_private import dynamo, runtime, tensors
 from aotviz.tracing import fakes, functional, overlap
 from aotviz.tracing.shared_memory import root
@@ -134,7 +135,7 @@ class TooManyPrograms(RuntimeError):
 def known(program: Program, request: Request, lifted: int, sizes: fakes.SymbolGuards | None = None) -> Known:
     """What is to be kept of a program. `lifted` inputs stand in front of the graph's own."""
     flat = [*(value for *_, value in request.named), *request.args]
-    names = tuple(descriptor.name for descriptor in program.lowered.descriptors)
+    names = tuple(descriptor.name for descriptor in program.call.descriptors)
     return Known(program.function, separation(program, flat, lifted), sizes, Memory(flat, names))
 
 
@@ -245,7 +246,7 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
 
     None where it does not matter: nothing that the caller passes at each call is written, or it is passed alone.
     """
-    call = program.lowered
+    call = program.call
     facts = call.user_input_info
     static = set(facts.static_input_indices)
     keys = {i: [functional.storage(p) for p in _with_memory(v)] for i, v in enumerate(call.args) if i not in static}

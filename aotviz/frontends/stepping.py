@@ -15,9 +15,10 @@ import torch.fx as fx
 from aotviz.frontends.compiling import STAGE_NAMES, Stage, entered, first_stages
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.ir import graphs, verify
-from aotviz.ir.forms import Form, GraphCall, JointCall, Program, Request, Split
+from aotviz.ir.forms import Form, GraphCall, JointCall, Request, Split
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.recorder.sessions import CompiledCallable, Session
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 
 
 def trace_stages(
@@ -73,7 +74,7 @@ class Stopped:
     @property
     def graphs(self) -> dict[str, fx.GraphModule]:
         """Copies of the form's graphs by role ("joint", "forward", ...), to look at and to edit."""
-        form = self.form
+        form = self.form.call if isinstance(self.form, (LoweredSplit, LoweredGraph)) else self.form
         if isinstance(form, Split):
             found = {"forward": form.forward_module, "backward": form.backward_module}
         elif isinstance(form, GraphCall):
@@ -98,8 +99,12 @@ class Stopped:
         """The same compilation with another graph. Its inputs and outputs must be those of the one it replaces.
 
         Raises:
-            ValueError: no graph of that role here, or another calling convention.
+            ValueError: no graph of that role here, another calling convention, or the graphs are compiled already.
         """
+        if isinstance(self.form, (LoweredSplit, LoweredGraph)):
+            raise ValueError(
+                f"after stage {self.stage!r} the graphs are compiled: stop at an earlier one to change them"
+            )
         roles = list(self.graphs)
         role = role or (roles[0] if roles else "graph")
         if role not in roles:
@@ -122,7 +127,7 @@ class Stopped:
                 form, remaining = stages.step(form, remaining)
                 if passed[-1] == until:
                     return replace(self, form=form, stage=until, remaining=remaining)
-        last = form.lowered if isinstance(form, Program) else form
+        last = form.call if isinstance(form, Program) else form
         kind = "training" if isinstance(last, JointCall) else "inference"
         raise ValueError(f"this {kind} call does not run stage {until!r}; its stages are {', '.join(passed)}")
 
@@ -133,7 +138,7 @@ class Stopped:
             while not isinstance(form, Program):
                 form, remaining = stages.step(form, remaining)
             program = stages.finish(form, ())
-        self.session.programs.append(program)
+        self.session.keep(program)
         return CompiledCallable(program.function, self.session)
 
 

@@ -6,9 +6,10 @@
     GraphCall   + a closed graph: `slots` say what its outputs are, `graph_inputs` what its inputs are
     JointCall   a GraphCall whose graph computes gradients as well
     Split       the forward and the backward graph, and what goes from one to the other
-    Lowered     + callables
     Exported    a graph and its signature, where no program is wanted
-    Program     + the one Python function that runs
+    Executable  the one Python function that runs
+
+Callables are made by a compiler at run time's side of the house: those forms are in runtime/lowered.py.
 
 No field is None until a later stage fills it in, and no stage changes its argument. Every form brings the reasons
 for what its stage decided (`evidence`) and the graphs that a person would look at (`graphs`).
@@ -18,9 +19,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
@@ -75,6 +80,11 @@ class Convention:
     parameters: Callable[[], Sequence[Any]] | None = None  # reads lifted parameters and buffers at each call
 
 
+Next = TypeVar("Next", bound="Form")
+Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
+Surroundings = Callable[[], AbstractContextManager[None]]  # what is to be around whoever traces the function later
+
+
 @dataclass(frozen=True)
 class Form:
     """Base of all forms."""
@@ -83,7 +93,7 @@ class Form:
     evidence: tuple[Reason, ...] = field(kw_only=True, default=())
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         """Role ("joint", "forward", ...) -> fx.Graph."""
         return {}
 
@@ -91,6 +101,13 @@ class Form:
     def texts(self) -> Mapping[str, str]:
         """Other texts worth showing, by name."""
         return {}
+
+    def then(self, kind: type[Next], **found: Any) -> Next:
+        """Another form, mostly the next one: what this one says of its fields, and what a stage found. It has the
+        reasons in `found`, and no older."""
+        mine = {one.name for one in fields(self)} - {"evidence"}
+        known = {one.name: getattr(self, one.name) for one in fields(kind) if one.name in mine}
+        return kind(**{**known, **found})
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,7 @@ class Request(Form):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     named: tuple[tuple[str, str, Any], ...]  # (kind, name, value); kind "parameter", "buffer" or "object"
-    root: Any  # the nn.Module whose paths the nodes carry, or None
+    root: torch.nn.Module | None  # whose paths the nodes carry
     convention: Convention
     name: str
     input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
@@ -111,6 +128,7 @@ class Request(Form):
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo came to the graph; None if it did not
     # Where the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a number that is one
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
+    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument under the name that the function has for it."""
@@ -136,11 +154,12 @@ class FlatCall(Form):
     descriptors: tuple[PlainInput, ...]  # one per flat input
     duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
     counter_of: tuple[int, ...]  # one per flat input: the first over its memory that has the same version counter
-    fake_mode: Any
-    root: Any
+    fake_mode: Any  # torch's FakeTensorMode
+    root: torch.nn.Module | None
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]
+    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -154,9 +173,10 @@ class TracedCall(FlatCall):
     out_spec: Any
     rewrites: tuple[Rewrite, ...]
     user_input_info: ViewAndMutationMeta  # the facts by the user's own inputs, before any rewrite
+    source: FlatCall | GradientRequest  # from which the list of stages makes this call once more
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward.graph()}
 
     def counters(self, position: int) -> set[int]:
@@ -218,7 +238,7 @@ class Slot:
 class GraphCall(TracedCall):
     """A call with a closed graph: (graph inputs) -> (slots)."""
 
-    graph_module: Any  # fx.GraphModule
+    graph_module: fx.GraphModule
     slots: tuple[Slot, ...]  # one per forward output of the graph
 
     @property
@@ -242,7 +262,7 @@ class GraphCall(TracedCall):
         return "inference"
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {self.role: self.graph_module.graph}
 
 
@@ -269,8 +289,8 @@ class Tangent:
     slot: int
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
-    dtype: Any
-    device: Any
+    dtype: torch.dtype
+    device: torch.device
     order: tuple[int, ...] = ()  # where strides are symbolic: dimensions from the outermost in memory to the innermost
     parts: tuple[Tangent, ...] = ()  # of a subclass: its plain tensors
     value: Any = None  # the fake that it was traced with
@@ -335,8 +355,8 @@ class SavedTensor:
 class Split(JointGraph):
     """A joint graph cut in two. The forward returns (slots, saved tensors, saved symbols)."""
 
-    forward_module: Any
-    backward_module: Any
+    forward_module: fx.GraphModule
+    backward_module: fx.GraphModule
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
     kept: tuple[int, ...]  # graph inputs to hold on to, should the gradients be differentiated again
     unpacked: Mapping[
@@ -344,7 +364,7 @@ class Split(JointGraph):
     ]  # node of the forward -> a hook graph that gives it, and of what saved
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward_module.graph, "backward": self.backward_module.graph}
 
     @property
@@ -367,54 +387,44 @@ class Split(JointGraph):
         return tuple(symbols + i for i, value in enumerate(self.saved) if value.donated)
 
 
-class BackwardSource(Protocol):
-    """Gives the compiled backward on first use; `keep` asks for one that leaves the saved tensors intact."""
-
-    donates: bool
-    compile: Callable[[Any], Any]
-    plain: Callable[[list[Any]], Any]  # runs the graph, operator by operator
-
-    def __call__(self, keep: bool) -> Callable[[list[Any]], Any]: ...
-
-
 @dataclass(frozen=True)
-class LoweredSplit(Split):
-    """A split whose forward is compiled, and whose backward is or will be."""
+class AtHand:
+    """What a backward has at hand, should its gradients be differentiated: values, and a way to the call's trace."""
 
-    compiled_forward: Callable[[list[Any]], Any]
-    backward: BackwardSource
-    with_history: Any  # runtime.double_backward.Gradients: the backward for create_graph=True
-    partial: Any  # runtime.partial_backward.PartialBackward: the backward where not all gradients come in
-    cut: Any  # runtime.cuts.Cut: the backward where a result has a hook that others came from; None where there is none
-    generators: Any  # runtime.generators.Generators that both halves draw from; None where there are none
-    backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
-
-
-@dataclass(frozen=True)
-class LoweredGraph(GraphCall):
-    """An inference graph, compiled."""
-
-    compiled_forward: Callable[[list[Any]], Any]
+    traced: Callable[[], JointCall]  # the call, with a trace to go on in
+    saved: tuple[SavedTensor, ...]
+    unpacked: Mapping[str, tuple[Any, list[str]]]  # as in Split
+    origins: Mapping[str, str]  # of what is saved or unpacked -> the name of the trace's node
+    kept: tuple[int, ...]
+    differentiated: tuple[int, ...]
+    passed: tuple[Ref, ...]  # results that a second derivative may pass
 
 
 @dataclass(frozen=True)
 class BackwardRequest(Form):
     """A backward graph to be compiled: late work, on first use."""
 
-    backward_module: Any
+    backward_module: fx.GraphModule
     values: tuple[Any, ...]
     donated: tuple[int, ...]
     context: Any
     reason: str
 
     @property
-    def graphs(self) -> Mapping[str, Any]:
+    def graphs(self) -> Mapping[str, fx.Graph]:
         return {"backward": self.backward_module.graph}
 
 
 @dataclass(frozen=True)
-class LoweredBackward(BackwardRequest):
-    compiled: Callable[[list[Any]], Any]
+class LoweredBackward(Form):
+    """A backward graph, compiled."""
+
+    request: BackwardRequest
+    compiled: Compiled
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return self.request.graphs
 
 
 @dataclass(frozen=True)
@@ -427,7 +437,8 @@ class GradientRequest(Form):
     with the history that the call gave them, so that a second derivative can go on from there in autograd's own graph.
     """
 
-    call: Split
+    call_name: str
+    at_hand: AtHand
     tangents: tuple[bool | None, ...]
     given: tuple[Ref, ...] = ()
     wanted: Ref | None = None
@@ -435,11 +446,7 @@ class GradientRequest(Form):
 
     @property
     def name(self) -> str:
-        return f"gradient of {self.call.name}"
-
-    def result(self, ref: Ref) -> str:
-        """What the user calls a result."""
-        return self.call.outer.called(ref)
+        return f"gradient of {self.call_name}"
 
 
 @dataclass(frozen=True)
@@ -453,15 +460,14 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Program(Form):
-    """The executable: `function` is generated from `source`, and nothing else runs."""
+class Executable(Form):
+    """What runs: `function` is generated from `source`, and nothing else runs."""
 
     name: str
     function: Callable[..., Any]
     filename: str
     source: str
     notes: tuple[Note, ...]
-    lowered: LoweredSplit | LoweredGraph
 
     @property
     def texts(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import FlatCall, Form, GraphCall, JointCall, JointGraph, Program, Split, TracedCall
+from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
 
 RANDOM_STATE = "rng_state_output_"  # torch's name in the backward for the state that a random node is run again with
 GENERATOR = "bwd_rng_state_"  # and for a generator that the wrapper keeps in step with the forward's
@@ -38,7 +38,7 @@ def verify(form: Form, stage: str) -> None:
         _graph_call(form, demand)
     if isinstance(form, Split):
         _split(form, demand)
-    if isinstance(form, Program):
+    if isinstance(form, Executable):
         demand(callable(form.function), "the program is callable")
         lines = form.source.count("\n") + 1
         demand(all(1 <= note.first <= note.last <= lines for note in form.notes), "notes are about lines of the source")

@@ -95,30 +95,107 @@ class Ref:
 
 @dataclass(frozen=True)
 class ReplayStep:
-    """One statement about aliases that the wrapper repeats after the graph has run, in the user's order.
+    """One statement about aliases that the wrapper repeats after the graph has run, in the user's order."""
 
-    view:   `targets = operator(source, *args, **kwargs)`
-    move:   `operator(source, *args, **kwargs)`, in place
-    mark:   `source.requires_grad_(False)`, or `source.detach_()`; with `args`, `source.requires_grad_()`
-    write:  the new data of an input is written to it, or that of a detached alias with a history of its own; where the
-            input gets its last shape later, `args[0]` is the one that it has here
-    leave:  `source` is about to get another storage, and this was written to the one that it has
-    look:   `source.grad_fn`: autograd makes the history of a view anew when it is asked
-    hook:   `source.register_hook(...)` or the like: `operator` is the method, `args` the hook; or a hook on several
-            tensors, `source` and `targets`
-    count:  `source`, an alias with a version counter of its own, was written `args[0]` times
-    """
-
-    action: str
     source: Ref
-    targets: tuple[Ref, ...] = ()  # one per result, for a view
-    operator: Any = None  # torch._ops.OpOverload; "data" for the attribute
-    args: tuple[Any, ...] = ()  # after the source
-    kwargs: tuple[tuple[str, Any], ...] = ()
-    several: bool = False  # the operator returns a list
-    grad_mode: bool = True
-    inference_mode: bool = False
-    value: Ref | None = None  # what is written; for a view, the result of the graph whose history it has
+
+    @property
+    def writes(self) -> int:
+        """How often it bumps the version counter of `source`."""
+        return 0
+
+
+@dataclass(frozen=True)
+class _OfAnOperator(ReplayStep):
+    operator: Any  # torch._ops.OpOverload
+    args: tuple[Any, ...]  # after the source
+    kwargs: tuple[tuple[str, Any], ...]
+    grad_mode: bool
+    inference_mode: bool
+
+
+@dataclass(frozen=True)
+class View(_OfAnOperator):
+    """`targets = operator(source, *args, **kwargs)`"""
+
+    targets: tuple[Ref, ...]  # one per result
+    several: bool  # the operator returns a list
+    value: Ref | None = None  # the result of the graph whose history it has
+
+
+@dataclass(frozen=True)
+class Data(ReplayStep):
+    """`target = source.data`, which has a version counter of its own."""
+
+    target: Ref
+    grad_mode: bool
+    inference_mode: bool
+
+
+@dataclass(frozen=True)
+class Move(_OfAnOperator):
+    """`operator(source, *args, **kwargs)`, in place: another shape, or other strides."""
+
+    @property
+    def writes(self) -> int:
+        return 1
+
+
+class Marking(Enum):
+    """How a tensor is made to require grad, or no longer to."""
+
+    ON = "requires_grad_()"
+    OFF = "requires_grad_(False)"
+    DETACHED = "detach_()"
+
+
+@dataclass(frozen=True)
+class Mark(ReplayStep):
+    """`source.requires_grad_()` and the like."""
+
+    how: Marking
+
+
+@dataclass(frozen=True)
+class Write(ReplayStep):
+    """The new data of an input is written to it, or that of a detached alias with a history of its own."""
+
+    value: Ref
+    shape: tuple[int, ...] | None = None  # what the input has here, where it gets its last shape later
+
+    @property
+    def writes(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Leave(ReplayStep):
+    """`source` is about to get another storage, and what it held by then is written to the one that it has."""
+
+
+@dataclass(frozen=True)
+class Look(ReplayStep):
+    """`source.grad_fn`: autograd makes the history of a view again when it is asked."""
+
+
+@dataclass(frozen=True)
+class Hook(ReplayStep):
+    """`source.register_hook(...)` or the like; or a hook on several tensors, `source` and `others`."""
+
+    others: tuple[Ref, ...]
+    method: str
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Count(ReplayStep):
+    """`source`, an alias with a version counter of its own, was written so often."""
+
+    count: int
+
+    @property
+    def writes(self) -> int:
+        return self.count
 
 
 @dataclass(frozen=True)
@@ -259,11 +336,9 @@ class ViewAndMutationMeta:
         counts: Counter[Ref] = Counter()
         for step in replay:
             source = root.get(step.source, step.source)
-            if step.action in ("look", "mark", "hook", "leave"):
-                continue
-            if step.action != "view":
-                counts[source] += step.args[0] if step.action == "count" else 1
-            elif step.operator != "data":  # that one counts by itself
+            if step.writes:
+                counts[source] += step.writes
+            if isinstance(step, View):
                 root.update(dict.fromkeys(step.targets, source))
         return counts
 

@@ -16,6 +16,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -35,7 +36,10 @@ DISPATCH = re.compile(r"DispatchKeySet\((\w+)")
 DEVICES = frozenset({"cpu", "cuda", "meta", "mps", "xpu", "hpu"})
 SIZES = {"shape[{}]": re.compile(r"\bsize=\[(.*?)\]"), "stride({})": re.compile(r"\bstride=\[(.*?)\]")}
 SAME = re.compile(r"(?P<one>[^\s=<>]+) is (?P<other>[^\s=<>]+)(?:\s|$)")
-_MISSING = object()
+
+
+class Value(Enum):
+    MISSING = "the value that a guard looks at could not be read"
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,14 @@ class _Trial:
         source = node.get_source()
         guards = node.get_leaf_guards()
         if node is not self.manager.root:
-            value = self._value(source) if guards else _MISSING
+            value = self._value(source) if guards else Value.MISSING
         for guard in guards:
             try:
                 yield from self._of_guard(node, guard, source, value)
             except Exception:  # it can't be tried by itself
                 continue
         for child in children(node):
-            yield from self._of_tree(child, _MISSING)
+            yield from self._of_tree(child, Value.MISSING)
 
     def _of_guard(self, node: Any, guard: Any, source: str, value: Any) -> Iterator[FailedGuard]:
         kind, parts = type(guard).__name__, list(guard.verbose_code_parts())
@@ -103,7 +107,7 @@ class _Trial:
             return
         if len(parts) > 1 or not callable(guard):
             yield from self._of_conditions(guard, source)
-        elif value is _MISSING:  # another guard fails, of what it would be in
+        elif value is Value.MISSING:  # another guard fails, of what it would be in
             return
         elif hasattr(guard, "check_verbose"):  # the global state, which says what of it
             said = guard.check_verbose(value)
@@ -156,7 +160,7 @@ class _Trial:
             try:
                 self.values[key] = eval(source, self.globals, self.locals)
             except Exception:
-                self.values[key] = _MISSING
+                self.values[key] = Value.MISSING
         return self.values[key]
 
 

@@ -29,7 +29,7 @@ from typing import Any, ParamSpec
 from torch import fx
 
 from aotviz.ir.dynamo_capture import Capture, Guard
-from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Program, Request, Split, TracedCall
+from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
 from aotviz.recorder import memory, records, summaries, what_if
 from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -37,6 +37,7 @@ from aotviz.recording.dynamo_stage import Captured
 from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
+from aotviz.runtime.lowered import Program
 
 P = ParamSpec("P")
 
@@ -281,7 +282,7 @@ class Recorder:
         training = records.is_training(form)
         if training is not None:
             self.log.facts(kind="training" if training else "inference")
-        call = form.lowered if isinstance(form, Program) else form
+        call = form.call if isinstance(form, Program) else form
         if isinstance(call, TracedCall):
             key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs, call.duplicate_of)
             is_new = [*map(id, key)] != [*map(id, self._call_seen)]

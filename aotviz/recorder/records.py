@@ -14,13 +14,14 @@ import torch
 from msgspec.structs import replace
 
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
-from aotviz.ir.forms import GraphCall, Program, Reason, Split, TracedCall
+from aotviz.ir.forms import GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, WrapperNote, WrapperRecord
 from aotviz.recording.saved import Kept, SavedNote
 from aotviz.recording.strings import clean
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting
 
 Reasons = Mapping[str, Iterable[str]]  # subject -> sentences, in the order in which stages gave them
@@ -169,7 +170,9 @@ def is_training(form: object) -> bool | None:
     """Whether a form belongs to a training or an inference compilation; None where that is not decided yet."""
     if isinstance(form, GraphCall):
         return form.role == "joint"
-    return is_training(form.lowered) if isinstance(form, Program) else None
+    if isinstance(form, (LoweredSplit, LoweredGraph, Program)):
+        return is_training(form.call)
+    return None
 
 
 def nbytes(tensor: torch.Tensor) -> int | None:

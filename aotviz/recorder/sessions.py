@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from aotviz import __version__
-from aotviz.ir.forms import Program, Request
+from aotviz.ir.forms import Executable, Request
 from aotviz.pipeline import Observer, Several, Silent
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
+from aotviz.runtime.lowered import Program
 
 
 class _Thread(threading.local):
@@ -103,17 +104,24 @@ class Session:
         self.function = _numbers.setdefault(function, next(_count)) if function is not None else next(_count)
         self.store = Store() if record else None
         self.on_stage = on_stage
-        self.programs: list[Program] = []
+        self.programs: list[Executable] = []
 
     def observer(self) -> Observer:
         """Tells the function's own recording, those of the open `record()` blocks, and those of the watches."""
-        stores = [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
+        stores = self._stores()
         observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
         if not observers:
             return Silent()
         return observers[0] if len(observers) == 1 else Several(observers)
+
+    def keep(self, program: Program) -> None:
+        """Note a program: with its graphs where they are recorded, else only what runs."""
+        self.programs.append(program if self._stores() else program.executable())
+
+    def _stores(self) -> list[Store]:
+        return [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
 
     def part(self, name: str, function: Hashable) -> Session:
         """The session of one function that Dynamo compiles of it, with the same recording and programs."""
@@ -143,8 +151,8 @@ class Inspected:
         return self.recording.explain()
 
     @property
-    def program(self) -> Program:
-        """The latest program, with the form that it was lowered from."""
+    def program(self) -> Executable:
+        """The latest program: a `Program`, with its graphs, if it was recorded."""
         if not self._session.programs:
             raise RuntimeError(f"{self._session.name} has not been compiled yet: call it once")
         return self._session.programs[-1]

@@ -11,20 +11,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from aotviz.ir.forms import (
-    FlatCall,
-    Form,
-    JointCall,
-    LoweredBackward,
-    LoweredGraph,
-    LoweredSplit,
-    Program,
-    Split,
-    TracedCall,
-)
+from aotviz.ir.forms import FlatCall, Form, JointCall, LoweredBackward, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputType
 from aotviz.recorder.records import nbytes, storage, storage_nbytes
 from aotviz.recording import sizes
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
 
 Counts = Mapping[str, int]  # role -> nodes
@@ -67,7 +58,7 @@ def _facts(argument: Form, result: Form) -> str:
         later = "; the backward is compiled when it is first needed" if isinstance(result, LoweredSplit) else ""
         return f"compiled by {result.options.backend}{later}"
     if isinstance(result, LoweredBackward):
-        return f"compiled by {result.options.backend}: {result.reason}"
+        return f"compiled by {result.options.backend}: {result.request.reason}"
     if isinstance(result, Split):
         return _saved(argument, result)
     if isinstance(result, JointCall) and not isinstance(argument, JointCall):

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir import partition_functions
-from aotviz.ir.forms import JointGraph, LoweredSplit, Program
+from aotviz.ir.forms import JointGraph
 from aotviz.ir.refusals import Refused
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
 from aotviz.recording.store import Store
+from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import lower, partition
 from aotviz.torch_private import partitioners
 
@@ -83,14 +84,13 @@ class _Told(pipeline.Silent):
 
 
 def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> JointGraph:
-    call = program.lowered
+    call = program.lowered.call
     if call.wrapping is not None:
         raise Refused("what_if with tensor subclasses", call.name)
     options = call.options
     if partition_fn is not None:
         options = replace(options, partition_fn=partition_functions.named(partition_fn))
-    given = {field.name: getattr(call, field.name) for field in fields(JointGraph)}
-    return JointGraph(**{**given, "options": options, "evidence": ()})
+    return call.then(JointGraph, options=options)
 
 
 def _stages() -> tuple[pipeline.Stage, ...]:

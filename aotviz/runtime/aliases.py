@@ -13,31 +13,40 @@ nothing that is saved lies in the memory of what is written.
 from __future__ import annotations
 
 import functools
-import operator
 from collections import Counter
 from typing import Any
 
 import torch
-import torch.fx as fx
 
 from aotviz.ir import graphs, storages
 from aotviz.ir.descriptors import PlainInput, RootInput, SyntheticBaseInput
-from aotviz.ir.forms import GraphCall, LoweredSplit, Slot, Split
+from aotviz.ir.forms import GraphCall, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import keywords, literal
 from aotviz.ir.view_and_mutation import (
+    Count,
+    Data,
+    Hook,
     InputAliasInfo,
     Layout,
+    Leave,
+    Look,
+    Mark,
+    Marking,
+    Move,
     MutationType,
     OutputAliasInfo,
     OutputType,
     Ref,
     ReplayStep,
+    View,
+    Write,
 )
 from aotviz.runtime import call_differs, edges, gradient_hooks
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.custom_views import ViewWithHistory
-from aotviz.torch_private import operators, runtime, tensors
+from aotviz.runtime.cuts import Cut
+from aotviz.torch_private import runtime, tensors
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap
 
@@ -48,61 +57,26 @@ _METHODS = frozenset(
 )
 
 
-def versions(source: Source, call: GraphCall) -> None:
-    """Write the line that lets fresh results count writes as eager's do, where the graph's own count differs.
-
-    A functional graph writes nothing in place, but a factory called as an operator counts one write.
-    """
-    module = call.forward_module if isinstance(call, Split) else call.graph_module
-    nodes = graphs.outputs(module.graph)
-    shared = {functional.storage(v) for v in _tensors(graphs.placeholders(module.graph))}
-    wanted: list[tuple[int, int]] = []
-    for position, (slot, node) in enumerate(zip(call.slots, nodes, strict=False)):
-        value = node.meta.get("val") if isinstance(node, fx.Node) else None
-        if slot.version is None or not isinstance(value, torch.Tensor) or functional.storage(value) in shared:
-            continue
-        made_here = not node.all_input_nodes
-        if slot.version or made_here:
-            wanted.append((position, slot.version))
-    if wanted:
-        setter = source.bind("set_versions", runtime.set_versions)
-        tensors = "".join(f"out[{position}], " for position, _ in wanted)
-        counts = "".join(f"{count}, " for _, count in wanted)
-        source.line(f"{setter}(({tensors}), ({counts}))", "set the version counters that these results have in eager")
-
-
-def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
-    return [value for value in graphs.values(nodes) if isinstance(value, torch.Tensor)]
-
-
-def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
-    """Whether the graph computes a result as a view of something, where eager has a tensor of its own.
-
-    `value` is the text of the slot of `call`, which is `graph` in the caller's terms; a subclass is put together
-    from its parts, and is no view.
-    """
-    if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
-        return False
-    if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
-        return False
-    module = graph.forward_module if isinstance(graph, Split) else graph.graph_module
-    node = graphs.outputs(module.graph)[int(value[len("out[") : -1])]
-    while isinstance(node, fx.Node) and node.target is operator.getitem:
-        node = node.args[0]
-    return isinstance(node, fx.Node) and operators.is_view(node.target)
-
-
-def heard_whole(call: LoweredSplit) -> list[int]:
+def heard_whole(call: Split, cut: Cut | None) -> list[int]:
     """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
-    cut = {place.position for place in call.cut.places} if call.cut is not None else set()
-    return [position for position, one in enumerate(call.heard) if one.slots and position not in cut]
+    places = {place.position for place in cut.places} if cut is not None else set()
+    return [position for position, one in enumerate(call.heard) if one.slots and position not in places]
+
+
+def _made(step: ReplayStep) -> tuple[Ref, ...]:
+    """The aliases that a step makes."""
+    if isinstance(step, View):
+        return step.targets
+    return (step.target,) if isinstance(step, Data) else ()
 
 
 class Epilogue:
     """Writes what follows the compiled graph. `inputs` are the graph inputs' variables, `results` the slots'."""
 
-    def __init__(self, source: Source, call: GraphCall, inputs: list[str], results: dict[tuple[str, int], str]) -> None:
-        self.source, self.call, self.inputs, self.results = source, call, inputs, results
+    def __init__(self, source: Source, call: GraphCall, cut: Cut | None) -> None:
+        self.source, self.call, self.cut = source, call, cut
+        self.inputs: list[str] = []
+        self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of what the user passed, where `inputs` are others
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
@@ -115,9 +89,9 @@ class Epilogue:
         """For each tensor that others are taken from, the first output that is made from it."""
         served: dict[Ref, str] = {}
         for step in reversed(self.call.meta.replay):
-            names = (self._names.get(target) or served.get(target) for target in step.targets)
+            names = (self._names.get(target) or served.get(target) for target in _made(step))
             name = next(filter(None, names), "")
-            if name and step.action == "view":
+            if name:
                 served[step.source] = name
         return served
 
@@ -126,7 +100,7 @@ class Epilogue:
         infos = enumerate(self.call.meta.input_info)
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
-        refs += [ref for step in self.call.meta.replay if step.action == "hook" for ref in step.targets]
+        refs += [ref for step in self.call.meta.replay if isinstance(step, Hook) for ref in step.others]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
         needed |= {self._base_index(fact) for fact in self.call.meta.output_info if self._taken_again(fact)}
         return needed.union(self._counted_and_saved())
@@ -141,7 +115,7 @@ class Epilogue:
     def listen(self) -> None:
         """What hears the gradients of inputs that are moved, before they are. One that is written as well, and retains
         its gradient, can't be: `copy_` looks for that on the grad_fn of the move."""
-        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, LoweredSplit) else ()):
+        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, Split) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
                 name = str(self.call.graph_inputs[i])
                 refuse = self.source.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
@@ -152,7 +126,7 @@ class Epilogue:
                 name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", edges.gradient_edge)
                 fact = f"{name} is used before its shape changes, so its gradient has this shape"
                 self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
-        refs = [one.ref for one in self.call.heard] if isinstance(self.call, LoweredSplit) else []
+        refs = [one.ref for one in self.call.heard] if isinstance(self.call, Split) else []
         for i in (ref.index for ref in refs if ref.kind == "input"):
             if self.call.meta.input_info[i].keeps_hooks:
                 name = str(self.call.graph_inputs[i])
@@ -189,7 +163,7 @@ class Epilogue:
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
-        if not isinstance(self.call, LoweredSplit) or self.call.wrapping is not None:
+        if not isinstance(self.call, Split) or self.call.wrapping is not None:
             return {}
         later = self._counted_later()
         if not later:
@@ -208,7 +182,7 @@ class Epilogue:
 
     def _rootless_with_gradient(self, counter: int) -> int | None:
         """An input of this counter that gets a gradient, and whose history a write ends; see tracing/rootless.py."""
-        if not isinstance(self.call, LoweredSplit):
+        if not isinstance(self.call, Split):
             return None
         for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
             if gradient.value is None or info.history_ends or self._counter(i) != counter:
@@ -236,11 +210,11 @@ class Epilogue:
     def _written(self) -> set[int]:
         """The graph inputs that are written after the graph."""
         steps = self.call.meta.replay
-        return {step.source.index for step in steps if step.action == "write" and step.source.kind == "input"}
+        return {step.source.index for step in steps if isinstance(step, Write) and step.source.kind == "input"}
 
     def _saved_inputs(self) -> list[int]:
         """The graph inputs whose memory the backward reads."""
-        assert isinstance(self.call, LoweredSplit)
+        assert isinstance(self.call, Split)
         graph = self.call.forward_module.graph
         places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.call.graph_inputs)])}
         names = {s.name for s in self.call.saved}
@@ -271,8 +245,8 @@ class Epilogue:
     def only_writes(self) -> bool:
         """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
         steps, infos = self.call.meta.replay, self.call.meta.input_info
-        written = [infos[step.source.index] for step in steps if step.action == "write"]
-        others = [step for step in steps if step.action not in ("write", "count")]
+        written = [infos[step.source.index] for step in steps if isinstance(step, Write)]
+        others = [step for step in steps if not isinstance(step, Write | Count)]
         return not others and not any(i.requires_grad or i.requires_grad_after for i in written)
 
     def replay(self) -> None:
@@ -290,51 +264,47 @@ class Epilogue:
                     )
                     self.source.line(f"{self.inputs[j]}.grad_fn", fact)
         for step in self.call.meta.replay:
-            if step.action == "view":
+            self._repeat(step)
+
+    def _repeat(self, step: ReplayStep) -> None:
+        source, variable, name = self.source, self._variable(step.source), self._name(step.source)
+        match step:
+            case View() | Data():
                 self._view(step)
-            elif step.action == "move":
-                variable = self._variable(step.source)
-                name = self._name(step.source)
-                text = self._applied(variable, step)
-                self._line(text, step, f"{name} changes its shape or strides", name)
-            elif step.action == "mark":
-                name = self._name(step.source)
-                text = self._applied(self._variable(step.source), step)
-                fact = "the function makes {} a leaf that requires grad" if step.args else "{} no longer requires grad"
-                self.source.line(text, fact.format(name), name)
-            elif step.action == "hook":
+            case Move():
+                self._line(self._applied(variable, step), step, f"{name} changes its shape or strides", name)
+            case Mark(how=how):
+                on = how is Marking.ON
+                fact = "the function makes {} a leaf that requires grad" if on else "{} no longer requires grad"
+                source.line(f"{variable}.{how.value}", fact.format(name), name)
+            case Hook():
                 self._hook(step)
-            elif step.action == "look":
-                name = self._name(step.source)
-                self.source.line(
-                    f"{self._variable(step.source)}.grad_fn",
-                    f"reading grad_fn makes autograd regenerate it for {name}",
-                    name,
-                )
-            elif step.action == "count":
-                bump = self.source.bind("increment_version", functional.increment_version)
-                listed, name = ", ".join([self._variable(step.source)] * step.args[0]), self._name(step.source)
-                fact = f"eager increments the version of {name} separately"
-                if step.source.kind == "member":
-                    fact = f"{name} was written through its storage"
-                elif step.source.kind == "input":
-                    fact = f"eager increments the version of {name} for a write that does not change its value"
-                self.source.line(f"{bump}(({listed},))", fact, name)
-            elif step.action == "leave":
-                name = self._name(step.source)
+            case Look():
+                source.line(f"{variable}.grad_fn", f"reading grad_fn makes autograd regenerate it for {name}", name)
+            case Count():
+                self._count(step)
+            case Leave():
                 left = self.results[("left", step.source.index)]
                 fact = f"{name} is written before it is given another storage"
-                self.source.line(f"{self._variable(step.source)}.data.copy_({left})", fact, name)
-            elif step.source.kind == "input":
-                self._write_back(step.source.index, self.call.meta.input_info[step.source.index], *step.args)
-            else:
-                assert step.value is not None
-                name, value = self._name(step.source), self.results[(step.value.kind, step.value.index)]
+                source.line(f"{variable}.data.copy_({left})", fact, name)
+            case Write(source=Ref(kind="input", index=index)):
+                self._write_back(index, self.call.meta.input_info[index], step.shape)
+            case Write(value=value):
                 fact = f"{name} is a detached alias that was written with gradients"
-                self.source.line(f"{self._variable(step.source)}.copy_({value})", fact, name)
+                source.line(f"{variable}.copy_({self.results[(value.kind, value.index)]})", fact, name)
 
-    def _hook(self, step: ReplayStep) -> None:
-        source, refs = self.source, (step.source, *step.targets)
+    def _count(self, step: Count) -> None:
+        bump, name = self.source.bind("increment_version", functional.increment_version), self._name(step.source)
+        fact = f"eager increments the version of {name} separately"
+        if step.source.kind == "member":
+            fact = f"{name} was written through its storage"
+        elif step.source.kind == "input":
+            fact = f"eager increments the version of {name} for a write that does not change its value"
+        listed = ", ".join([self._variable(step.source)] * step.count)
+        self.source.line(f"{bump}(({listed},))", fact, name)
+
+    def _hook(self, step: Hook) -> None:
+        source, refs = self.source, (step.source, *step.others)
         fact = f"the function registers this hook on {' and '.join(map(self._name, refs))}"
         variables = list(map(self._variable, refs))
         for variable in variables:
@@ -345,17 +315,17 @@ class Epilogue:
             if ref in waiting:
                 on = source.bind("hooks_on", gradient_hooks.HooksOfAResult.on)
                 source.line(f"if {variable}.grad_fn is not None: {on}({variable}, True)", fact)
-        if step.operator == "register_multi_grad_hook":
-            register = source.bind(step.operator, torch.autograd.graph.register_multi_grad_hook)
+        if step.method == "register_multi_grad_hook":
+            register = source.bind(step.method, torch.autograd.graph.register_multi_grad_hook)
             hook, mode = step.args
             hook = source.bind(getattr(hook, "__name__", "hook"), hook)
             source.line(f"{register}([{', '.join(variables)}], {hook}, mode={literal(mode)})", fact)
             return
         hook = ", ".join(source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
-        if step.operator == "register_hook" and step.source.kind != "input":
+        if step.method == "register_hook" and step.source.kind != "input":
             # Several results share the node of the call, and a gradient may come to another one only.
             hook = f"{source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
-        source.line(f"{variables[0]}.{step.operator}({hook})", fact)
+        source.line(f"{variables[0]}.{step.method}({hook})", fact)
 
     def _variable(self, ref: Ref) -> str:
         if ref.kind == "input":
@@ -374,27 +344,28 @@ class Epilogue:
             return self._variable(ref)
         return self._names.get(ref) or f"a view, {self._variable(ref)},"
 
-    def _view(self, step: ReplayStep) -> None:
-        named = [self._names[target] for target in step.targets if target in self._names]
+    def _view(self, step: View | Data) -> None:
+        made, several = _made(step), isinstance(step, View) and step.several
+        named = [self._names[target] for target in made if target in self._names]
         fact = "a view that the views below are taken from"
-        subject = next((self._serves[target] for target in step.targets if target in self._serves), "")
+        subject = next((self._serves[target] for target in made if target in self._serves), "")
         if named:
-            first = next(i for i, fact in enumerate(self.call.meta.output_info) if fact.made in step.targets)
+            first = next(i for i, fact in enumerate(self.call.meta.output_info) if fact.made in made)
             fact, subject = f"{named[0]} is {self.call.meta.output_info[first].output_type.value}", named[0]
         text = self._applied(self._variable(step.source), step)
-        hint = named[0].replace("output", "out") if len(named) == 1 else ("pieces" if step.several else "view")
+        hint = named[0].replace("output", "out") if len(named) == 1 else ("pieces" if several else "view")
         variable = self.source.fresh(hint)
-        if step.value is None:
+        if isinstance(step, Data) or step.value is None:
             self._line(f"{variable} = {text}", step, fact, subject)
         else:
             apply = self.source.bind("view_with_history", ViewWithHistory.apply)
             view = f"lambda base: {self._applied('base', step)}"
             text = f"{apply}({self._variable(step.source)}, {self._variable(step.value)}, {view})"
             self.source.line(f"{variable} = {text}", f"{subject} comes from a custom autograd.Function", subject)
-        for position, target in enumerate(step.targets):
-            self._variables[target] = f"{variable}[{position}]" if step.several else variable
+        for position, target in enumerate(made):
+            self._variables[target] = f"{variable}[{position}]" if several else variable
 
-    def _line(self, text: str, step: ReplayStep, fact: str, subject: str) -> None:
+    def _line(self, text: str, step: View | Data | Move, fact: str, subject: str) -> None:
         """A statement in the mode in which the user made it."""
         modes = []
         if step.inference_mode and not torch.is_inference_mode_enabled():
@@ -406,13 +377,9 @@ class Epilogue:
             text = f"with {', '.join(modes)}: {text}"
         self.source.line(text, fact, subject)
 
-    def _applied(self, base: str, step: ReplayStep) -> str:
-        if step.operator == "data":
+    def _applied(self, base: str, step: View | Data | Move) -> str:
+        if isinstance(step, Data):
             return f"{base}.data"
-        if step.operator == "requires_grad_":
-            return f"{base}.requires_grad_({'' if step.args else 'False'})"
-        if step.operator == "detach_":
-            return f"{base}.detach_()"
         name = step.operator.overloadpacket.__name__
         arguments = [self._argument(value) for value in step.args]
         arguments += keywords((key, self._argument(value)) for key, value in step.kwargs)
@@ -433,7 +400,7 @@ class Epilogue:
         """Metadata first, since new data has the new shape; or it is given the one that the input has here."""
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         new = self.results.get(("mutation", i), "") + ("" if shape is None else f".view({shape})")
-        moves = [step for step in self.call.meta.replay if step.action == "move" and step.source == Ref("input", i)]
+        moves = [step for step in self.call.meta.replay if isinstance(step, Move) and step.source == Ref("input", i)]
         bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
@@ -491,10 +458,10 @@ class Epilogue:
 
     def node(self) -> None:
         """Write the line that holds the node of the call in autograd's graph, right after the call."""
-        if not isinstance(self.call, LoweredSplit):
+        if not isinstance(self.call, Split):
             return
         slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
-        cut = self.call.cut
+        cut = self.cut
         if cut is None and len(slots) > 1:
             spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
             fact = "if only one of these receives a gradient, hooks on the others are not called"
@@ -505,7 +472,7 @@ class Epilogue:
 
     def hear(self) -> None:
         """Let the backward see what the caller may hang hooks on."""
-        if isinstance(self.call, LoweredSplit) and self.call.heard:
+        if isinstance(self.call, Split) and self.call.heard:
             bind, wait, parts = self.source.bind, self._waiting(), []
             for one in self.call.heard:
                 if one.slots or one.ref.kind == "output":
@@ -523,7 +490,7 @@ class Epilogue:
 
     def watch(self) -> None:
         """Let the backward see whether inputs are written later, whose values it keeps as the call leaves them."""
-        kept = self.call.kept_and_written if isinstance(self.call, LoweredSplit) else ()
+        kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
         if not kept or self.call.wrapping is not None:
             return
         watch = self.source.bind("watch", call_differs.watch)
@@ -545,8 +512,7 @@ class Epilogue:
 
     def _waiting(self) -> set[Ref]:
         """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""
-        cut = self.call.cut if isinstance(self.call, LoweredSplit) else None
-        found = {place.ref for place in cut.places if place.is_view} if cut is not None else set()
+        found = {place.ref for place in self.cut.places if place.is_view} if self.cut is not None else set()
         made = (self.call.meta.output_info[ref.index].made for ref in found)
         return found | {ref for ref in made if ref is not None}
 

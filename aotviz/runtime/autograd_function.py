@@ -14,7 +14,7 @@ import torch
 
 from aotviz.ir import graphs, results
 from aotviz.ir.absent import is_tangent
-from aotviz.ir.forms import LoweredSplit, Slot, Tangent
+from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
 from aotviz.runtime import (
@@ -25,12 +25,14 @@ from aotviz.runtime import (
     edges,
     gradient_hooks,
     partial_backward,
+    returned,
     tangents,
 )
 from aotviz.runtime.capturable import capturable
 from aotviz.runtime.captured_backward import CapturedBackward
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
+from aotviz.runtime.lowered import LoweredSplit
 from aotviz.torch_private import runtime
 
 # Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
@@ -71,14 +73,15 @@ def _positions(numbers: Sequence[int]) -> str:
     return f"({listed},)" if len(parts) == 1 else f"({listed})"
 
 
-def write(source: Source, call: LoweredSplit, label: str) -> str:
+def write(source: Source, lowered: LoweredSplit, label: str) -> str:
     """Write the class; returns the name of its `apply`."""
-    return _Writer(source, call, label).write()
+    return _Writer(source, lowered, label).write()
 
 
 class _Writer:
-    def __init__(self, source: Source, call: LoweredSplit, label: str) -> None:
-        self.source, self.call, self.label = source, call, label
+    def __init__(self, source: Source, lowered: LoweredSplit, label: str) -> None:
+        call = lowered.call
+        self.source, self.lowered, self.call, self.label = source, lowered, call, label
         self.insides = None if call.wrapping is None else Insides(source, call, call.wrapping, label)
         self.outer = call.outer
         self.count = len(call.slots)
@@ -88,7 +91,7 @@ class _Writer:
     def write(self) -> str:
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
-        function = source.bind("Function", capturable(CapturedBackward(self.call)))
+        function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
         source.line(f"class {name}({function}):", _SEEN, comment=False)
         source.indent()
         if runtime.HAS_BOXED_GRADIENTS:
@@ -117,16 +120,16 @@ class _Writer:
 
     def _forward(self) -> None:
         source, call = self.source, self.call
-        compiled, arguments = source.bind("compiled_forward", call.compiled_forward), "*inputs"
+        compiled, arguments = source.bind("compiled_forward", self.lowered.compiled_forward), "*inputs"
         if self.insides is not None:
             arguments = self.insides.arguments()
-        if call.generators is not None:
-            generators = source.bind("generators", call.generators)
+        if self.lowered.generators is not None:
+            generators = source.bind("generators", self.lowered.generators)
             fact = "the backward recomputes random nodes from the same generator states"
             source.line(f"ctx.random, random = {generators}.forward()", fact)
             arguments += ", *random"
         source.line(f"out = {compiled}([{arguments}])", _RUNS, comment=False)
-        aliases.versions(source, call)
+        returned.versions(source, call)
         whole = [f"out[{i}]" for i in range(self.count)] if self.insides is None else self.insides.results()
         self._save([] if self.insides is None else self.insides.kept_with_parts())
         slots = list(zip(self.outer.slots, whole, strict=True))
@@ -176,7 +179,7 @@ class _Writer:
     def _hold(self) -> None:
         """What only a second differentiation asks for; none of it costs memory that eager would not spend."""
         source, call = self.source, self.call
-        held = [i for i in call.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
+        held = [i for i in self.lowered.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
             edge = source.bind("edge_of", edges.edge_of)
@@ -194,7 +197,7 @@ class _Writer:
             keep = source.bind("kept", double_backward.kept)
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
             kept = "".join(f"{parts[i]}, " for i in call.kept)
-            owners = "".join(f"inputs[{i}], " for i in call.with_history.owners)
+            owners = "".join(f"inputs[{i}], " for i in self.lowered.with_history.owners)
             source.line(f"ctx.kept = {keep}(({kept}){f', ({owners})' if owners else ''})", fact)
 
     def _non_differentiable(self, slot: Slot) -> bool:
@@ -205,7 +208,7 @@ class _Writer:
         return True
 
     def _value(self, slot: Slot, value: str) -> str:
-        if not aliases.is_returned_view(self.call, self.outer, slot, value):
+        if not returned.is_returned_view(self.call, self.outer, slot, value):
             return value
         variable = self.source.fresh("own")
         fact = (
@@ -217,7 +220,7 @@ class _Writer:
 
     def _backward(self) -> None:
         source, call = self.source, self.call
-        heard = aliases.heard_whole(call)
+        heard = aliases.heard_whole(call, self.lowered.cut)
         if heard:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
@@ -260,9 +263,9 @@ class _Writer:
             source.line(f"{given} = {name}", "a custom backward writes to this gradient, which may be the caller's own")
         self._lay_out(names)
         arguments = self._arguments(names)
-        if call.generators is not None:
+        if self.lowered.generators is not None:
             generators, keeps = (
-                source.bind("generators", call.generators),
+                source.bind("generators", self.lowered.generators),
                 source.bind("keeps_graph", runtime.keeps_graph),
             )
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "the generator states of the forward")
@@ -276,8 +279,8 @@ class _Writer:
             source.line(f"del {', '.join(held)}", _FREED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
-        backward = source.bind("backward_of", call.backward)
-        if call.backward.donates:
+        backward = source.bind("backward_of", self.lowered.backward)
+        if self.lowered.backward.donates:
             keeps = source.bind("keeps_graph", runtime.keeps_graph)
             fact = "with retain_graph=True, the saved tensors must survive this backward"
             source.line(f"if {keeps}(): run = {backward}.keeping or {backward}(True)", fact)
@@ -301,7 +304,7 @@ class _Writer:
         if not names:
             return
         source = self.source
-        partial = source.bind("partial_backward", self.call.partial)
+        partial = source.bind("partial_backward", self.lowered.partial)
         fact = "skip what depends on a missing gradient, as eager does, instead of computing with zeros"
         source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
         source.indent()
@@ -320,13 +323,13 @@ class _Writer:
         """The way that a backward under create_graph=True takes."""
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
-        gradients = source.bind("gradients_of", self.call.with_history)
+        gradients = source.bind("gradients_of", self.lowered.with_history)
         symbols = "ctx.symbols" if self.symbols else "()"
         arguments = f"(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
         text = f"{gradients}{arguments}"
-        if self.call.cut is not None:
+        if self.lowered.cut is not None:
             fact = "a hook on an output changed a gradient inside the graph: continue from the hook's gradient"
-            cut = source.bind("cut", self.call.cut)
+            cut = source.bind("cut", self.lowered.cut)
             source.line(f"if ctx.cutting is not None and ctx.cutting.given: return {cut}{arguments}", fact)
         source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients need a grad_fn")
         fact = "these come from one custom autograd.Function, whose backward handles a missing gradient itself"

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 from aotviz.ir import effects, graphs
-from aotviz.ir.forms import LoweredSplit
+from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.capturable import Run, Taken, as_compiled
+from aotviz.runtime.generators import Generators
+from aotviz.runtime.lowered import LoweredSplit
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import runtime
 
@@ -29,9 +31,15 @@ _ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run be
 class CapturedBackward:
     """Of one program."""
 
-    def __init__(self, call: LoweredSplit) -> None:
-        self._call = call
-        self._why_beside = _why_beside(call)
+    def __init__(self, lowered: LoweredSplit) -> None:
+        call = lowered.call
+        self._why_beside = _why_beside(call, lowered.generators)
+        self._partial, self._autocast = lowered.partial, call.meta.autocast
+        self._is_wrapping = call.wrapping is not None
+        self._heard = [(one.slots, call.called(one.ref)) for one in call.heard]
+        self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
+        self._slots = [tangent.slot for tangent in call.outer.tangents]
+        self._symbols = len(call.saved) - call.saved_tensor_count
         self._modules: dict[Pattern, Any] = {}
 
     def sizes(self, node: Any) -> Sequence[int]:
@@ -43,47 +51,44 @@ class CapturedBackward:
 
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
         """Raise Refused where a hook on a result, or `torch.autograd.grad`, would get a part of its gradient."""
-        call = self._call
         asked = gradient_hooks.asked_for()
         listening = getattr(node, "heard", ())
-        for one, there in zip(call.heard, listening, strict=True):
-            if any(came[slot] for slot in one.slots):
+        for (slots, name), there in zip(self._heard, listening, strict=True):
+            if any(came[slot] for slot in slots):
                 if there.hears():
-                    raise Refused("hook on a result", call.called(one.ref), _ONE_NODE)
+                    raise Refused("hook on a result", name, _ONE_NODE)
                 if there.is_among(asked):
-                    raise Refused("gradient of a result", call.called(one.ref))
+                    raise Refused("gradient of a result", name)
 
     def taken(self, node: Any, came: Sequence[bool]) -> Taken:
         """How the backward of one call is captured."""
-        call = self._call
-        pattern = tuple(came[tangent.slot] for tangent in call.outer.tangents)
+        pattern = tuple(came[slot] for slot in self._slots)
         why = self._why_beside
         if not why and torch.is_grad_enabled():
             why = "its gradients are differentiated again (create_graph=True)"
-        if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in call.outer.together):
+        if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
             why = "a custom autograd.Function receives gradients for only some of its results"
-        reached = [True] * len(call.outer.graph_inputs)
-        if call.wrapping is None:
-            reached = [result is not None for result in graphs.outputs(call.partial.part(pattern).module.graph)]
+        reached = [True] * self._inputs
+        if not self._is_wrapping:
+            reached = [result is not None for result in graphs.outputs(self._partial.part(pattern).module.graph)]
         return Taken(as_compiled if why else self.inside, reached, why)
 
     @functools.cached_property
     def inside(self) -> Run:
         """The function that stands in the graph."""
-        call = self._call
-        symbols = len(call.saved) - call.saved_tensor_count
+        partial, symbols = self._partial, self._symbols
 
         def backward(saved: Sequence[Any], sizes: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-            tangents = [gradients[tangent.slot] for tangent in call.tangents]
+            tangents = [gradients[tangent.slot] for tangent in partial.tangents]
             pattern = tuple(tangent is not None for tangent in tangents)
-            part = call.partial.part(pattern)
+            part = partial.part(pattern)
             rest = iter(sizes[symbols:])
-            shapes = [[next(rest) for _ in tangent.size] for tangent in call.tangents if is_dynamic(tangent)]
+            shapes = [[next(rest) for _ in tangent.size] for tangent in partial.tangents if is_dynamic(tangent)]
             given = {
                 "saved": [*saved, *sizes[:symbols]],
-                "tangent": call.partial.laid_out(shapes, part, tangents),
+                "tangent": partial.laid_out(shapes, part, tangents),
             }
-            with runtime.AutocastDisabled() if call.meta.autocast else contextlib.nullcontext():
+            with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
                 return tuple(self._module(pattern)(*(given[kind][position] for kind, position in part.sources)))
 
         return backward
@@ -92,19 +97,19 @@ class CapturedBackward:
         """The graph for some of the gradients. What a compiled forward saved may lie otherwise than it was traced."""
         module = self._modules.get(pattern)
         if module is None:
-            module = self._modules[pattern] = graphs.copy(self._call.partial.part(pattern).module)
+            module = self._modules[pattern] = graphs.copy(self._partial.part(pattern).module)
             for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
                 node.target = torch.ops.aten.reshape.default
             module.recompile()
         return module
 
 
-def _why_beside(call: LoweredSplit) -> str:
+def _why_beside(call: Split, generators: Generators | None) -> str:
     """Why the backward of a program can't be part of a larger graph; empty where it can."""
     nodes = call.backward_module.graph.nodes
     if call.wrapping is not None:
         return "it works on tensor subclasses"
-    if call.generators is not None:
+    if generators is not None:
         return "it recomputes random numbers of the forward"
     if any(effects.has_effects(node.target) for node in nodes):
         return "it has side effects"

@@ -17,18 +17,19 @@ neither is at hand, the second derivative goes on inside, to the inputs, and a h
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aotviz.ir import results
-from aotviz.ir.forms import Split
+from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
+from aotviz.runtime.late import GradientProgram, Late
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
@@ -36,14 +37,13 @@ from aotviz.torch_private.tensors import write_count
 
 
 class Gradients:
-    """Differentiable gradients of one program. `compile` turns a request into a program; the pipeline sets it."""
+    """Differentiable gradients of one program."""
 
-    def __init__(self, call: Split, request: Callable[..., Any]) -> None:
-        self.name = call.name
+    def __init__(self, call: Split, at_hand: AtHand, late: Late) -> None:
+        self.name, self._options = call.name, call.options
+        self._at_hand, self._late = at_hand, late
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
-        self.compile: Callable[[Any], Any] = _not_settled
-        self._request = request
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Any, GradientProgram | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # by what came in, the results that a second derivative passes
         self._lock = threading.Lock()
         outer = call.outer
@@ -52,7 +52,6 @@ class Gradients:
         wanted = call.differentiated
         self._tangents = outer.tangents
         self._count, self._slots = len(infos), len(outer.slots)
-        self._debug = call.options.debug
         self.inputs = wanted  # the inputs that a gradient goes to, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
@@ -130,10 +129,10 @@ class Gradients:
         values += ends
         with autocast_off():
             found = program.function(values)
-        if program.lowered.forward.request.wanted is not None:
+        if program.of_a_result:
             return tuple(found) or (None,)
         result: list[Any] = [None] * self._count
-        for position, gradient in zip(program.lowered.forward.positions, found, strict=True):
+        for position, gradient in zip(program.positions, found, strict=True):
             result[position] = gradient
         return tuple(result)
 
@@ -147,15 +146,14 @@ class Gradients:
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
-        trace = program.lowered.forward
         for ref, name in hooked.items():
-            if ref in trace.passed:
+            if ref in program.passed:
                 raise Refused(
                     "hook on a result", name, "a second derivative would flow through it, and the caller has freed it"
                 )
-        self._passed[came] = trace.passed
-        self._known[came, (), None, trace.ends] = program  # what else is held makes no other one
-        return program, saved, [held[ref] for ref in trace.ends]
+        self._passed[came] = program.passed
+        self._known[came, (), None, program.ends] = program  # what else is held makes no other one
+        return program, saved, [held[ref] for ref in program.ends]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
         """See Note [Results with a history]; and those that are not at hand and have hooks, with their names."""
@@ -178,9 +176,10 @@ class Gradients:
             if known is None:
                 try:
                     with autocast_off():
-                        known = self.compile(self._request(*asked))
+                        request = GradientRequest(self._options, self.name, self._at_hand, *asked)
+                        known = self._late.gradients(request)
                 except Exception as error:
-                    if self._debug and not isinstance(error, RuntimeError):
+                    if self._options.debug and not isinstance(error, RuntimeError):
                         raise
                     known = error
                 self._known[asked] = known
@@ -247,10 +246,3 @@ def _owners(call: Split) -> list[int]:
     plans = call.wrapping.meta.inputs
     of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
     return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], RuntimeSubclass)))
-
-
-def _not_settled(request: Any) -> Any:
-    raise RuntimeError(
-        f"{request.call.name}: this program was not compiled by aotviz.pipeline.compile_request, so it has no "
-        "second derivative"
-    )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import LoweredSplit
+from aotviz.ir.forms import Split
 from aotviz.ir.subclass_meta import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
 from aotviz.tracing import functional
@@ -21,7 +21,7 @@ from aotviz.tracing import functional
 class Insides:
     """Writes them for one program. `call` is told in the graph's terms, `outer` in autograd's."""
 
-    def __init__(self, source: Source, call: LoweredSplit, wrapping: Wrapping, label: str) -> None:
+    def __init__(self, source: Source, call: Split, wrapping: Wrapping, label: str) -> None:
         self.source, self.call, self.wrapping, self.label = source, call, wrapping, label
         self.outer = call.outer
         self.variables: list[str] = []  # of the inputs, in `forward`

@@ -10,22 +10,27 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from aotviz.ir.forms import BackwardRequest
+from aotviz.runtime.late import Late
+
 Compiled = Callable[[list[Any]], Any]
 
 
 class LazyBackward:
     """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is.
-
-    `compile` turns a request into a form with `.compiled`; whoever owns the pipeline replaces it by one that runs
-    the late stages under the observer.
+    `compiled` is called when one was made.
     """
 
     def __init__(
-        self, request: Callable[[bool], Any], compile: Callable[[Any], Any], donates: bool, plain: Compiled
+        self,
+        request: Callable[[bool], BackwardRequest],
+        late: Late,
+        donates: bool,
+        plain: Compiled,
+        compiled: Callable[[], None],
     ) -> None:
-        self._request = request
+        self._request, self._late, self._compiled = request, late, compiled
         self.plain = plain
-        self.compile = compile
         self.donates = donates
         self.discarding: Compiled | None = None
         self.keeping: Compiled | None = None
@@ -37,7 +42,8 @@ class LazyBackward:
             known = self.keeping if keep else self.discarding
             if known is not None:
                 return known
-            compiled: Compiled = self.compile(self._request(keep)).compiled
+            compiled = self._late.backward(self._request(keep)).compiled
+            self._compiled()
             if keep or not self.donates:
                 self.keeping = compiled
             if not keep or not self.donates:

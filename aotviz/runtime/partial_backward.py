@@ -32,10 +32,12 @@ from typing import Any
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import Split, Tangent
+from aotviz.ir.forms import BackwardRequest, Split, Tangent
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.call_differs import WrittenSince
+from aotviz.runtime.generators import Generators
+from aotviz.runtime.late import Late
 from aotviz.runtime.lazy_backward import LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
@@ -85,30 +87,40 @@ def is_dynamic(tangent: Tangent) -> bool:
 class _Part:
     """The backward for one pattern, and what is known of it before any call. See Note [Decided once]."""
 
-    def __init__(self, call: Split, whole: PartialBackward, pattern: Pattern) -> None:
+    def __init__(self, whole: PartialBackward, pattern: Pattern) -> None:
         missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
-        names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
-        self.module = absent.without(call.backward_module, missing)
+        names = [node.name for node in graphs.placeholders(whole.module.graph)]
+        self.module = absent.without(whole.module, missing)
         self.inputs = [names.index(node.name) for node in graphs.placeholders(self.module.graph)]  # of the whole's
         self.sources = [whole.sources[i] for i in self.inputs]
         self.read = {position for kind, position in self.sources if kind == "saved"}
         laid_out = {position for kind, position in self.sources if kind == "tangent"}
-        self.tangents = [tangent if i in laid_out else None for i, tangent in enumerate(call.tangents)]
+        self.tangents = [tangent if i in laid_out else None for i, tangent in enumerate(whole.tangents)]
         results = graphs.outputs(self.module.graph)
         self.plain = boxed(self.module)
         self.only_plain = all(result is None for result in results)
         self.compiled: LazyBackward | None = None
 
 
-Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str], Any]
+Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str], BackwardRequest]
 
 
 class PartialBackward:
     """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles: of a
     graph, the inputs of the whole backward that it takes, which of its own are donated, and why."""
 
-    def __init__(self, call: Split, request: Request, compile: Callable[[Any], Any]) -> None:
-        self._call, self._request, self.compile = call, request, compile
+    def __init__(
+        self,
+        call: Split,
+        request: Request,
+        late: Late,
+        generators: Generators | None,
+        compiled: Callable[[], None],
+    ) -> None:
+        self._request, self._late, self._generators, self._compiled = request, late, generators, compiled
+        self.module, self.tangents = call.backward_module, call.tangents
+        self._donated, self._autocast = call.donated, call.meta.autocast
+        self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
         self.sources = sources(call)
         self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
@@ -116,7 +128,6 @@ class PartialBackward:
         self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can't come in any more -> saved values
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
-        self.generators: Any = None
         tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
         self._partly = {i: tensors.index(i) for i in partly_reached(call)}
 
@@ -131,7 +142,7 @@ class PartialBackward:
         arguments = self._arguments(ctx, pattern, part, tangents, keep)
         if not keep and runtime.HAS_BOXED_GRADIENTS:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
-        with runtime.AutocastDisabled() if self._call.meta.autocast else contextlib.nullcontext():
+        with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
             result = [*run(arguments)]
         self.spare_hooks(ctx, result)
         return result
@@ -153,8 +164,8 @@ class PartialBackward:
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
             "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
         }
-        if self.generators is not None:
-            given["generator"] = self.generators.backward(ctx.random, True)
+        if self._generators is not None:
+            given["generator"] = self._generators.backward(ctx.random, True)
         if not keep:
             self._hold(ctx, pattern, saved)
         return [given[kind][position] for kind, position in part.sources]
@@ -196,8 +207,8 @@ class PartialBackward:
     @functools.cached_property
     def _sharing(self) -> list[frozenset[int]]:
         """Of each tangent, those that share what was saved with it."""
-        count = len(self._call.tangents)
-        shared = absent.sharing(self._call.backward_module)
+        count = len(self.tangents)
+        shared = absent.sharing(self.module)
         numbers = {f"tangents_{i + 1}": i for i in range(count)}
         return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
 
@@ -205,7 +216,7 @@ class PartialBackward:
         """The saved values that gradients which may still come in would read."""
         needed = self._held.get(gone)
         if needed is None:
-            count = len(self._call.tangents)
+            count = len(self.tangents)
             alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
             needed = self._held[gone] = frozenset[int]().union(*(self.part(pattern).read for pattern in alone))
         return needed
@@ -215,7 +226,7 @@ class PartialBackward:
         with self._lock:
             part = self._parts.get(pattern)
             if part is None:
-                part = self._parts[pattern] = _Part(self._call, self, pattern)
+                part = self._parts[pattern] = _Part(self, pattern)
             return part
 
     def _runner(self, pattern: Pattern, part: _Part, keep: bool) -> Callable[[list[Any]], Any]:
@@ -231,23 +242,22 @@ class PartialBackward:
 
     def _lazy(self, pattern: Pattern, part: _Part) -> LazyBackward:
         needed = self._needed(self._gone(pattern))
-        free = {i for i in self._call.donated if self.sources[i][1] not in needed}
+        free = {i for i in self._donated if self.sources[i][1] not in needed}
         donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
-        slots = [self._call.slots[tangent.slot].descriptor for tangent in self._call.tangents]
-        came = ", ".join(str(slot) for slot, there in zip(slots, pattern, strict=True) if there)
+        came = ", ".join(name for name, there in zip(self._names, pattern, strict=True) if there)
         why = f"the backward was first called with the gradients of {came} only"
 
-        def request(keeps: bool) -> Any:
+        def request(keeps: bool) -> BackwardRequest:
             return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
 
-        return LazyBackward(request, self.compile, bool(donated), part.plain)
+        return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
 
     def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
         """The tangents as the graph takes them, which this empties; those that it does not read are None. `varying`
         are the shapes of those that are dynamic."""
         made: list[Any] = []
         shapes = iter(varying)
-        for tangent, known, read in zip(tangents, self._call.tangents, part.tangents, strict=True):
+        for tangent, known, read in zip(tangents, self.tangents, part.tangents, strict=True):
             shape = next(shapes) if is_dynamic(known) else known.size
             if read is None:
                 made.append(None)

@@ -1,8 +1,9 @@
 """The gradients of a program become a call of their own, which can be differentiated (create_graph=True).
 
 What eager does for every backward under `create_graph=True`, a compiled program does when it is asked: its backward
-is traced with a history and goes down the same stages as the program itself, under the name "gradient of ...". The
-result has a backward too, so any order can be had. A program that nobody differentiates twice never comes here.
+is traced with a history (tracing/second_order.py) and goes down the same stages as the program itself, under the name
+"gradient of ...". The result has a backward too, so any order can be had. A program that nobody differentiates twice
+never comes here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from aotviz.ir.descriptors import PlainOutput
-from aotviz.ir.forms import Convention, GradientRequest, Reason, TracedCall
+from aotviz.ir.forms import Convention, GradientRequest, JointCall, Reason, TracedCall
 from aotviz.ir.view_and_mutation import ViewAndMutationMeta
 from aotviz.tracing.second_order import GradientTrace
 
@@ -20,10 +21,10 @@ from aotviz.tracing.second_order import GradientTrace
 def run(request: GradientRequest) -> TracedCall:
     """GradientRequest -> TracedCall."""
     forward = GradientTrace(request)
-    call = request.call.outer
+    call = forward.outer
     descriptors = tuple(argument.descriptor for argument in forward.arguments)
-    names = [str(call.graph_inputs[i]) for i in call.differentiated]
-    by = [request.result(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
+    names = [str(call.graph_inputs[i]) for i in request.at_hand.differentiated]
+    by = [call.called(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
     outputs = tuple(
         PlainOutput(index, f"gradient of {by[position]}") for index, position in enumerate(forward.positions)
     )
@@ -37,7 +38,7 @@ def run(request: GradientRequest) -> TracedCall:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         autocast=False,
     )
-    evidence = [Reason(call.name, _why(request, names))]
+    evidence = [Reason(call.name, _why(request, names, call))]
     evidence += [
         Reason(
             str(output),
@@ -66,16 +67,17 @@ def run(request: GradientRequest) -> TracedCall:
         out_spec=None,
         rewrites=(),
         user_input_info=meta,
+        source=request,
     )
 
 
-def _why(request: GradientRequest, names: Sequence[str]) -> str:
+def _why(request: GradientRequest, names: Sequence[str], call: JointCall) -> str:
     if not request.given and request.wanted is None:
         return f"its gradient is differentiated again, with respect to {', '.join(names)}"
     if request.wanted is not None:
         return (
-            f"{request.result(request.wanted)} has a hook, and other results are computed from it: this is the "
+            f"{call.called(request.wanted)} has a hook, and other results are computed from it: this is the "
             "backward of those results, up to the hook"
         )
-    cut = ", ".join(map(request.result, request.given))
+    cut = ", ".join(map(call.called, request.given))
     return f"{cut} has a hook, and other results are computed from it: this is the rest of the backward, after the hook"

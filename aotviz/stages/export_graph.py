@@ -28,15 +28,13 @@ def run(call: TracedCall) -> ExportCall:
     for index, output in enumerate(call.outputs):
         slots.append(_slot("output", index, output))
         values.append(forward.outputs[index])
-    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
-    fields["forward"] = forward
     evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots if slot.kind != "output")
     if export.pre_dispatch:
         written = [slot.index for slot in slots if slot.kind == "mutation"]
         kinds = effects.kinds(forward.graph())
         module = pre_dispatch.trace(call.fn, call.args, written, kinds, call.options.decompositions)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
-        return ExportCall(**fields, evidence=evidence, graph_module=module, slots=tuple(slots))
+        return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
     nodes = forward.nodes_of(values)
     if export.joint:
         gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
@@ -52,7 +50,8 @@ def run(call: TracedCall) -> ExportCall:
             slots.append(_slot("gradient", index, GradientOutput(descriptor)))
             nodes.append(gradient)
             evidence += (Reason(str(slots[-1].descriptor), "an output of the graph"),)
-    return ExportCall(**fields, evidence=evidence, graph_module=forward.closed(nodes), slots=tuple(slots))
+    module = forward.closed(nodes)
+    return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
 
 
 def _slot(kind: str, index: int, descriptor: Any) -> Slot:
@@ -75,5 +74,4 @@ def sign(call: ExportCall) -> Exported:
         tokens=tokens,
     )
     module.recompile()
-    fields = {name: getattr(call, name) for name in ExportCall.__dataclass_fields__ if name != "evidence"}
-    return Exported(**{**fields, "graph_module": module}, signature=signature)
+    return call.then(Exported, graph_module=module, signature=signature)

@@ -51,6 +51,7 @@ def run(request: Request) -> FlatCall:
         root=request.root,
         is_graph=request.is_graph,
         convention=request.convention,
+        as_it_was=request.as_it_was,
         static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
     )
 

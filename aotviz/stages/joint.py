@@ -21,7 +21,7 @@ from aotviz.ir.descriptors import (
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.graphs import placeholders
 from aotviz.ir.refusals import Refused
-from aotviz.ir.view_and_mutation import InputAliasInfo, OutputType, Ref
+from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
@@ -65,8 +65,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         graph = forward.trace.graph
         kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
     module = forward.closed([*nodes, *gradients])
-    return JointCall(
-        **_fields(call, forward),
+    return call.then(
+        JointCall,
+        forward=forward,
         evidence=_evidence(call, slots, gradients),
         graph_module=module,
         slots=slots,
@@ -103,7 +104,7 @@ def _heard(
     second derivative's sake.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
-    moves = {step.source for step in call.meta.replay if step.action == "move" and step.grad_mode}
+    moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
     for i in call.meta.mutated_input_indices:
         seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
         if seen or base_of(forward.input_value(i)) is not None:
@@ -172,12 +173,8 @@ def close(call: TracedCall) -> GraphCall:
         "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
     )
     why = why if torch.is_grad_enabled() else "grad mode is off"
-    return GraphCall(**_fields(call, forward), evidence=(Reason("backward", why),), graph_module=module, slots=slots)
-
-
-def _fields(call: TracedCall, forward: ForwardTrace) -> dict[str, Any]:
-    fields = {name: getattr(call, name) for name in TracedCall.__dataclass_fields__ if name != "evidence"}
-    return {**fields, "forward": forward}
+    evidence = (Reason("backward", why),)
+    return call.then(GraphCall, evidence=evidence, forward=forward, graph_module=module, slots=slots)
 
 
 def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:

@@ -11,22 +11,23 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import LoweredGraph, LoweredSplit, Program, Reason
+from aotviz.ir.forms import Reason, Split
 from aotviz.ir.spelling import literal
 from aotviz.ir.storages import has_no_root
-from aotviz.runtime import aliases, autograd_function, call_differs, expectations, memory_check
+from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import runtime, saved_tensor_hooks
 
 
-def run(call: LoweredSplit | LoweredGraph) -> Program:
+def run(lowered: LoweredSplit | LoweredGraph) -> Program:
     """LoweredSplit or LoweredGraph -> Program."""
-    source = Source()
+    source, call = Source(), lowered.call
     label = source.fresh(call.name)
-    apply = autograd_function.write(source, call, label) if isinstance(call, LoweredSplit) else ""
-    _Wrapper(source, call, label, apply).write()
+    apply = autograd_function.write(source, lowered, label) if isinstance(lowered, LoweredSplit) else ""
+    _Wrapper(source, lowered, label, apply).write()
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
         runtime.skip_frame(made)
@@ -38,18 +39,18 @@ def run(call: LoweredSplit | LoweredGraph) -> Program:
         filename=filename,
         source=source.text,
         notes=tuple(source.notes),
-        lowered=call.outer,
+        lowered=lowered,
     )
 
 
 class _Wrapper:
-    def __init__(self, source: Source, call: LoweredSplit | LoweredGraph, label: str, apply: str) -> None:
+    def __init__(self, source: Source, lowered: LoweredSplit | LoweredGraph, label: str, apply: str) -> None:
         self.source, self.label, self.apply = source, label, apply
         self.variables: list[str] = []  # of the graph inputs
         self.written = False  # whether the inputs have been written back
-        self.inner, self.wrapping = call, call.wrapping
-        self.call = call.outer
-        self.entry = Entry(source, call, label)
+        self.lowered, self.inner, self.wrapping = lowered, lowered.call, lowered.call.wrapping
+        self.call = self.inner.outer
+        self.entry = Entry(source, self.inner, label)
 
     def write(self) -> None:
         source, call = self.source, self.call
@@ -63,7 +64,7 @@ class _Wrapper:
         if call.options.debug:
             expectations.write(source, call, named)
             compare = memory_check.write(source, call, named)
-        epilogue = Epilogue(source, call, [], {})
+        epilogue = Epilogue(source, call, self.lowered.cut if isinstance(self.lowered, LoweredSplit) else None)
         needed = epilogue.inputs_needed()
         detached = self._detached()
         stages: list[tuple[list[str], list[str]]] = []
@@ -136,7 +137,7 @@ class _Wrapper:
 
     def _detached(self) -> dict[int, str]:
         """How inputs that require grad and get none are detached, so that autograd, and hooks, never hear of them."""
-        if not isinstance(self.call, LoweredSplit):
+        if not isinstance(self.call, Split):
             return {}
         gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
         if self.wrapping is not None:
@@ -154,8 +155,8 @@ class _Wrapper:
     def _run(self, arguments: str, epilogue: Epilogue) -> dict[tuple[str, int], str]:
         source, call = self.source, self.call
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
-        compiled = source.bind("compiled_forward", call.compiled_forward)
-        if isinstance(call, LoweredSplit):
+        compiled = source.bind("compiled_forward", self.lowered.compiled_forward)
+        if isinstance(call, Split):
             star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
             if not call.meta.grad_enabled:
                 self._with_gradients(f"out = {self.apply}({star})", grad)
@@ -167,7 +168,7 @@ class _Wrapper:
             self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
-            aliases.versions(source, self.inner)
+            returned.versions(source, self.inner)
         return self._results()
 
     def _with_gradients(self, text: str, grad: str) -> None:
@@ -184,15 +185,15 @@ class _Wrapper:
         self.source.line(f"finally: {setter}(grad_mode)", fact)
 
     def _without_gradients(self, arguments: str) -> str:
-        compiled = self.source.bind("compiled_forward", self.call.compiled_forward)
-        drawn_from = self.call.generators if isinstance(self.call, LoweredSplit) else None
+        compiled = self.source.bind("compiled_forward", self.lowered.compiled_forward)
+        drawn_from = self.lowered.generators if isinstance(self.lowered, LoweredSplit) else None
         if drawn_from is not None:
             generators = self.source.bind("generators", drawn_from)
             arguments = f"[*{arguments}, *{generators}.forward()[1]]"
         return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:
-        if not isinstance(self.call, LoweredSplit) or not any(saved.hook for saved in self.call.saved):
+        if not isinstance(self.call, Split) or not any(saved.hook for saved in self.call.saved):
             self._without_autocast(text, fact)
             return
         off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved tensor hooks are part of the graphs"
@@ -238,11 +239,11 @@ class _Wrapper:
         if self.wrapping is not None and not self.apply:
             values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
         for text, slot in zip(values, self.call.slots, strict=True):
-            if not self.apply and aliases.is_returned_view(self.inner, self.call, slot, text):
+            if not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
                 name = self.source.fresh("own")
                 self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
                 text = name
-            if slot.hidden and isinstance(self.call, LoweredSplit):
+            if slot.hidden and isinstance(self.call, Split):
                 name = self.source.fresh("alias")
                 unwrap = self.source.bind("unwrapped", unwrapped)
                 self.source.line(f"{name} = {unwrap}({text})", "unwrap what was hidden from autograd.Function")

@@ -9,37 +9,33 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import (
-    BackwardRequest,
-    GradientRequest,
-    GraphCall,
-    LoweredBackward,
-    LoweredGraph,
-    LoweredSplit,
-    Reason,
-    Split,
-)
+from aotviz.ir.forms import BackwardRequest, GraphCall, LoweredBackward, Reason, Split
 from aotviz.ir.symbolic_sizes import all_concrete, hint
+from aotviz.options import Options
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
+from aotviz.runtime.late import Late
 from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.tracing import philox
+from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.strides import order_of, strides_in
 
 
-def run(call: GraphCall) -> LoweredSplit | LoweredGraph:
-    """Split -> LoweredSplit, or GraphCall -> LoweredGraph."""
-    return _split(call) if isinstance(call, Split) else _inference(call)
+def run(call: GraphCall, late: Late) -> LoweredSplit | LoweredGraph:
+    """Split -> LoweredSplit, or GraphCall -> LoweredGraph. `late` is whom the program asks for what is made later."""
+    return _split(call, late) if isinstance(call, Split) else _inference(call)
 
 
 def _inference(call: GraphCall) -> LoweredGraph:
@@ -48,11 +44,10 @@ def _inference(call: GraphCall) -> LoweredGraph:
     with lowering(call.fake_mode, _facts(call, ())) as strides:
         compiled = boxed(call.options.inference_compiler(module, inputs), _results(call.graph_module))
         compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
-    fields = {name: getattr(call, name) for name in GraphCall.__dataclass_fields__ if name != "evidence"}
-    return LoweredGraph(**fields, evidence=_by(call, "the graph"), compiled_forward=compiled)
+    return LoweredGraph(call.options, call, compiled, evidence=_by(call, "the graph"))
 
 
-def _split(call: Split) -> LoweredSplit:
+def _split(call: Split, late: Late) -> LoweredSplit:
     inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
     module = _given(call.forward_module, call.options.fw_compiler)
     facts = _facts(call, call.donated)
@@ -61,51 +56,52 @@ def _split(call: Split) -> LoweredSplit:
         reported = list(strides)
         compiled = _with_first_fake(compiled, call.forward_module.graph, reported, call.fake_mode)
     values = _as_reported(call, reported)
-    context = current()
-
-    def request(keep: bool) -> BackwardRequest:
-        why = "a backward with retain_graph=True was called" if keep else "the backward was first called"
-        return BackwardRequest(
-            call.options,
-            call.backward_module,
-            values,
-            () if keep else call.donated,
-            (call.fake_mode, facts, context),
-            why,
-            evidence=(Reason("backward", why),),
-        )
-
-    def request_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
-        return replace(
-            request(True),
-            donated=donated,
-            backward_module=module,
-            values=tuple(values[i] for i in inputs),
-            evidence=(Reason("backward", why),),
-            reason=why,
-        )
-
+    requests = Requests(call.options, call.backward_module, values, call.donated, (call.fake_mode, facts, current()))
     plain = modules.boxed(call.backward_module)
-    backward = LazyBackward(request, run_backward, donates=bool(call.donated), plain=plain)
+    traced = Traced(call, partial(late.traced_again, call.source))
+    backward = LazyBackward(requests.whole, late, bool(call.donated), plain, traced.forget)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
-    reported_call = replace(call, saved=tuple(replace(s, value=known.get(s.name, s.value)) for s in call.saved))
-    with_history = Gradients(call, lambda *asked: GradientRequest(call.options, reported_call, *asked))
-    partial = PartialBackward(call, request_part, run_backward)
+    saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
+    with_history = Gradients(call, at_hand(call, saved, traced), late)
     makers = philox.generators_of(call.forward_module.graph)
-    partial.generators = Generators(makers) if makers else None
-    fields = {name: getattr(call, name) for name in Split.__dataclass_fields__ if name != "evidence"}
+    generators = Generators(makers) if makers else None
+    partly = PartialBackward(call, requests.part, late, generators, traced.forget)
     return LoweredSplit(
-        **fields,
+        call.options,
+        call,
         evidence=_by(call, "the forward graph"),
         compiled_forward=compiled,
         backward=backward,
         with_history=with_history,
-        partial=partial,
-        cut=Cut(call, with_history, partial) if places(call) else None,
-        generators=partial.generators,
+        partial=partly,
+        cut=Cut(call, with_history, partly) if places(call) else None,
+        generators=generators,
         backward_values=values,
     )
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is asked for when a backward is needed. `context` is what the compiler is told besides."""
+
+    options: Options
+    module: Any
+    values: tuple[Any, ...]
+    donated: tuple[int, ...]
+    context: Any
+
+    def whole(self, keep: bool) -> BackwardRequest:
+        why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
+        return self._made(self.module, self.values, () if keep else self.donated, why)
+
+    def part(self, module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
+        return self._made(module, tuple(self.values[i] for i in inputs), donated, why)
+
+    def _made(self, module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
+        return BackwardRequest(
+            self.options, module, values, donated, self.context, why, evidence=(Reason("backward", why),)
+        )
 
 
 def run_backward(request: BackwardRequest) -> LoweredBackward:
@@ -115,8 +111,7 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     module = _given(request.backward_module, request.options.bw_compiler)
     with lowering(fake_mode, facts, context):
         compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
-    fields = {name: getattr(request, name) for name in BackwardRequest.__dataclass_fields__}
-    return LoweredBackward(**fields, compiled=compiled)
+    return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
 
 
 def _given(module: Any, compiler: Callable[..., Any]) -> Any:

@@ -71,8 +71,8 @@ def run(call: FlatCall) -> TracedCall:
         autocast=autocast_enabled(),
     )
     outputs = tuple(PlainOutput(index, name) for index, name in enumerate(forward.output_names))
-    traced = TracedCall(
-        **{name: getattr(call, name) for name in FlatCall.__dataclass_fields__ if name != "evidence"},
+    return call.then(
+        TracedCall,
         evidence=_evidence(call, forward, meta, outputs),
         meta=meta,
         forward=forward,
@@ -81,8 +81,8 @@ def run(call: FlatCall) -> TracedCall:
         out_spec=forward.out_spec,
         rewrites=(),
         user_input_info=meta,
+        source=call,
     )
-    return traced
 
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:

@@ -86,9 +86,8 @@ def run(call: JointGraph) -> Split:
     evidence += [
         Reason(str(call.graph_inputs[i]), "kept in case of a second derivative (create_graph=True)") for i in kept
     ]
-    fields = {name: getattr(call, name) for name in JointGraph.__dataclass_fields__ if name != "evidence"}
-    split = Split(
-        **fields,
+    split = call.then(
+        Split,
         evidence=tuple(evidence),
         forward_module=forward,
         backward_module=backward,

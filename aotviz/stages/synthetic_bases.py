@@ -30,7 +30,7 @@ from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
 from aotviz.ir.symbolic_sizes import hint
-from aotviz.ir.view_and_mutation import InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta
+from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta, Write
 from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_dense
@@ -399,7 +399,7 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
     steps = list(replay)
     for number, group in enumerate(rewrite.groups):
-        written = [k for k, step in enumerate(steps) if (step.action, step.source) == ("write", Ref("input", number))]
+        written = [k for k, step in enumerate(steps) if isinstance(step, Write) and step.source == Ref("input", number)]
         if not isinstance(group, StorageGroup):
             continue
         for root in group.roots:
@@ -407,7 +407,7 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
             if writes > done:
-                step = ReplayStep("count", Ref("member", root.members[0]), args=(writes - done,))
+                step = Count(Ref("member", root.members[0]), writes - done)
                 alike = [other for other in group.roots if other.counter == root.counter]
                 counted = {Ref("member", p) for other in alike for p in other.members}
                 counted |= {Ref("input", place[id(other)]) for other in alike if id(other) in place}

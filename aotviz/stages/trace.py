@@ -38,8 +38,7 @@ def run(call: GraphCall) -> GraphCall:
     graphs.output_node(module.graph).meta["desc"] = results
     evidence = tuple(reasons)
     if isinstance(call, JointCall):
-        fields = {name: getattr(call, name) for name in JointCall.__dataclass_fields__}
-        return JointGraph(**{**fields, "graph_module": module, "evidence": evidence})
+        return call.then(JointGraph, graph_module=module, evidence=evidence)
     return replace(call, graph_module=module, evidence=evidence)
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
+from torch.utils import _device
+
+_AUTOCAST = ("cpu", "cuda")  # device types
 
 
 @dataclass
@@ -101,12 +104,50 @@ def backward_autocast(contexts: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         yield
 
 
+class Surroundings:
+    """What a trace depends on besides its function and arguments: modes, and defaults for new tensors."""
+
+    def __init__(self) -> None:
+        self._grad, self._inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self._autocast = _autocast()
+        self._dtype, self._device = torch.get_default_dtype(), _device.CURRENT_DEVICE
+        self._deterministic = torch.are_deterministic_algorithms_enabled()
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """As they were when this was made, in any thread."""
+        now = _autocast()
+        dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
+            _set_autocast(self._autocast)
+            torch.set_default_dtype(self._dtype)
+            torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
+            try:
+                with contextlib.nullcontext() if self._device is None else torch.device(self._device):
+                    yield
+            finally:
+                _set_autocast(now)
+                torch.set_default_dtype(dtype)
+                torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+
+
+def _autocast() -> list[tuple[str, bool, torch.dtype]]:
+    """(device type, whether it is on, its dtype)."""
+    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
+
+
+def _set_autocast(state: Sequence[tuple[str, bool, torch.dtype]]) -> None:
+    for kind, on, dtype in state:
+        torch.set_autocast_enabled(kind, on)
+        torch.set_autocast_dtype(kind, dtype)
+
+
 def autocast_state() -> tuple[Any, ...]:
     """What autocast does at this moment, by device type; empty where it is off everywhere."""
     if not torch._C._is_any_autocast_enabled():
         return ()
-    kinds = ("cpu", "cuda")
-    return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
+    return tuple(_autocast())
 
 
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:

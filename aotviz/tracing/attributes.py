@@ -7,6 +7,7 @@ afterwards. So attributes are noted before a trace, compared after it, and put b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -16,8 +17,11 @@ from aotviz.torch_private import modules
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
 _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
-_ABSENT = object()  # an attribute that was not there: to give it a plain value once is no change
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
+
+
+class Attribute(Enum):
+    ABSENT = "an attribute that was not there: to give it a plain value once is no change"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Attributes:
             hooked = {getattr(hook, kind, None) for hook in hooks for kind in ("name", "_tensor_name")}
             for name in {**before, **now}:
                 changes = mirrored if name in hooked else found
-                _compare(f"{path}.{name}", before.get(name, (None, _ABSENT))[1], now.get(name), changes)
+                _compare(f"{path}.{name}", before.get(name, (None, Attribute.ABSENT))[1], now.get(name), changes)
         held = {id(tensor) for _, module in self._modules for tensor in (*module.parameters(), *module.buffers())}
         self.mirrors = bool(mirrored) or any(id(change.before) in held for change in found)
         return [change for change in found if id(change.before) not in held]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -94,6 +95,10 @@ def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: in
         _note(place, item, noted, seen, depth - 1, owned)
 
 
+class Item(Enum):
+    ABSENT = "a container has nothing there"
+
+
 def _is_changed(container: Any, owned: bool, before: Any) -> bool:
     keys = range(max(len(container), len(before))) if isinstance(container, list) else {**before, **container}
     for key in keys:
@@ -105,8 +110,8 @@ def _is_changed(container: Any, owned: bool, before: Any) -> bool:
 
 def _at(container: Any, key: Any) -> Any:
     if isinstance(container, list):
-        return container[key] if key < len(container) else _NOTHING
-    return container.get(key, _NOTHING)
+        return container[key] if key < len(container) else Item.ABSENT
+    return container.get(key, Item.ABSENT)
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:
@@ -118,6 +123,3 @@ def _holds_tensors(value: Any, depth: int) -> bool:
     if held is None:
         held = list((getattr(value, "__dict__", None) or {}).values())
     return any(_holds_tensors(item, depth - 1) for item in held)
-
-
-_NOTHING = object()

@@ -30,7 +30,7 @@ from aotviz.ir.descriptors import InputDescriptor, input_parts
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
 from aotviz.ir.user_code import is_library
-from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, Ref
+from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
@@ -489,7 +489,7 @@ class ForwardTrace:
             position = self.ledger.marks_of(self.args[i])[0]
             early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
             steps = self.output_facts.replay
-            if early and any(step.action == "view" and step.source == Ref("input", i) for step in steps):
+            if early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps):
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
 
     def _refuse_forgotten_views(self) -> None:
@@ -535,9 +535,9 @@ class ForwardTrace:
         """The fake of an input, as it is before the call."""
         return self.program.args[index]
 
-    def origin(self, name: str) -> Any:
-        """The trace's node behind the node of that name in the closed graph."""
-        return next((node for node in self.trace.graph.nodes if node.name == name), None)
+    def closed_from(self) -> Mapping[str, Any]:
+        """The trace's nodes, by the names of those that they became in the closed graph."""
+        return {node.name: node for node in self.trace.graph.nodes}
 
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
         """Say on each placeholder what it is to the user. `descriptors` are one per graph input."""

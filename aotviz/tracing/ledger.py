@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -131,7 +132,11 @@ class Left:
 Event = Viewed | Moved | Wrote | Marked | Hooked
 
 
-_NEVER, _WRONG = -1, -2  # no versions that a tensor has: its history is to be made anew; it is not eager's
+class GradFn(Enum):
+    """What autograd has of a view that was moved, or was taken from one, where no version says when it is good."""
+
+    STALE = "it must be regenerated"
+    WRONG = "it differs from eager's"
 
 
 class Ledger:
@@ -148,7 +153,9 @@ class Ledger:
         self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
         self._resized: set[int] = set()  # ids of views with gaps that `resize_` gave other elements
         self._moved_views: list[Moved] = []  # while autograd looked
-        self._after_move: dict[int, int] = {}  # id of such a view, or of one taken from it -> version it is good for
+        self._after_move: dict[
+            int, int | GradFn
+        ] = {}  # id of such a view, or of one taken from it -> version it is good for
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
         self._orphans: list[Any] = []  # those of that kind
         self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
@@ -293,10 +300,10 @@ class Ledger:
                 self._placed.update(map(id, results))
             good_for = self._after_move.get(id(first))
             if good_for is not None and operator is not torch.ops.aten.detach.default:
-                given = self.given.get(id(first)) if good_for == _NEVER and base_of(first) is not None else None
+                given = self.given.get(id(first)) if good_for is GradFn.STALE and base_of(first) is not None else None
                 stale = self._is_stale(first) if given is None else given.astray
-                if stale or good_for != _NEVER:  # autograd has yet to make them views
-                    self._after_move.update((id(r), _WRONG if stale else good_for) for r in results)
+                if stale or good_for is not GradFn.STALE:  # autograd has yet to make them views
+                    self._after_move.update((id(r), GradFn.WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
             if several and node is not None:
                 node = node.args[0]  # that of the operator, of which each result is an item
@@ -348,19 +355,19 @@ class Ledger:
             given.move(moved, self.is_viewed(tensor))
             if given.wrong:
                 views = [r for event in set(self._origin.values()) for r in event.results if self.root(r) is tensor]
-                self._after_move.update((id(one), _WRONG) for one in (tensor, *views))
+                self._after_move.update((id(one), GradFn.WRONG) for one in (tensor, *views))
                 return
         if base_of(tensor) is not None:
             if moved.mode.grad and tensor.requires_grad:
                 self._moved_views.append(moved)
             # the move itself is counted only when it is over
-            self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else _NEVER
+            self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else GradFn.STALE
             if _sets_storage(moved.operator):
-                self._after_move[id(tensor)] = _WRONG
+                self._after_move[id(tensor)] = GradFn.WRONG
             return
         for event in set(self._origin.values()):  # views of it stay where they were
             stale = [r for r in event.results if base_of(r) is not None and self.root(r) is tensor]
-            self._after_move.update((id(r), _NEVER) for r in stale)
+            self._after_move.update((id(r), GradFn.STALE) for r in stale)
 
     def _note_use(self, args: tuple[Any, ...]) -> None:
         """Autograd looks at the history of each argument, which must be what it is in eager."""
@@ -378,8 +385,8 @@ class Ledger:
     def _is_stale(self, tensor: Any) -> bool:
         """Whether a view that is in `_after_move` has another history than in eager when it is looked at next."""
         good_for = self._after_move[id(tensor)]
-        if good_for in (_WRONG, operators.version(tensor)):
-            return good_for == _WRONG
+        if good_for in (GradFn.WRONG, operators.version(tensor)):
+            return good_for is GradFn.WRONG
         return not self._is_repeated(tensor)
 
     def _is_repeated(self, view: Any) -> bool:

@@ -20,7 +20,22 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
-from aotviz.ir.view_and_mutation import Layout, Ref, ReplayStep, ViewAndMutationMeta
+from aotviz.ir.view_and_mutation import (
+    Count,
+    Data,
+    Hook,
+    Layout,
+    Leave,
+    Look,
+    Mark,
+    Marking,
+    Move,
+    Ref,
+    ReplayStep,
+    View,
+    ViewAndMutationMeta,
+    Write,
+)
 from aotviz.torch_private.operators import counts_writes, version
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing.functional import data_mutated, shares_counter
@@ -56,10 +71,10 @@ def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> in
     that: autograd refuses a view of that kind whose version is another by the time that it looks."""
     known = set(tensors)
     for k, step in enumerate(steps):
-        if step.action == "view" and step.source in known:
+        if isinstance(step, View | Data) and step.source in known:
             if not step.grad_mode:
                 return k
-            known.update(step.targets)
+            known.update(step.targets if isinstance(step, View) else (step.target,))
     return len(steps)
 
 
@@ -98,12 +113,12 @@ class _Builder:
             elif isinstance(event, Moved) and id(event.tensor) in replayed:
                 self._move(position, event)
             elif isinstance(event, Marked) and id(event.tensor) in self.wanted.marked:
-                on = (True,) if event.on else ()
-                self.steps.append(ReplayStep("mark", self.refs[id(event.tensor)], operator=event.method, args=on))
+                how = Marking.DETACHED if event.method == "detach_" else Marking.ON if event.on else Marking.OFF
+                self.steps.append(Mark(self.refs[id(event.tensor)], how))
             elif isinstance(event, Hooked):
                 self._hook(event)
             if position in idle:
-                self.steps.append(ReplayStep("count", idle[position], args=(1,)))
+                self.steps.append(Count(idle[position], 1))
             self._write_at(writes, position)
         self._count_writes()
         self._look()
@@ -118,12 +133,12 @@ class _Builder:
             ref = self.refs[id(tensor)]
             missing = version(tensor) - replayed[ref]
             if missing > 0:
-                self.steps.append(ReplayStep("count", ref, args=(missing,)))
+                self.steps.append(Count(ref, missing))
 
     def _look(self) -> None:
         """A view that was written, or taken after the write, or another view taken of it then, has its new `grad_fn`.
         Made again before the write of its base, it gets that when somebody reads it."""
-        if not any(step.action == "write" for step in self.steps):
+        if not any(isinstance(step, Write) for step in self.steps):
             return
         grown: set[int] = set()  # ids of those with memory of their own that a write has given a history
         knows: set[int] = set()  # ids of the views
@@ -135,7 +150,7 @@ class _Builder:
                 knows.update(map(id, (event.source, *event.results)))
         for tensor in self.wanted.views:
             if id(tensor) in knows and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
-                self.steps.append(ReplayStep("look", self.refs[id(tensor)]))
+                self.steps.append(Look(self.refs[id(tensor)]))
 
     def _need(self, tensor: Any) -> None:
         while id(tensor) not in self.refs and id(tensor) not in self.needed:
@@ -237,9 +252,8 @@ class _Builder:
     def _write_at(self, writes: Mapping[int, list[tuple[int, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
             if self.ledger.left.get(key) is not None:
-                self.steps.append(ReplayStep("leave", self.refs[key], value=Ref("left", value.index)))
-            shape = (self.shapes[key],) if key in self.shapes else ()
-            self.steps.append(ReplayStep("write", self.refs[key], args=shape, value=value))
+                self.steps.append(Leave(self.refs[key]))
+            self.steps.append(Write(self.refs[key], value, self.shapes.get(key)))
 
     def _view(self, position: int, event: Viewed) -> None:
         source = self.refs[id(event.source)]
@@ -258,11 +272,11 @@ class _Builder:
             kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
             value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
             arguments = tuple(map(frozen, event.args))
-            operator = event.operator
-            if operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
-                operator = "data"
+            if event.operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
                 self.apart.append(event.results[0])
-            self._step(event, source, targets, operator, arguments, kwargs, event.several, value)
+                self.steps.append(Data(source, targets[0], event.mode.grad, event.mode.inference))
+                return
+            self._step(event, source, targets, event.operator, arguments, kwargs, event.several, value)
             return
         for result, where in zip(event.results, event.layouts, strict=True):
             if id(result) in self.needed:
@@ -311,16 +325,14 @@ class _Builder:
         source, arguments, mode = self.refs[id(event.tensor)], tuple(map(frozen, event.args)), event.mode
         marks = (e for e in self.ledger.events[position:] if isinstance(e, Marked) and e.tensor is event.tensor)
         grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper makes it require grad before the call
-        self.steps.append(
-            ReplayStep("move", source, (), event.operator, arguments, kwargs, False, grad, mode.inference)
-        )
+        self.steps.append(Move(source, event.operator, arguments, kwargs, grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
         refs = [self.refs.get(id(tensor)) for tensor in event.tensors]
         found = [ref for ref in refs if ref is not None]
         if len(found) < len(refs):
             raise Refused("hook on an alias", "an output")
-        self.steps.append(ReplayStep("hook", found[0], tuple(found[1:]), event.method, event.arguments))
+        self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
 
     def _step(
         self,
@@ -334,9 +346,7 @@ class _Builder:
         value: Ref | None = None,
     ) -> None:
         mode = event.mode
-        self.steps.append(
-            ReplayStep("view", source, targets, operator, args, kwargs, several, mode.grad, mode.inference, value)
-        )
+        self.steps.append(View(source, operator, args, kwargs, mode.grad, mode.inference, targets, several, value))
 
 
 def _reads_otherwise(event: Viewed) -> bool:

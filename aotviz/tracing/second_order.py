@@ -1,8 +1,14 @@
 """The gradients of a trace, traced once more with a history, so that they can be differentiated themselves.
 
-The trace of a program still holds the autograd graph of its forward. Here its outputs are differentiated again, this
-time with `create_graph`, and the gradients are the outputs of a new call. None of the user's forward runs again: what
-a custom `autograd.Function` does in its backward happens as it does in eager, and so do its errors.
+The trace of a program holds the autograd graph of its forward. Here its outputs are differentiated again, this time
+with `create_graph`, and the gradients are the outputs of a new call. So what a custom `autograd.Function` does in its
+backward happens as it does in eager, and so do its errors.
+
+Note [Traced once more]
+Few programs are differentiated twice, and a trace is several times as large as the graphs that run. So a program keeps
+its trace only until its backward is compiled as it is. If it is asked for later, the stages that made it run again, on
+the same function and stand-ins, under the same modes. A function that is no graph may depend on what has changed since,
+so the new trace is compared with the old one's fingerprint.
 
 Note [What the new call takes]
 Its values are those that the first backward has at hand: what was saved, what was kept besides, and the tangents.
@@ -24,7 +30,7 @@ The engine takes it from the results to the first call's node, and through that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,9 +40,9 @@ import torch.fx as fx
 
 from aotviz.ir import graphs, results, symbolic_sizes
 from aotviz.ir.descriptors import PlainInput, input_parts
-from aotviz.ir.forms import GradientRequest, JointGraph, Split
+from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
-from aotviz.ir.view_and_mutation import InputAliasInfo, OutputAliasInfo, OutputType, Ref
+from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.tracing import facts, fakes, functional, views
 from aotviz.tracing.backward import nodes_below
@@ -72,9 +78,11 @@ class GradientTrace:
     members: Mapping[int, Any] = {}  # of synthetic bases, neither
 
     def __init__(self, request: GradientRequest) -> None:
-        self.request, self.call = request, request.call
-        call = request.call
+        self.request, self.at_hand = request, request.at_hand
+        self.call = call = self.at_hand.traced()
         self.outer = call.outer  # see Note [Wholes and parts]
+        nodes = {node.name: node for node in call.forward.trace.graph.nodes}
+        self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
         self.trace = call.forward.trace
         self.bases: list[Any] = []
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative passes, and of them those where it ends:
@@ -86,7 +94,7 @@ class GradientTrace:
             self.arguments = self._arguments()
             self.output_info = self._output_info()
         self._before = frozenset(graphs.placeholders(self.trace.graph))
-        self._extraction = Extraction(call, self.arguments, ())
+        self._extraction = Extraction(self, ())
         self._shown = self._extraction.graph(self.nodes_of(self.outputs))
         self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
@@ -134,7 +142,7 @@ class GradientTrace:
             incoming.append(value)
             cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # all that comes there is in it
         mark_backward([output.grad_fn for output in outputs])
-        reached = set(self.call.differentiated)
+        reached = set(self.at_hand.differentiated)
         wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
         if request.wanted is not None:
             wanted = [forward.value(request.wanted.kind, request.wanted.index)]
@@ -151,7 +159,7 @@ class GradientTrace:
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
             passed = set().union(*map(nodes_below, self.outputs))
-            places = {ref: self._place(ref) for ref in results.passed(self.call)}  # the call may leave one as it was
+            places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the call may leave one as it was
             self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
             self.ends = tuple(ref for ref in self.passed if ref in request.held)
             self._refuse_hooks_on_results(passed)
@@ -168,8 +176,8 @@ class GradientTrace:
     def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
         """Raise where a second derivative would go through a result on which the function hangs a hook."""
         forward = self.call.forward
-        hooks = [step for step in self.outer.meta.replay if step.action == "hook"]
-        hooked = {ref for step in hooks for ref in (step.source, *step.targets) if ref.kind != "input"}
+        hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
+        hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
         hooked.difference_update(self.ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
@@ -195,10 +203,10 @@ class GradientTrace:
         def add(name: str, nodes: tuple[Any, ...], value: Any, edge: Any, is_leaf: bool = True, how: Any = one) -> None:
             made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
 
-        for saved, node in zip(call.saved, _origins(call, [saved.name for saved in call.saved]), strict=True):
-            node = None if saved.hook else node  # it has the name of another node of the trace by chance
-            add(f"saved {saved.name}", (node,), saved.value, None)
-        for index in call.kept:
+        for saved in self.at_hand.saved:
+            node = None if saved.hook else self.origins.get(saved.name)  # it may have another node's name by chance
+            add(f"saved {saved.name}", (node,), _as_traced(saved.value, node), None)
+        for index in self.at_hand.kept:
             node, value = forward.graph_input(index)
             add(str(call.graph_inputs[index]), (node,), value, None)
         for tangent, value, how in zip(outer.tangents, self.tangents, self.tangent_plans, strict=True):
@@ -208,15 +216,15 @@ class GradientTrace:
                 add(name, nodes, tangent.value, facts.edge(value), False, how)
         for ref, value in zip(self.request.given, self.wholes, strict=True):
             fake = functional.inner(value)
-            add(f"gradient of {self.request.result(ref)}", (self.trace.node_of(fake),), fake, None)
-        for index in call.differentiated:
+            add(f"gradient of {outer.called(ref)}", (self.trace.node_of(fake),), fake, None)
+        for index in self.at_hand.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
             value, how = forward.input_value(index), forward.plans[index]
             if not is_leaf:
                 value, how = fakes.shell(self.trace.fake_mode, value), one
             add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
         for ref in self.ends:
-            add(self.request.result(ref), (None,), functional.inner(self._value(ref)), self._place(ref), False)
+            add(outer.called(ref), (None,), functional.inner(self._value(ref)), self._place(ref), False)
         return made
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
@@ -246,9 +254,9 @@ class GradientTrace:
     def input_value(self, index: int) -> Any:
         return self.arguments[index].value
 
-    def origin(self, name: str) -> fx.Node | None:
-        """The trace's node behind the node of that name in the graph that was closed last."""
-        return self._extraction.origins.get(name)
+    def closed_from(self) -> Mapping[str, fx.Node]:
+        """The trace's nodes, by the names of those that they became in the graph that was closed last."""
+        return self._extraction.origins
 
     def value(self, kind: str, index: int) -> Any:
         return self.outputs[index]
@@ -264,7 +272,7 @@ class GradientTrace:
     def closed(self, results: Sequence[Any]) -> fx.GraphModule:
         """The graph module that computes `results` from the arguments, then the tangents of this call."""
         tangents = [node for node in graphs.placeholders(self.trace.graph) if node not in self._before]
-        self._extraction = Extraction(self.call, self.arguments, tangents)
+        self._extraction = Extraction(self, tangents)
         return self.trace.graph_module(self._extraction.graph(results))
 
     def take(self) -> GradientTrace:
@@ -278,14 +286,15 @@ class GradientTrace:
 class Extraction:
     """Copies what `results` depend on out of a trace, up to the arguments."""
 
-    def __init__(self, call: Split, arguments: Sequence[Argument], tangents: Sequence[fx.Node]) -> None:
-        self.call, self.arguments, self.tangents = call, arguments, tangents
+    def __init__(self, of: GradientTrace, tangents: Sequence[fx.Node]) -> None:
+        self.trace, self.arguments, self.tangents = of.trace, of.arguments, tangents
+        self.at_hand, self.known = of.at_hand, of.origins
         self.origins: dict[str, fx.Node] = {}
         self._copied: dict[fx.Node, fx.Node] = {}
         self._sizes: dict[Any, tuple[fx.Node, int | None]] = {}  # symbolic size -> (input, dimension)
 
     def graph(self, results: Sequence[Any]) -> fx.Graph:
-        trace: fx.Graph = self.call.forward.trace.graph
+        trace: fx.Graph = self.trace.graph
         made = operators.empty_copy(trace)
         parts = (
             (*pair, part)
@@ -326,13 +335,13 @@ class Extraction:
 
     def _unpack(self, made: fx.Graph) -> None:
         """What saved-tensor hooks that are graphs have packed, as their unpack hook gives it back."""
-        call = self.call
-        places = dict(zip((saved.name for saved in call.saved), graphs.placeholders(made), strict=False))
-        origins = _origins(call, list(call.unpacked))
-        for node, (hook, names) in zip(origins, call.unpacked.values(), strict=True):
+        places = dict(zip((saved.name for saved in self.at_hand.saved), graphs.placeholders(made), strict=False))
+        for packed, (hook, names) in self.at_hand.unpacked.items():
+            node = self.known.get(packed)
             if node is not None:
-                root = call.forward.trace.tracer.root
-                (self._copied[node],) = hook.into(root, made, [places[name] for name in names], "is_forward")
+                (self._copied[node],) = hook.into(
+                    self.trace.tracer.root, made, [places[name] for name in names], "is_forward"
+                )
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Take what was saved also for nodes that compute it once more, as a second tracing of a backward does."""
@@ -367,7 +376,7 @@ class Extraction:
         return needed
 
     def _refusal(self, why: str) -> NotDifferentiableAgain:
-        if any(saved.hook for saved in self.call.saved):
+        if any(saved.hook for saved in self.at_hand.saved):
             why += " (saved tensor hooks that are graphs save only what they pack)"
         return NotDifferentiableAgain(f"{why}. Run this part in eager.")
 
@@ -400,24 +409,80 @@ def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
     return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
 
 
-def _origins(call: Split, names: Sequence[str]) -> list[fx.Node | None]:
-    """For nodes of the forward, those of the trace that they are the values of; None where that is not sure."""
+class Traced:
+    """The call of a program with its trace; see Note [Traced once more]."""
+
+    def __init__(self, call: Split, again: Callable[[], JointCall]) -> None:
+        self._call: JointCall | None = call.then(JointCall)
+        self._again = again
+        compares = isinstance(call.source, FlatCall) and not call.is_graph
+        self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
+
+    def forget(self) -> None:
+        self._call = None
+
+    def __call__(self) -> JointCall:
+        """Raises NotDifferentiableAgain: the function is another one by now."""
+        call = self._call
+        if call is not None:
+            return call
+        call = self._again()
+        if self._fingerprint not in (None, _fingerprint(call.forward.trace.graph)):
+            raise NotDifferentiableAgain(
+                "tracing it once more gave another graph. The function depends on something that has changed since it "
+                "was compiled, other than its arguments; compile it again"
+            )
+        return call
+
+
+def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
+    """What a program keeps so that its gradients can be differentiated. `saved` are as the compiled forward lays them
+    out."""
+    return AtHand(
+        traced,
+        tuple(saved),
+        call.unpacked,
+        _origins(call, (*(one.name for one in saved), *call.unpacked)),
+        call.kept,
+        tuple(call.differentiated),
+        tuple(results.passed(call)),
+    )
+
+
+def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
+    """For nodes of the forward, the names of those of the trace that they are the values of, where that is sure."""
     traced = {node.name for node in call.graph_module.graph.nodes}
     forward = {node.name: node for node in call.forward_module.graph.nodes}
-    found: list[fx.Node | None] = []
+    closed_from = call.forward.closed_from()
+    found = {}
     for name in names:
         node = forward.get(name)
         if node is None:  # a pack hook that does not read what it packs
-            found.append(None)
             continue
         if name not in traced and node.target is torch.ops.aten.clone.default:
             node = node.args[0]  # the old value of an input that the call overwrites
-        origin = call.forward.origin(node.name) if node.name in traced else None
-        same = True
-        if origin is not None and node.op == "call_function":  # a pass may have made another node of it
-            same = origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val"))
-        found.append(origin if same else None)
+        origin = closed_from.get(node.name) if node.name in traced else None
+        if origin is None:
+            continue
+        if node.op != "call_function":
+            found[name] = origin.name
+        elif origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val")):
+            found[name] = origin.name  # else, a pass has made another node of it
     return found
+
+
+def _fingerprint(graph: fx.Graph) -> int:
+    """The same for two traces that did the same."""
+    return hash(tuple((node.name, str(node.target), str(node.args), str(node.kwargs)) for node in graph.nodes))
+
+
+def _as_traced(value: Any, node: fx.Node | None) -> Any:
+    """A value that is at hand; where the trace has other symbols for its sizes, as it is there."""
+    now = None if node is None else node.meta.get("val")
+    if isinstance(value, _SYMBOLIC):
+        return value if now is None or str(now) == str(value) else now
+    differ = isinstance(now, torch.Tensor) and str(tuple(now.shape)) != str(tuple(value.shape))
+    return now if differ else value
 
 
 def _alike(first: Any, second: Any) -> bool:

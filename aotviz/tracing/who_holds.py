@@ -218,9 +218,10 @@ def _called(end: Any) -> str:
 def _step(above: Any, holder: Any, held: Any) -> str:
     """How the user gets from `holder`, which lies in `above`, to what it holds."""
     if isinstance(holder, dict):
-        key = next((key for key, value in holder.items() if value is held), _NO_KEY)
-        if isinstance(above, _Memo) or key is _NO_KEY:
+        keys = [key for key, value in holder.items() if value is held]
+        if isinstance(above, _Memo) or not keys:
             return ""
+        key = keys[0]
         if _owner_of(holder, [above]) is not None:
             return "" if key in _OF_MODULES else f".{key}"
         if isinstance(above, dict) and any(above.get(name) is holder for name in _OF_MODULES):
@@ -296,6 +297,5 @@ def _forget(owner: Any, name: str) -> None:
         delattr(owner, name)
 
 
-_NO_KEY = object()
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 _PLAIN = (str, int, float, bool, type(None))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+from functools import partial
+
 import pytest
 import torch
+import torch.fx as fx
+from aotviz.torch_private.functional import FunctionalTensor
 
 import aotviz
+from aotviz import pipeline
 from aotviz.ir import verify
 from aotviz.ir.forms import GradientRequest, TracedCall
+from aotviz.lowerings import run_graph
 from aotviz.pipeline import GRADIENT, TRAINING, Silent, run
-from aotviz.tracing.second_order import NotDifferentiableAgain
+from aotviz.tracing.second_order import NotDifferentiableAgain, Traced, at_hand
 from tests.stages.support import evidence, fingerprint, targets
 
 torch.set_num_threads(1)
@@ -23,14 +31,22 @@ def leaf(*shape):
 def request_for(fn, *inputs, tangents=(False,), **options):
     """What the pipeline is asked when a backward of `fn` runs under create_graph=True."""
     split = aotviz.trace_stages(fn, *inputs, until="donated buffers", backend="eager", **options).form
-    return GradientRequest(split.options, split, tangents)
+    traced = Traced(split, partial(pipeline.traced_again, split.source))
+    return GradientRequest(split.options, split.name, at_hand(split, split.saved, traced), tangents)
+
+
+def alive():
+    """(graphs, functional tensors)"""
+    gc.collect()
+    kinds = Counter(map(type, gc.get_objects()))
+    return kinds[fx.Graph], kinds[FunctionalTensor]
 
 
 def differentiated(*args, **options):
     request = request_for(*args, **options)
-    was = fingerprint(request.call)[0]
+    was = fingerprint(request.at_hand)[0]
     call = STAGE.run(request)
-    assert fingerprint(request.call)[0] == was
+    assert fingerprint(request.at_hand)[0] == was
     assert isinstance(call, TracedCall)
     verify.verify(call, STAGE.name)
     return request, call
@@ -64,7 +80,7 @@ def test_a_tangent_that_did_not_come_in_takes_no_part():
     assert "exp" not in targets(call.forward.graph())
 
 
-def test_the_forward_is_not_run_again():
+def test_the_forward_is_run_again_only_where_its_trace_is_gone():
     calls = []
 
     def fn(x):
@@ -73,8 +89,50 @@ def test_the_forward_is_not_run_again():
 
     request = request_for(fn, leaf(3))
     before = len(calls)
-    STAGE.run(request)
+    first = STAGE.run(request)
     assert len(calls) == before
+    request.at_hand.traced.forget()
+    second = STAGE.run(request)
+    assert len(calls) == before + 1
+    assert targets(first.forward.graph()) == targets(second.forward.graph())
+
+
+def test_a_function_that_is_another_one_by_now_is_refused():
+    factor = 2.0
+
+    def fn(x):
+        return (x * factor).sin()
+
+    request = request_for(fn, leaf(3))
+    request.at_hand.traced.forget()
+    STAGE.run(request)
+    factor = 3.0
+    with pytest.raises(NotDifferentiableAgain, match="something that has changed since it was compiled"):
+        STAGE.run(request)
+
+
+def test_the_function_is_traced_under_the_modes_of_its_call():
+    def fn(x, w):
+        return (x @ w).sin()
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        request = request_for(fn, leaf(3, 3), leaf(3, 3))
+    request.at_hand.traced.forget()
+    with torch.no_grad():
+        call = STAGE.run(request)
+    assert "bfloat16" in {str(value.dtype).removeprefix("torch.") for value in call.args}
+
+
+def test_nothing_of_a_trace_outlives_the_first_backward():
+    def fn(x, w):
+        return (x * w).sin()
+
+    before = alive()
+    f = aotviz.aot_function(fn, run_graph, record=False)
+    f(leaf(3), leaf(3)).sum().backward()
+    graphs, functional_tensors = (now - was for now, was in zip(alive(), before, strict=True))
+    assert functional_tensors == 0
+    assert graphs == 3, "the compiled forward, the backward, and the compiled backward"
 
 
 def test_a_second_request_gets_the_same_graph():
@@ -86,7 +144,7 @@ def test_a_second_request_gets_the_same_graph():
 def test_the_rest_of_the_pipeline_takes_it_from_there():
     _, call = differentiated(lambda x: x.sin().exp(), leaf(3))
     program = run(TRAINING[4:], call, Silent())
-    assert [slot.kind for slot in program.lowered.slots] == ["output"]
+    assert [slot.kind for slot in program.lowered.call.slots] == ["output"]
 
 
 def test_random_numbers_that_were_not_kept_are_named():

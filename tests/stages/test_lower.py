@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import aotviz
-from aotviz.ir.forms import LoweredGraph, LoweredSplit
+from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.stages.lower import boxed
 from tests.stages.support import evidence, stage_alone
 

@@ -1,0 +1,75 @@
+"""The last forms: a call whose graphs are compiled, and the program that runs.
+
+They stand above the other forms (ir/forms.py), since they hold what serves a program at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz.ir.forms import Compiled, Executable, Form, GraphCall, Split
+from aotviz.runtime.cuts import Cut
+from aotviz.runtime.double_backward import Gradients
+from aotviz.runtime.generators import Generators
+from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.partial_backward import PartialBackward
+
+
+@dataclass(frozen=True)
+class LoweredGraph(Form):
+    """An inference graph, compiled."""
+
+    call: GraphCall
+    compiled_forward: Compiled
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return self.call.graphs
+
+
+@dataclass(frozen=True)
+class LoweredSplit(Form):
+    """A split whose forward is compiled, and whose backward is or will be."""
+
+    call: Split
+    compiled_forward: Compiled
+    backward: LazyBackward
+    with_history: Gradients  # the backward for create_graph=True
+    partial: PartialBackward  # the backward where not all gradients come in
+    cut: Cut | None  # the backward where a result has a hook that others came from; None where no result can
+    generators: Generators | None  # that both halves draw from
+    backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return self.call.graphs
+
+
+@dataclass(frozen=True)
+class Program(Executable):
+    """An executable, and the form that it was made from, with its graphs."""
+
+    lowered: LoweredSplit | LoweredGraph
+
+    @property
+    def call(self) -> GraphCall:
+        """The call as autograd sees it."""
+        return self.lowered.call.outer
+
+    def executable(self) -> Executable:
+        """This program without its graphs."""
+        return Executable(
+            self.options, self.name, self.function, self.filename, self.source, self.notes, evidence=self.evidence
+        )

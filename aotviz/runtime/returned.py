@@ -1,0 +1,59 @@
+"""What a compiled graph returns, where that is not what eager would: its version counters, and views of nothing."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.forms import GraphCall, Slot, Split
+from aotviz.ir.view_and_mutation import OutputType
+from aotviz.runtime.codegen import Source
+from aotviz.torch_private import operators, runtime
+from aotviz.tracing import functional
+
+
+def versions(source: Source, call: GraphCall) -> None:
+    """Write the line that lets fresh results count writes as eager's do, where the graph's own count differs.
+
+    A functional graph writes nothing in place, but a factory called as an operator counts one write.
+    """
+    module = call.forward_module if isinstance(call, Split) else call.graph_module
+    nodes = graphs.outputs(module.graph)
+    shared = {functional.storage(v) for v in _tensors(graphs.placeholders(module.graph))}
+    wanted: list[tuple[int, int]] = []
+    for position, (slot, node) in enumerate(zip(call.slots, nodes, strict=False)):
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        if slot.version is None or not isinstance(value, torch.Tensor) or functional.storage(value) in shared:
+            continue
+        made_here = not node.all_input_nodes
+        if slot.version or made_here:
+            wanted.append((position, slot.version))
+    if wanted:
+        setter = source.bind("set_versions", runtime.set_versions)
+        tensors = "".join(f"out[{position}], " for position, _ in wanted)
+        counts = "".join(f"{count}, " for _, count in wanted)
+        source.line(f"{setter}(({tensors}), ({counts}))", "set the version counters that these results have in eager")
+
+
+def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
+    return [value for value in graphs.values(nodes) if isinstance(value, torch.Tensor)]
+
+
+def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
+    """Whether the graph computes a result as a view of something, where eager has a tensor of its own.
+
+    `value` is the text of the slot of `call`, which is `graph` in the caller's terms; a subclass is put together
+    from its parts, and is no view.
+    """
+    if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
+        return False
+    if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
+        return False
+    module = graph.forward_module if isinstance(graph, Split) else graph.graph_module
+    node = graphs.outputs(module.graph)[int(value[len("out[") : -1])]
+    while isinstance(node, fx.Node) and node.target is operator.getitem:
+        node = node.args[0]
+    return isinstance(node, fx.Node) and operators.is_view(node.target)
