@@ -1,4 +1,4 @@
-"""Graph modules that compile their Python only when somebody calls them."""
+"""Modules behind their attributes, and graph modules that compile their Python only when somebody calls them."""
 
 from __future__ import annotations
 
