@@ -81,6 +81,7 @@ NAMES = {
     "context": """
         torch._C: _DisableAutocast _is_any_autocast_enabled
         torch._guards: CompileContext.try_get TracingContext.try_get compile_context tracing
+        torch.utils._device: CURRENT_DEVICE
     """,
     "decompositions": """
         torch._C: DispatchKey.Autograd DispatchKey.CompositeImplicitAutograd _AutoDispatchBelowAutograd
