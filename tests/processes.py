@@ -1,7 +1,7 @@
 """Scripts in processes of their own that share one import of torch, which takes longer than most of them.
 
-`run_script` is `subprocess.run([python, script, *arguments])`, but that the process is forked from one that has imported
-torch and aotviz and has done nothing else. For a test of what an import does, start Python itself.
+`run_script` is `subprocess.run([python, script, *arguments])`, but that the process is forked from one that has
+imported torch and aotviz and has done nothing else. For a test of what an import does, start Python itself.
 """
 
 from __future__ import annotations
