@@ -284,6 +284,7 @@ def test_the_page_explains_each_refusal_and_no_other():
     assert sorted(named[1:]) == sorted(REFUSALS)
 
 
+@pytest.mark.slow
 def test_what_random_programs_are_refused_for_is_on_the_list():
     refused = set()
     for index in range(40):
