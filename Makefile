@@ -15,7 +15,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images corpus schema wheel lock clean
+.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images corpus schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -35,7 +35,10 @@ demo: $(READY) ## a GPT-2 training step through the pipeline; writes demo.aotviz
 lab: $(READY) ## JupyterLab on the tour
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_tour.ipynb $(ARGS)
 
-test: $(READY) ## all tests
+test: $(READY) ## the tests, but for the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(ARGS)
+
+test-all: $(READY) ## all tests, as CI runs them
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(READY) ## lint, types, walls, and that our text is ours

@@ -1,22 +1,51 @@
 """How the tests are shared out to several processes (`make test`): a file stays together, but for long tables.
 
 A file's tests share what is dear to set up, such as a built wheel, a browser or a JupyterLab server. The programs,
-random programs and operators share nothing, and are most of the work: they go to whichever process is free.
+random programs and operators share nothing: they come last and go to whichever process is free, so that no process
+ends long before another.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-SPREAD = {"test_programs.py", "test_fuzz.py", "test_sweep_ops.py", "test_modules.py"}
+SPREAD = {
+    "test_aliased_inputs.py",
+    "test_corrections.py",
+    "test_found_programs.py",
+    "test_fuzz.py",
+    "test_hard_cases.py",
+    "test_input_attributes.py",
+    "test_modules.py",
+    "test_oracle.py",
+    "test_programs.py",
+    "test_sweep_ops.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name not in SPREAD:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+        if item.originalname.startswith("test_golden_of") and is_of_another_size(item):  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.path.name in SPREAD)
+
+
+def is_of_another_size(golden: pytest.Function) -> bool:
+    """Whether it is a picture in dark colours or of another width than the first."""
+    parameters = golden.callspec.params
+    return "width" in parameters or parameters.get("theme") == "dark"
+
+
+def pytest_runtest_setup() -> None:
+    """Dynamo times its guards after each compilation, and empties the processor's caches first: 25 ms, for its logs."""
+    guards = sys.modules.get("torch._dynamo.guards")
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
 
 
 @pytest.fixture

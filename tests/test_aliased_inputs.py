@@ -8,6 +8,7 @@ import torch
 import aotviz
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
+from tests.tiers import in_turns
 
 LEAF = "a = torch.linspace(-1.1, 1.3, 8).requires_grad_()"
 GROWN = f"{LEAF}; a = a * 1.5"
@@ -205,8 +206,7 @@ def program(name: str):
     return from_source(name, text)
 
 
-@pytest.mark.parametrize("candidate", ["ours", "ours-keep", "ours-compile"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"]))
 def test_inputs_over_one_memory_equal_eager(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
     if verdict.status == "raised" and candidate == "ours-compile":

@@ -95,8 +95,11 @@ def both(f, order, backend):
 RAISES = {"on_refusal": "raise"}  # a graph that ran in eager would equal eager
 
 
-@pytest.mark.parametrize("f", [exponential, mixed], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
+@pytest.mark.parametrize(
+    ("f", "backend"),
+    [(exponential, "aotviz_eager"), (mixed, "aotviz_eager"), (mixed, "aotviz")],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
 def test_what_flows_through_saved_tensors_is_in_every_derivative(f, backend):
     expected, found = both(f, 3, backend)
     torch.testing.assert_close(found, expected)

@@ -7,8 +7,7 @@ about Inductor share few programs.
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +16,8 @@ from torch import nn
 
 import aotviz
 import aotviz.frontends.backend
+from tests.processes import run_script
+from tests.tiers import slow
 
 BOTH = pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
 
@@ -110,7 +111,7 @@ def test_channels_last_comes_out_as_in_eager():
     check("aotviz_eager", net, leaf(2, 3, 4, 4).detach().to(memory_format=torch.channels_last))
 
 
-@BOTH
+@pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])
 def test_a_buffer_read_and_then_updated_gives_eagers_gradients(backend):
     check(backend, MovingAverage(), leaf(3, 4), steps=2)
 
@@ -231,7 +232,7 @@ def test_autocast_inside_and_around_equals_eager():
         check("aotviz_eager", module, leaf(5, 4))
 
 
-@BOTH
+@pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])
 def test_retain_graph_keeps_donated_tensors(backend):
     def f(x, w):
         return torch.relu(x @ w) @ w
@@ -353,12 +354,14 @@ def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make de
     check("aotviz_eager", Loss(), torch.randint(0, 31, (2, 8)))
 
 
-def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors() -> None:
+def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors(tmp_path: Path) -> None:
     program = """
 import sys, torch, aotviz.frontends.backend
 x = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.sin(), backend="aotviz_eager")(x).sum().backward()
 print([name for name in ("torch._inductor.compile_fx", "aotviz.torch_private.inductor") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    done = run_script(script, cwd=tmp_path)
+    assert done.stdout.strip() == "[]", done.stderr

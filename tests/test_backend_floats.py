@@ -10,6 +10,7 @@ from torch import nn
 
 import aotviz
 import aotviz.frontends.backend
+from tests.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
@@ -72,7 +73,7 @@ def test_a_float_that_must_be_a_number_is_fixed_to_each_value(name, training):
     assert not any(compilation.data.error for compilation in recording.compilations)  # what began again is forgotten
 
 
-@TRAINING
+@pytest.mark.parametrize("training", [slow(False), True], ids=["inference", "training"])
 def test_inductor_takes_a_second_value(training):
     def function(x, s):
         return (x * s).sin()

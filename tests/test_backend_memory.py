@@ -16,6 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import aotviz
 import aotviz.frontends.backend
 from aotviz.ir.refusals import RanInEager
+from tests.tiers import slow
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,7 @@ def test_separate_overlapping_and_same_are_three_programs_that_are_kept(order, t
     assert all("`x` and `y`" in why for why in recompiles.why)
 
 
-@pytest.mark.parametrize("order", [("separate", "overlapping"), ("overlapping", "separate")], ids="-".join)
+@pytest.mark.parametrize("order", [slow(("separate", "overlapping")), ("overlapping", "separate")], ids="-".join)
 def test_inductor_compiles_for_both_patterns(order):
     compiled = torch.compile(doubled, backend="aotviz")
     with aotviz.record() as recording:

@@ -14,6 +14,7 @@ import aotviz
 from aotviz.frontends.backend import aotviz_eager
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone
+from tests.tiers import slow
 
 torch.set_num_threads(1)
 
@@ -184,9 +185,9 @@ def written_through_as_strided(x):
         (overwritten_by_its_sigmoid, "eager"),
         (overwritten_by_its_sigmoid, "inductor"),
         (clamped_and_moved_on, "eager"),
-        (clamped_and_moved_on, "inductor"),
+        slow(clamped_and_moved_on, "inductor"),
         (read_and_then_written_unseen, "eager"),
-        (read_and_then_written_unseen, "inductor"),
+        slow(read_and_then_written_unseen, "inductor"),
         (moved_after_it_was_read, "eager"),
         (written_through_as_strided, "eager"),
     ],

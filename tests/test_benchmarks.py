@@ -26,6 +26,7 @@ from benchmarks import (
 )
 
 
+@pytest.mark.slow
 def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
     found = calls.run(rounds=1, repeats=1)
     assert [row.case for row in found.rows] == [case.name for case in calls.CASES]
@@ -54,6 +55,7 @@ def test_a_stubbed_graph_runs_nothing_and_keeps_its_layout() -> None:
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 def test_compile_time_has_a_row_a_partitioner_and_a_row_a_stage() -> None:
     whole, stages = compiling.run(rounds=1, layers=1)
     assert [row.case for row in whole.rows] == list(compiling.PARTITIONERS)
@@ -62,6 +64,7 @@ def test_compile_time_has_a_row_a_partitioner_and_a_row_a_stage() -> None:
     assert sum(row.figure for row in first) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_step_of_each_model_takes_no_more_memory_than_torchs() -> None:
     found = step.run(rounds=1, layers=1, backends=["aot_eager"])
     assert [row.case.split(",")[0] for row in found.rows[::2]] == list(step_models.MODELS)
@@ -112,6 +115,7 @@ def test_the_log_that_is_read_is_whole_and_each_copy_has_compilations_of_its_own
     assert any("corpus/of1/" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_a_watch_is_measured_while_compiling_and_calling() -> None:
     found = watching.run(rounds=1, layers=1, backends=["aot_eager"])
     assert [row.case for row in found.rows] == ["compiling, aot_eager", f"{watching.CALLS:,} calls"]

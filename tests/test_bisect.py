@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from torch import nn
 import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
+from tests.processes import run_script
 
 aten = torch.ops.aten
 
@@ -174,7 +172,7 @@ def test_the_repro_runs_alone_and_finds_the_fault_again(fn: Any, options: Any, t
     else:
         found = aotviz.bisect(fn, *inputs(), options=options, repro=script)
     assert found.repro == script
-    again = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    again = run_script(script, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert f"stage {found.stage!r}, node {found.node!r}" in again.stdout
 
@@ -194,7 +192,7 @@ def test_a_repro_with_something_to_fill_in_says_so_and_a_notebook_shows_the_faul
     found = aotviz.bisect(step, *inputs(), options=options, repro=script)
     assert "aten.sin.default" in found._repr_html_()
     assert "<lambda>" not in found._repr_html_()
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    ran = run_script(script, cwd=tmp_path)
     assert ran.returncode == 1
     assert "repro_option_0_0: put" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -291,16 +289,11 @@ def test_the_script_of_a_program_runs_alone(what: str, tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     (tmp_path / "beside.py").write_text("LIMIT = 0.5\n")
     elsewhere.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-
-    def ran(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=cwd, env=environment)
-
-    first = ran("train.py", what, str(script), cwd=tmp_path)
+    first = run_script(program, what, str(script), cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     stage, node = first.stdout.split()
     assert stage == "trace"
-    again = ran(str(script), cwd=elsewhere)
+    again = run_script(script, cwd=elsewhere)
     assert again.returncode == 0, again.stderr
     assert f"stage {stage!r}, node {node!r}" in again.stdout
     assert "the program runs" not in again.stderr
@@ -314,7 +307,8 @@ def test_what_can_not_be_saved_is_named_and_the_fault_is_found_all_the_same(tmp_
     options = {"decompositions": {aten.sin.default: torch.cos}}
     found = aotviz.bisect(Local(), torch.ones(3), options=options, repro=tmp_path / "fault.py")
     assert found.node == "sin"
-    ran = subprocess.run([sys.executable, found.repro], capture_output=True, text=True, check=False)  # type: ignore[list-item]
+    assert found.repro is not None
+    ran = run_script(found.repro, cwd=tmp_path)
     assert ran.returncode == 1
     assert "put the call's inputs and modules here" in ran.stderr
     assert "Local" in ran.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,16 +20,15 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_demo_shows_every_stage_and_equals_eager(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "aotviz", "demo", "--layers", "1", "--backend", "eager", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_demo_shows_every_stage_and_equals_eager(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--layers", "1", "--backend", "eager", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
     for title in ("Agreement with eager", "Stages", "Inputs", "Outputs", "What runs on every call", "Written"):
-        assert f"\n{title}\n" in done.stdout
-    assert "The compiled step equals eager" in done.stdout
+        assert f"\n{title}\n" in printed
+    assert "The compiled step equals eager" in printed
     stages = aotviz.load(tmp_path / "demo.aotviz")[-1].stages
     for stage in stages["stage"][stages["stage"] != "given"]:  # a graph that a late run starts from
-        assert f"  {stage} ..." in done.stdout, f"no progress line for {stage}"
+        assert f"  {stage} ..." in printed, f"no progress line for {stage}"
     assert "<html" in (tmp_path / "demo.html").read_text()[:2000]
 
 

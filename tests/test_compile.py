@@ -16,6 +16,7 @@ import aotviz
 import aotviz.frontends.backend
 from aotviz import pipeline
 from aotviz.lowerings import run_graph
+from tests.tiers import slow
 
 torch.set_num_threads(1)
 
@@ -471,7 +472,7 @@ def test_a_shape_is_returned_as_a_size() -> None:
 
 
 @pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", slow("inductor")])
 def test_batch_norm_counts_the_writes_that_eager_counts(backend: str, grad: bool) -> None:
     plain, other = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     fn = aotviz.compile(other, backend=backend)

@@ -12,6 +12,7 @@ from torch._dynamo import compiled_autograd
 import aotviz
 import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
+from tests.tiers import slow
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,7 @@ def train(compiled, capture):
     return seen
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aotviz_eager"])
+@pytest.mark.parametrize("backend", ["eager", slow("aot_eager"), "aotviz_eager", slow("aotviz")])
 def test_a_model_trains_with_few_captures(backend):
     assert len(compared(train, backend=backend).graphs) <= 6
 
@@ -282,7 +283,7 @@ def test_a_hook_that_would_hear_a_part_of_its_gradient_is_refused():
     torch.testing.assert_close(w.grad, 8 * torch.tensor([2.0] * 3).sin() * torch.tensor([2.0] * 3).cos())
 
 
-@pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
+@pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])
 def test_the_switch_in_torchs_configuration_compiles_the_backward_of_a_step(backend):
     def step(model, x):
         loss = model(x).square().sum()
@@ -324,7 +325,3 @@ def test_other_functions_are_captured_as_torch_captures_them():
         return [w.grad]
 
     compared(program)
-
-
-def test_compiled_autograd_under_inductor():
-    compared(train, backend="aotviz")

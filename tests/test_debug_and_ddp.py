@@ -17,6 +17,7 @@ from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.memory_check import MemoryDiffers
 from aotviz.stages import synthetic_bases
 from tests.doors import alone
+from tests.tiers import slow
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ class Stack(torch.nn.Module):
         return x
 
 
-@pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
+@pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])
 def test_buckets_of_a_distributed_model_are_laid_out_by_a_first_call_with_fakes(one_rank, backend, monkeypatch):
     """DDPOptimizer cuts the model into buckets, and runs each once with fakes for the layout of the next."""
     torch.manual_seed(0)

@@ -32,6 +32,7 @@ def test_ranks_train_as_in_eager(ranks, program):
     assert first == second != []
 
 
+@pytest.mark.slow  # it starts four processes anew
 @pytest.mark.xdist_group("ranks")
 def test_a_rank_that_fails_is_told_of_and_the_next_job_is_done(ranks):
     found = ranks.train("DDP", "no such backend", SECONDS)

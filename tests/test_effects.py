@@ -12,6 +12,7 @@ from torch.testing._internal.torchbind_impls import init_torchbind_implementatio
 import aotviz
 from aotviz.ir import graphs
 from tests.doors import alone
+from tests.tiers import slow
 
 LOG: list[tuple[str, float]] = []
 
@@ -181,7 +182,7 @@ def turn_over(queue, x):
     [
         lambda fn: aotviz.compile(fn, backend="eager", debug=True),
         lambda fn: torch.compile(fn, backend="aotviz_eager"),
-        lambda fn: aotviz.compile(fn, backend="inductor"),
+        slow(lambda fn: aotviz.compile(fn, backend="inductor")),
     ],
     ids=["compile", "torch.compile", "inductor"],
 )

@@ -1,4 +1,4 @@
-"""Random programs in CI: a fixed set by seed, and Hypothesis, derandomised, which also shrinks what it finds.
+"""Random programs: a fixed set by seed, and Hypothesis, derandomised, which also shrinks what it finds.
 
 `make fuzz N=2000` runs more of them; `python -m tests.oracle.fuzz --only 17` shows one.
 """
@@ -14,6 +14,7 @@ from tests.oracle.compare import judge
 from tests.oracle.fuzz import report, worse
 from tests.oracle.progress import finished
 from tests.oracle.strategy import from_seed, from_source, programs
+from tests.tiers import slow
 
 SEED = 20
 BATCH = 25
@@ -28,12 +29,13 @@ def check(drawn) -> None:
     assert not worse(ours, theirs), report(drawn.program, {"ours": ours, "torch": theirs})
 
 
-@pytest.mark.parametrize("start", range(0, 150, BATCH))
+@pytest.mark.parametrize("start", [0, *map(slow, range(BATCH, 150, BATCH))])
 def test_ours_equals_eager_on_random_programs_wherever_torch_does(start):
     for index in range(start, start + BATCH):
         check(from_seed(SEED, index))
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40,
     derandomize=True,
@@ -47,6 +49,7 @@ def test_hypothesis_finds_no_program_on_which_only_torch_is_right(drawn):
     check(drawn)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_every_drawn_program_is_deterministic_in_eager(drawn):

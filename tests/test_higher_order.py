@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 import aotviz
 from tests.oracle.higher_order import REGIONS
+from tests.tiers import slow
 
 TRACED_BELOW = {  # and the same graph for Dynamo
     "associative_scan_of_sums",
@@ -56,12 +57,15 @@ def test_captured_by_dynamo_each_region_gives_eagers_results_and_gradients(name)
     assert_as_in_eager(name, lambda fn: torch.compile(fn, backend="aotviz_eager", options={"debug": True}))
 
 
-@pytest.mark.parametrize("name", [name for name in REGIONS if name not in NEEDS_DYNAMO])
+@pytest.mark.parametrize(
+    "name",
+    [slow(name) if name == "while_loop_with_a_gradient" else name for name in REGIONS if name not in NEEDS_DYNAMO],
+)
 def test_traced_as_it_is_each_region_gives_eagers_results_and_gradients(name):
     assert_as_in_eager(name, lambda fn: aotviz.compile(fn, backend="eager", debug=True))
 
 
-@pytest.mark.parametrize("name", ["nested_compile_region_twice", "selective_checkpoint"])
+@pytest.mark.parametrize("name", ["nested_compile_region_twice", slow("selective_checkpoint")])
 def test_on_inductor_regions_give_eagers_results_and_gradients(name):
     assert_as_in_eager(name, lambda fn: torch.compile(fn, backend="aotviz"))
 

@@ -10,6 +10,7 @@ from aotviz.lowerings import run_graph
 from tests.doors import alone
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
+from tests.tiers import in_turns
 
 LEAF = "a = torch.linspace(-1.1, 1.3, 8).requires_grad_()"
 GROWN = f"{LEAF}; a = a * 1.5"
@@ -144,8 +145,7 @@ def program(name: str):
     return from_source(name, text)
 
 
-@pytest.mark.parametrize("candidate", ["ours", "ours-keep", "ours-compile"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"]))
 def test_what_is_done_to_an_input_is_what_eager_does(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
     if name == "data of an intermediate" and candidate == "ours-compile":

@@ -21,6 +21,7 @@ from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_wi
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional_tensors import FunctionalTensor
+from tests.tiers import slow
 
 
 @functools.lru_cache
@@ -238,7 +239,14 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+# A search of the whole heap for what keeps a tensor takes seconds a door.
+@pytest.mark.parametrize(
+    "door",
+    [
+        door if door in ("aot_function", "aot_export_joint_with_descriptors", "trace_stages") else slow(door)
+        for door in DOORS
+    ],
+)
 def test_every_door_leaves_nothing_behind(door):
     with pytest.raises(Refused, match=r"stores a tensor in DICT\[4\]"):
         DOORS[door](torch.ones(4, requires_grad=True))

@@ -116,6 +116,7 @@ def test_a_seed_and_an_index_name_one_program():
     assert strategy.from_seed(5, 7).draft != strategy.from_seed(5, 8).draft
 
 
+@pytest.mark.slow
 def test_random_programs_reach_every_corner():
     text = "\n".join(strategy.from_seed(1, k).draft.source() for k in range(150))
     words = "no_grad detach() t_() squeeze_ unbind split as_strided expand copy_ zero_() requires_grad_() transpose("

@@ -16,6 +16,7 @@ from aotviz.ir.forms import BackwardRequest
 from aotviz.lowerings import run_graph
 from aotviz.pipeline import Silent
 from tests.doors import alone
+from tests.tiers import slow
 
 torch.set_num_threads(1)
 
@@ -35,7 +36,7 @@ def gradients(fn, inputs, *backwards):
     return [None if x.grad is None else x.grad.tolist() for x in inputs]
 
 
-@pytest.fixture(params=["eager", "inductor", "dynamic", "nothing donated"])
+@pytest.fixture(params=["eager", slow("inductor"), "dynamic", "nothing donated"])
 def compiled(request):
     options = {
         "eager": {"backend": "eager", "debug": True},

@@ -10,6 +10,7 @@ from tests.oracle import compare
 from tests.oracle.compare import judge
 from tests.oracle.fuzz import worse
 from tests.oracle.programs import PROGRAMS
+from tests.tiers import in_turns
 
 # Programs that ours may refuse, and what the error must then say.
 REFUSED = {
@@ -66,8 +67,7 @@ def test_every_output_kind_has_a_program():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("partition", ["min_cut", "default"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "partition"), in_turns(PROGRAMS, ["min_cut", "default"]))
 def test_ours_equals_eager_wherever_torch_does(name, partition):
     ours = judge(PROGRAMS[name], compare.ours_aot(partition), expected(name))
     if name in REFUSED and ours.failure:
@@ -85,13 +85,16 @@ def test_ours_stays_right_where_torch_is_not(name):
     assert verdict.status in ("equal", "details"), str(verdict)
 
 
-@pytest.mark.parametrize("candidate", ["ours-default", "ours-keep", "ours-compile", "ours-inductor"])
-@pytest.mark.parametrize("name", OVERWRITTEN_BUFFERS)
+@pytest.mark.parametrize(
+    ("name", "candidate"),
+    in_turns(OVERWRITTEN_BUFFERS, ["ours-compile", "ours-inductor", "ours-default", "ours-keep"]),
+)
 def test_a_buffer_updated_after_its_use_gives_eagers_gradients(name, candidate):
     verdict = judge(PROGRAMS[name], compare.CANDIDATES[candidate](), expected(name))
     assert verdict.status in ("equal", "details"), str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if "mutation" in p.tags])
 def test_mutations_kept_in_the_graph_are_no_worse_than_torchs(name):
     ours = judge(PROGRAMS[name], compare.ours_aot(keep_mutations=True), expected(name))

@@ -311,6 +311,7 @@ def test_no_program_is_refused_outside_of_the_list():
     assert not direct, "raise Refused(name, ...) instead, with a name of ir/refusals.py"
 
 
+@pytest.mark.slow
 def test_what_random_programs_are_refused_for_is_on_the_list():
     refused = set()
     for index in range(40):

@@ -14,6 +14,7 @@ import aotviz
 from aotviz.torch_private import versions
 from aotviz.torch_private.partitioners import default_partition
 from tests.stages.support import evidence, stage_alone, targets
+from tests.tiers import slow
 
 
 def block(a, w):
@@ -45,7 +46,7 @@ def test_a_checkpointed_region_is_computed_again_for_a_backward_inside_the_funct
     assert all(names.index(name) > last_forward for name in names if name.endswith("recomputed"))
 
 
-@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", slow("inductor")])
 def test_the_result_is_eagers(backend):
     torch.testing.assert_close(aotviz.compile(step, backend=backend)(*inputs()), step(*inputs()))
 

@@ -126,6 +126,7 @@ def test_on_inductor_forward_and_backward_drop_the_same_elements():
     assert 0 < out.count_nonzero() < out.numel()
 
 
+@pytest.mark.slow
 def test_inductors_fallback_random_gives_eagers_numbers():
     compiled = aotviz.compile(dropout_twice, options={"fallback_random": True})
     assert_same(run(compiled), run(dropout_twice), exact=False)

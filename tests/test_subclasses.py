@@ -18,6 +18,7 @@ from tests.oracle.compare import CANDIDATES, expect, judge
 from tests.oracle.subclass_fuzz import drawn
 from tests.oracle.subclass_programs import PROGRAMS, fresh, nest, two
 from tests.oracle.weights import DispatchInt8, FunctionInt8, quantised
+from tests.tiers import in_turns
 
 # What the error must say.
 REFUSED = {
@@ -48,8 +49,9 @@ def expected(name):
     return expect(PROGRAMS[name])
 
 
-@pytest.mark.parametrize("door", ["ours-keep", "ours-compile"])
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in REFUSED])
+@pytest.mark.parametrize(
+    ("name", "door"), in_turns([name for name in PROGRAMS if name not in REFUSED], ["ours-keep", "ours-compile"])
+)
 def test_a_program_over_subclasses_equals_eager(name, door):
     verdict = judge(PROGRAMS[name], CANDIDATES[door](), expected(name))
     assert verdict.status in ("equal", "details"), f"{PROGRAMS[name].source}\n{verdict}"

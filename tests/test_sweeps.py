@@ -10,6 +10,7 @@ from tests.sweeps import page
 from tests.sweeps.models import judging, training
 from tests.sweeps.models.__main__ import is_behind
 from tests.sweeps.models.catalogue import MODELS
+from tests.tiers import slow
 
 FOUND = {
     "title": "Tea",
@@ -35,7 +36,9 @@ def test_the_page_shows_the_results_that_are_kept(found):
     assert page.section_text(found).strip() in page.PAGE.read_text(), "run `python -m tests.sweeps.page`"
 
 
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.in_ci])
+@pytest.mark.parametrize(
+    "name", [name if name == "llama" else slow(name) for name, model in MODELS.items() if model.in_ci]
+)
 def test_a_model_trains_as_in_eager_with_two_batch_sizes(name):
     row = judging.judged(name, by_inductor=False)
     assert "ours" in row, row

@@ -10,6 +10,7 @@ import aotviz.frontends.backend
 from tests.doors import alone
 from tests.oracle.compare import same
 from tests.oracle.training import LOOPS, loop_named
+from tests.tiers import in_turns
 
 DOORS = {
     "compile": lambda fn: aotviz.compile(fn, backend="eager"),
@@ -18,8 +19,7 @@ DOORS = {
 
 
 @pytest.mark.filterwarnings("error:.* while it runs; a compiled call")
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(("name", "door"), in_turns(LOOPS, DOORS))
 def test_a_loop_equals_eager(name, door):
     torch._dynamo.reset()
     expected, found = loop_named(name), loop_named(name, DOORS[door])

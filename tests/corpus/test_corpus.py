@@ -64,6 +64,7 @@ def test_checksums_hold() -> None:
                 assert record["has_payload"] == hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the corpus is of torch 2.13")
 @pytest.mark.parametrize("name", ["recompile_limit", "errors"])
 def test_a_program_run_anew_logs_the_same_kinds(name, tmp_path) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import torch
 import torch.fx as fx
-from aotviz.torch_private.functional import FunctionalTensor
 
 import aotviz
 from aotviz import pipeline
@@ -17,6 +16,7 @@ from aotviz.ir import verify
 from aotviz.ir.forms import GradientRequest, TracedCall
 from aotviz.lowerings import run_graph
 from aotviz.pipeline import GRADIENT, TRAINING, Silent, run
+from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.tracing.second_order import NotDifferentiableAgain, Traced, at_hand
 from tests.stages.support import evidence, fingerprint, targets
 

@@ -1,0 +1,46 @@
+"""Scripts in processes of their own that share one import of torch, which takes longer than most of them.
+
+`run_script` is `subprocess.run([python, script, *arguments])`, but that the process is forked from one that has
+imported torch and aotviz and has done nothing else. For a test of what an import does, start Python itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend"]
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(READY)
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_script(script: Path, *arguments: str, cwd: Path) -> Done:
+    """What `script` wrote and how it ended, run as `__main__` in the folder `cwd`."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = [Path(folder, name) for name in ("stdout", "stderr")]
+        process = _context.Process(target=_run, args=(script, arguments, cwd, written))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return Done(process.exitcode, *(path.read_text() for path in written))
+
+
+def _run(script: Path, arguments: tuple[str, ...], cwd: Path, written: list[Path]) -> None:
+    for descriptor, path in zip((1, 2), written, strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.chdir(cwd)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    runpy.run_path(str(script), run_name="__main__")

@@ -1,0 +1,31 @@
+"""What `make test` leaves to `make test-all`: see the marker `slow` in pyproject.toml.
+
+A table of programs times a table of ways to compile them is a sweep. `make test` takes each program once, the ways in
+turns; `make test-all` takes them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def slow(*values: Any) -> Any:
+    """A parameter set that is for `make test-all` alone."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def in_turns(cases: Iterable[Any], ways: Iterable[Any]) -> list[Any]:
+    """Parameter sets `(case, way)` of all pairs, slow but for one way a case.
+
+    >>> [(*pair.values, bool(pair.marks)) for pair in in_turns("ab", [1, 2])]
+    [('a', 1, False), ('a', 2, True), ('b', 1, True), ('b', 2, False)]
+    """
+    ways = list(ways)
+    return [
+        pytest.param(case, way) if turn % len(ways) == index else slow(case, way)
+        for turn, case in enumerate(cases)
+        for index, way in enumerate(ways)
+    ]
