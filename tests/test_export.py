@@ -181,8 +181,8 @@ def _written(x: Any, w: Any) -> Any:
 BASE = torch.ones(4)
 GROWN = torch.ones(2, requires_grad=True) * 1
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], str]] = {
-    "a duplicate that is written": (_shares, (BASE, BASE), {}, "inputs 'x' and 'y' are one tensor"),
-    "an overlap that is written": (_shares, (BASE[:3], BASE[1:]), {}, "'x' and 'y' would be written through another"),
+    "a duplicate that is written": (_shares, (BASE, BASE), {}, "inputs 'x' and 'y' are the same tensor"),
+    "an overlap that is written": (_shares, (BASE[:3], BASE[1:]), {}, "'x' and 'y' share memory, and one would be written"),
     "a shape that changes": (_resized, (torch.ones(2, 3),), {}, "shape, strides or storage of input 'x'"),
     "a written input with a gradient": (_written, (GROWN, torch.ones(2)), {"loss": 0}, "writes input 'x', which"),
     "no loss named": (lambda x: (x.sum(),), (GROWN,), {"loss": None}, "needs output_loss_index"),
@@ -416,7 +416,7 @@ def test_an_edited_graph_with_other_outputs_is_refused() -> None:
     joint = aotviz.aot_export_joint_with_descriptors(None, nn.Linear(2, 2), (torch.ones(1, 2),))
     output = next(iter(reversed(joint.graph_module.graph.nodes)))
     output.args = (output.args[0][:-1],)
-    with pytest.raises(ValueError, match="outputs, and now has"):
+    with pytest.raises(ValueError, match="outputs and now has"):
         aotviz.aot_compile_joint_with_descriptors(joint)
 
 
