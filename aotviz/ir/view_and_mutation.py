@@ -130,6 +130,7 @@ class Data(ReplayStep):
     target: Ref
     grad_mode: bool
     inference_mode: bool
+    value: Ref | None = None  # as of a View
 
 
 @dataclass(frozen=True)

@@ -355,7 +355,7 @@ class Epilogue:
         text = self._applied(self._variable(step.source), step)
         hint = named[0].replace("output", "out") if len(named) == 1 else ("pieces" if several else "view")
         variable = self.source.fresh(hint)
-        if isinstance(step, Data) or step.value is None:
+        if step.value is None:
             self._line(f"{variable} = {text}", step, fact, subject)
         else:
             apply = self.source.bind("view_with_history", ViewWithHistory.apply)

@@ -274,7 +274,7 @@ class _Builder:
             arguments = tuple(map(frozen, event.args))
             if event.operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
                 self.apart.append(event.results[0])
-                self.steps.append(Data(source, targets[0], event.mode.grad, event.mode.inference))
+                self.steps.append(Data(source, targets[0], event.mode.grad, event.mode.inference, value))
                 return
             self._step(event, source, targets, event.operator, arguments, kwargs, event.several, value)
             return
