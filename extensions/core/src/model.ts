@@ -2,11 +2,11 @@
 // views share it.
 
 import { type Graph, readGraph } from "./graph";
+import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./held";
 import { anew, type News } from "./news";
 import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
-  type CacheLookup, type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
-  type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type Wire,
+  type CacheLookup, type CompilationData, Float, type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type Wire,
 } from "./wire";
 
 /** A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph. */
@@ -14,14 +14,6 @@ export type Need =
   | { readonly what: "compilation"; readonly compilation: number }
   | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
   | { readonly what: "code"; readonly compilation: number; readonly stage: number };
-
-/** What has come of a compilation: the record's lists fill up. */
-export interface Held {
-  readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
-  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
-  readonly code: Set<number>; // stages whose texts are there
-  opened: boolean; // whether its stages and facts are there
-}
 
 /** A recording with its lookups. What has not been looked at is absent until `load` has brought it. */
 export class Recording {
@@ -148,42 +140,10 @@ export class Recording {
   }
 }
 
-/** A compilation of which only the head is known. */
-export function unopened(head: CompilationHead): Held {
-  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] }, code: new Set(), opened: false };
-}
-
-function outline(head: CompilationHead): CompilationData {
-  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
-  return {
-    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, log: NONE, stack: NONE, reset: 0,
-    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [], recomputed: [], storages: [],
-  };
-}
-
 function soon<T>(part: T | Promise<T>, take: (part: T) => void): Promise<void> | null {
   if (part instanceof Promise) return part.then(take);
   take(part);
   return null;
-}
-
-function takeCompilation(held: Held, part: CompilationPart): void {
-  const { values, graphs } = held.data;
-  Object.assign(held.data, part.compilation);
-  if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
-  held.data.graphs = graphs;
-  held.about = part;
-  held.opened = true;
-}
-
-function takeGraph({ data }: Held, number: number, part: GraphPart): void {
-  part.value_numbers.forEach((value, i) => (data.values[value] = part.values[i]!));
-  data.graphs[number] = part.graph;
-}
-
-function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
-  (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
-  code.add(stage);
 }
 
 /** The stage before `index` that has a graph to compare with `role`: the same role, else the joint graph. */

@@ -2,7 +2,7 @@
 // values and texts keep their numbers, so those that are loaded stay. Of torch's log, what was read may be sorted
 // otherwise when more of it is read, so a compilation that changed is loaded anew.
 
-import { type Held, unopened } from "./model";
+import { type Held, unopened } from "./held";
 import type { CompilationData, CompilationHead, CompilationPart, RecordingIndex } from "./wire";
 
 export interface News {
