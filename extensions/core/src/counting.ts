@@ -1,7 +1,7 @@
 // Counts what a recording holds without making any of it. A file of 100 MB takes a page a second to count and may
 // take it minutes to read, so a large one is counted first: it opens, or the reader is told how large it is.
 
-import { Reader } from "./msgpack";
+import { isList, isMap, isText, Reader } from "./msgpack";
 
 /** Of a whole recording. */
 export interface Counts {
@@ -59,10 +59,9 @@ class Counter extends Reader {
   /** Passes over the next value, but not over what is in it; how many values those are. */
   private pass(): number {
     const tag = this.peek();
-    if ((tag >= 0x80 && tag < 0x90) || tag === 0xde || tag === 0xdf) return 2 * this.count(this.mapSize());
-    if ((tag >= 0x90 && tag < 0xa0) || tag === 0xdc || tag === 0xdd) return this.count(this.listSize());
-    const isText = (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
-    this.take(isText ? this.textSize() : 1 + (NUMBER_BYTES[tag] ?? 0));
+    if (isMap(tag)) return 2 * this.count(this.mapSize());
+    if (isList(tag)) return this.count(this.listSize());
+    this.take(isText(tag) ? this.textSize() : 1 + (NUMBER_BYTES[tag] ?? 0));
     return 0;
   }
 
