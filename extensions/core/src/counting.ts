@@ -11,8 +11,18 @@ export interface Counts {
   nodes: number; // of all graphs
 }
 
-const NUMBER_BYTES: Readonly<Record<number, number>> = { // after the first byte
-  0xca: 4, 0xcb: 8, 0xcc: 1, 0xcd: 2, 0xce: 4, 0xcf: 8, 0xd0: 1, 0xd1: 2, 0xd2: 4, 0xd3: 8,
+const NUMBER_BYTES: Readonly<Record<number, number>> = {
+  // after the first byte
+  0xca: 4,
+  0xcb: 8,
+  0xcc: 1,
+  0xcd: 2,
+  0xce: 4,
+  0xcf: 8,
+  0xd0: 1,
+  0xd1: 2,
+  0xd2: 4,
+  0xd3: 8,
 };
 
 /** Raises MsgpackError where the bytes end too early or have another shape. */
@@ -24,7 +34,11 @@ class Counter extends Reader {
   private readonly found: Counts = { items: 0, compilations: 0, graphs: 0, nodes: 0 };
 
   counts(): Counts {
-    this.field("compilations", () => this.each("compilations", () => this.field("graphs", () => this.each("graphs", () => this.field("op", () => this.nodes())))));
+    this.field("compilations", () =>
+      this.each("compilations", () =>
+        this.field("graphs", () => this.each("graphs", () => this.field("op", () => this.nodes()))),
+      ),
+    );
     this.finish();
     return this.found;
   }

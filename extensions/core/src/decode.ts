@@ -1,5 +1,5 @@
-// From the bytes of a file to a RecordingData that the views can trust: its head, unzip (bounded), msgpack with a check of
-// every field against the SCHEMA generated from events.py, then of every index against the list that it points into.
+// From the bytes of a file to a RecordingData that the views can trust: its head, unzip (bounded), msgpack with a check
+// of every field against the SCHEMA generated from events.py, then of every index against the list that it points into.
 // Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
 
 import { atOnce, inSteps } from "./breath";
@@ -9,7 +9,16 @@ import { addUp } from "./deltas";
 import { plural } from "./format";
 import { MAX_ITEMS, MsgpackError } from "./msgpack";
 import { RecordReader, Unexpected } from "./records";
-import { FORMAT, type GraphSnapshot, MAGIC, NONE, type RecordingData, type ValueRecord, VERSION, type Wire } from "./wire";
+import {
+  FORMAT,
+  type GraphSnapshot,
+  MAGIC,
+  NONE,
+  type RecordingData,
+  type ValueRecord,
+  VERSION,
+  type Wire,
+} from "./wire";
 
 const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
 const MAX_COMPILATIONS = 20_000; // a shelf holds 256; the logs of a large job, thousands
@@ -27,32 +36,45 @@ export interface Opening {
 
 /**
  * `file` is what `recording.save` wrote, or what a page holds: the same without the head.
- * `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a word.
- * Such a one is read step by step. Raises RecordingError, and the signal's reason.
+ * `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a
+ * word. Such a one is read step by step. Raises RecordingError, and the signal's reason.
  */
-export async function decodeRecording(file: Uint8Array, takesLong?: (size: string) => Promise<Opening>): Promise<RecordingData> {
+export async function decodeRecording(
+  file: Uint8Array,
+  takesLong?: (size: string) => Promise<Opening>,
+): Promise<RecordingData> {
   const bytes = await gunzip(withoutHead(file));
   const size = bytes.length > LARGE ? sizeOf(bytes) : "";
   const opening = size ? await takesLong?.(size) : undefined;
   return read(bytes, opening);
 }
 
-/** What follows a file's head, as aotviz/recording/files.py writes it: the magic bytes and two of the version. Raises RecordingError. */
+/**
+ * What follows a file's head, as aotviz/recording/files.py writes it: the magic bytes and two of the version. Raises
+ * RecordingError.
+ */
 export function withoutHead(file: Uint8Array): Uint8Array {
-  if (file.length === 0 || MAGIC.some((byte, i) => i < file.length && file[i] !== byte)) return file; // a page's, or no recording
+  // A page's, or no recording.
+  if (file.length === 0 || MAGIC.some((byte, i) => i < file.length && file[i] !== byte)) return file;
   const end = MAGIC.length + 2;
   const version = file.length < end ? NONE : file[end - 2]! * 256 + file[end - 1]!;
   if (version > VERSION) throw newer(version);
   if (version === 0) throw new RecordingError("This recording is damaged: its head says format 0.");
-  if (file.length <= end) throw new RecordingError("This recording is damaged: it ends too early. Was it copied in full?");
+  if (file.length <= end)
+    throw new RecordingError("This recording is damaged: it ends too early. Was it copied in full?");
   return file.subarray(end);
 }
 
 function newer(version: number): RecordingError {
-  return new RecordingError(`This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
+  return new RecordingError(
+    `This recording was written in format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`,
+  );
 }
 
-/** In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but too large for a page. */
+/**
+ * In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but
+ * too large for a page.
+ */
 function sizeOf(bytes: Uint8Array): string {
   let counts;
   try {
@@ -61,12 +83,17 @@ function sizeOf(bytes: Uint8Array): string {
     if (error instanceof MsgpackError) return "";
     throw error;
   }
-  const [nodes, graphs, compilations] = [plural(counts.nodes, "node"), plural(counts.graphs, "graph"), plural(counts.compilations, "compilation")];
+  const [nodes, graphs, compilations] = [
+    plural(counts.nodes, "node"),
+    plural(counts.graphs, "graph"),
+    plural(counts.compilations, "compilation"),
+  ];
   const size = `${nodes} in ${graphs} of ${compilations}`;
   if (counts.items <= MAX_ITEMS) return size;
   throw new RecordingError(
     `This recording is too large for a page: ${size}. ` +
-    "In a notebook, aotviz.load(file) shows it one graph at a time, and aotviz.load(file)[0].stages is a table.");
+      "In a notebook, aotviz.load(file) shows it one graph at a time, and aotviz.load(file)[0].stages is a table.",
+  );
 }
 
 /** Takes the head's fields as they come, so that a newer recording is told from a damaged one. */
@@ -83,7 +110,8 @@ class Head {
       if ((value as number) > VERSION) throw newer(value as number);
     } else if (field === "compilations") {
       const { length } = value as unknown[];
-      if (length > MAX_COMPILATIONS) throw new RecordingError(`This recording is damaged: it claims ${length} compilations.`);
+      if (length > MAX_COMPILATIONS)
+        throw new RecordingError(`This recording is damaged: it claims ${length} compilations.`);
     } else if (field === "deltas") this.deltas = value === true;
   }
 }
@@ -99,7 +127,8 @@ async function read(bytes: Uint8Array, opening: Opening | undefined): Promise<Re
     throw error instanceof Unexpected && !head.known ? noRecording() : damaged(error, "recording");
   }
   if (head.deltas) addUp(data);
-  else if (reader.packed) throw new RecordingError("This recording is damaged: it holds differences and does not say so.");
+  else if (reader.packed)
+    throw new RecordingError("This recording is damaged: it holds differences and does not say so.");
   checkIndices(data);
   return data;
 }
@@ -129,7 +158,8 @@ function noRecording(): RecordingError {
 }
 
 export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
-  if (file[0] !== 0x1f || file[1] !== 0x8b) throw new RecordingError("This is not an aotviz recording. Open a file that `recording.save(path)` wrote.");
+  if (file[0] !== 0x1f || file[1] !== 0x8b)
+    throw new RecordingError("This is not an aotviz recording. Open a file that `recording.save(path)` wrote.");
   const parts: Uint8Array[] = [];
   let size = 0;
   const reader = unzipped(file as Uint8Array<ArrayBuffer>).getReader();
@@ -138,7 +168,10 @@ export async function gunzip(file: Uint8Array): Promise<Uint8Array> {
       const { done, value } = await reader.read();
       if (done) break;
       size += value.length;
-      if (size > MAX_BYTES) throw new RecordingError("This recording is too large for a page: it unzips to more than 256 MiB. Record fewer compilations at a time.");
+      if (size > MAX_BYTES)
+        throw new RecordingError(
+          "This recording is too large for a page: it unzips to more than 256 MiB. Record fewer compilations at a time.",
+        );
       parts.push(value);
     }
   } catch (error) {
@@ -167,14 +200,21 @@ function checkIndices(data: RecordingData): void {
       const { dtype, device, text, parts } = value;
       if (dtype === good.dtype && device === good.device && text === good.text && !parts.length) continue;
       good = value;
-      if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings)) within([dtype, device, text], strings, `${where}.values[${j}]`);
+      if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings))
+        within([dtype, device, text], strings, `${where}.values[${j}]`);
       if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
     }
     compilation.graphs.forEach((graph, j) => checkGraph(graph, strings, values, `${where}.graphs[${j}]`));
     for (const [j, storage] of compilation.storages.entries()) {
-      storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`)); // an earlier one: no circles
-      if (storage.writes.some(({ tensor }) => tensor < 0)) throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);
-      within(storage.writes.map(({ tensor }) => tensor), storage.tensors.length, `${where}.storages[${j}].writes`);
+      // An earlier one: no circles.
+      storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`));
+      if (storage.writes.some(({ tensor }) => tensor < 0))
+        throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);
+      within(
+        storage.writes.map(({ tensor }) => tensor),
+        storage.tensors.length,
+        `${where}.storages[${j}].writes`,
+      );
     }
     for (const stage of compilation.stages) {
       within([...stage.graphs.values()], compilation.graphs.length, `${where}.stages.${stage.name}.graphs`);
@@ -187,7 +227,8 @@ export function checkGraph(graph: GraphSnapshot, strings: number, values: number
   for (const name of ["name", "target", "args", "value", "stack", "module", "sequence", "backward"] as const) {
     if (graph[name].length !== nodes) {
       throw new RecordingError(
-        `This recording is damaged: ${where}.${name} should have ${nodes} entries, one a node, but has ${graph[name].length}.`);
+        `This recording is damaged: ${where}.${name} should have ${nodes} entries, one a node, but has ${graph[name].length}.`,
+      );
     }
   }
   for (const name of ["name", "target", "stack", "module"] as const) within(graph[name], strings, `${where}.${name}`);
@@ -198,7 +239,8 @@ export function checkGraph(graph: GraphSnapshot, strings: number, values: number
 
 function within(indices: readonly number[], size: number, where: string): void {
   for (let i = 0; i < indices.length; i++) {
-    if (!isWithin(indices[i]!, size)) throw new RecordingError(`This recording is damaged: ${where} points at ${indices[i]}, of ${size}.`);
+    if (!isWithin(indices[i]!, size))
+      throw new RecordingError(`This recording is damaged: ${where} points at ${indices[i]}, of ${size}.`);
   }
 }
 

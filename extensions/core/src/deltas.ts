@@ -1,5 +1,5 @@
-// A page that holds a recording holds it smaller than a file does, so that gzip makes next to nothing of it and the page
-// shows something sooner. aotviz/widgets/packing.py writes it so, and says so in "deltas"; files have none of it:
+// A page that holds a recording holds it smaller than a file does, so that gzip makes next to nothing of it and the
+// page shows something sooner. aotviz/widgets/packing.py writes it so, and says so in "deltas"; files have none of it:
 // long columns of graphs are differences (5, 6, 7 is 5, 1, 1); a node that only reads the one d places before has d for
 // its arguments; a value that differs from the one before in nothing but its storage is that difference; and all texts
 // are one, with a separator between any two.

@@ -3,8 +3,20 @@
 import type { ValueRecord } from "./wire";
 
 const SHORT: Record<string, string> = {
-  float64: "f64", float32: "f32", float16: "f16", bfloat16: "bf16", int64: "i64", int32: "i32", int16: "i16",
-  int8: "i8", uint8: "u8", bool: "b8", complex64: "c64", complex128: "c128", float8_e4m3fn: "f8e4m3", float8_e5m2: "f8e5m2",
+  float64: "f64",
+  float32: "f32",
+  float16: "f16",
+  bfloat16: "bf16",
+  int64: "i64",
+  int32: "i32",
+  int16: "i16",
+  int8: "i8",
+  uint8: "u8",
+  bool: "b8",
+  complex64: "c64",
+  complex128: "c128",
+  float8_e4m3fn: "f8e4m3",
+  float8_e5m2: "f8e5m2",
 };
 
 export function dtype(name: string): string {

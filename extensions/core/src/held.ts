@@ -1,6 +1,13 @@
 // What of a compilation has come so far. Its parts (aotviz/widgets/parts.py) come one by one and fill up one record.
 
-import { type CodePart, type CompilationData, type CompilationHead, type CompilationPart, type GraphPart, NONE } from "./wire";
+import {
+  type CodePart,
+  type CompilationData,
+  type CompilationHead,
+  type CompilationPart,
+  type GraphPart,
+  NONE,
+} from "./wire";
 
 /** What has come of a compilation: the record's lists fill up. */
 export interface Held {
@@ -12,14 +19,41 @@ export interface Held {
 
 /** A compilation of which only the head is known. */
 export function unopened(head: CompilationHead): Held {
-  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] }, code: new Set(), opened: false };
+  return {
+    data: outline(head),
+    about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] },
+    code: new Set(),
+    opened: false,
+  };
 }
 
 function outline(head: CompilationHead): CompilationData {
   const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
   return {
-    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, log: NONE, stack: NONE, reset: 0,
-    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [], recomputed: [], storages: [],
+    id,
+    name,
+    kind,
+    started_unix_ns,
+    compile_id,
+    frame,
+    attempts,
+    rank,
+    because,
+    options,
+    error,
+    log: NONE,
+    stack: NONE,
+    reset: 0,
+    stages: [],
+    graphs: [],
+    values: [],
+    inputs: [],
+    outputs: [],
+    saved_tensors: [],
+    wrapper: null,
+    graph_texts: [],
+    recomputed: [],
+    storages: [],
   };
 }
 

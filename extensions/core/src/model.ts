@@ -6,10 +6,20 @@ import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./hel
 import { anew, type News } from "./news";
 import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
-  type CacheLookup, type CompilationData, Float, type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type Wire,
+  type CacheLookup,
+  type CompilationData,
+  Float,
+  type GraphSnapshot,
+  NONE,
+  type RecordingData,
+  type RecordingIndex,
+  type StageRecord,
+  type Wire,
 } from "./wire";
 
-/** A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph. */
+/**
+ * A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph.
+ */
 export type Need =
   | { readonly what: "compilation"; readonly compilation: number }
   | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
@@ -21,7 +31,10 @@ export class Recording {
   private held: readonly Held[];
   private readonly coming = new Map<string, Promise<void>>();
 
-  constructor(private readonly source: Source, private now: RecordingIndex) {
+  constructor(
+    private readonly source: Source,
+    private now: RecordingIndex,
+  ) {
     this.held = now.compilations.map(unopened);
   }
 
@@ -91,7 +104,8 @@ export class Recording {
     const snapshot = index === undefined ? undefined : compilation.graphs[index];
     if (!snapshot) return null;
     let graph = this.graphs.get(snapshot);
-    if (!graph) this.graphs.set(snapshot, (graph = readGraph(snapshot, role, compilation, (number) => this.text(number))));
+    if (!graph)
+      this.graphs.set(snapshot, (graph = readGraph(snapshot, role, compilation, (number) => this.text(number))));
     return graph;
   }
 
@@ -120,7 +134,7 @@ export class Recording {
 
   /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */
   load(needs: readonly Need[]): Promise<void> | null {
-    const waits = needs.flatMap((need) => (this.has(need) ? [] : this.bring(need) ?? []));
+    const waits = needs.flatMap((need) => (this.has(need) ? [] : (this.bring(need) ?? [])));
     return waits.length ? Promise.all(waits).then(() => undefined) : null;
   }
 
@@ -130,11 +144,15 @@ export class Recording {
     if (under) return under;
     const held = this.held[need.compilation]!;
     const { id } = held.data;
-    const coming = need.what === "compilation" ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
-      : need.what === "graph" ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
-        : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
+    const coming =
+      need.what === "compilation"
+        ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
+        : need.what === "graph"
+          ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
+          : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
     if (!coming) return null;
-    const done = coming.finally(() => this.coming.delete(key)); // whether it came or failed: a failure may be tried again
+    // Whether it came or failed: a failure may be tried again.
+    const done = coming.finally(() => this.coming.delete(key));
     this.coming.set(key, done);
     return done;
   }
@@ -147,7 +165,11 @@ function soon<T>(part: T | Promise<T>, take: (part: T) => void): Promise<void> |
 }
 
 /** The stage before `index` that has a graph to compare with `role`: the same role, else the joint graph. */
-export function previousGraph(compilation: CompilationData, index: number, role: string): { stage: number; role: string } | null {
+export function previousGraph(
+  compilation: CompilationData,
+  index: number,
+  role: string,
+): { stage: number; role: string } | null {
   for (let i = index - 1; i >= 0; i--) {
     const graphs = compilation.stages[i]!.graphs;
     for (const candidate of [role, "joint", ...graphs.keys()]) {

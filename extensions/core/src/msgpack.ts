@@ -33,7 +33,8 @@ export class Reader {
 
   protected take(size: number): number {
     const start = this.at;
-    if (start + size > this.bytes.length) throw new MsgpackError(`it ends in the middle, after ${this.bytes.length} bytes`);
+    if (start + size > this.bytes.length)
+      throw new MsgpackError(`it ends in the middle, after ${this.bytes.length} bytes`);
     this.at = start + size;
     return start;
   }
@@ -61,27 +62,48 @@ export class Reader {
     if (tag < 0xc0) return this.text(tag & 0x1f);
     if (tag >= 0xe0) return tag - 0x100;
     switch (tag) {
-      case 0xc0: return null;
-      case 0xc2: return false;
-      case 0xc3: return true;
-      case 0xca: return new Float(this.view.getFloat32(this.take(4)));
-      case 0xcb: return new Float(this.view.getFloat64(this.take(8)));
-      case 0xcc: return this.view.getUint8(this.take(1));
-      case 0xcd: return this.view.getUint16(this.take(2));
-      case 0xce: return this.view.getUint32(this.take(4));
-      case 0xcf: return narrowed(this.view.getBigUint64(this.take(8)));
-      case 0xd0: return this.view.getInt8(this.take(1));
-      case 0xd1: return this.view.getInt16(this.take(2));
-      case 0xd2: return this.view.getInt32(this.take(4));
-      case 0xd3: return narrowed(this.view.getBigInt64(this.take(8)));
-      case 0xd9: return this.text(this.view.getUint8(this.take(1)));
-      case 0xda: return this.text(this.view.getUint16(this.take(2)));
-      case 0xdb: return this.text(this.view.getUint32(this.take(4)));
-      case 0xdc: return this.array(this.view.getUint16(this.take(2)));
-      case 0xdd: return this.array(this.view.getUint32(this.take(4)));
-      case 0xde: return this.map(this.view.getUint16(this.take(2)));
-      case 0xdf: return this.map(this.view.getUint32(this.take(4)));
-      default: throw new MsgpackError(`byte 0x${tag.toString(16)} at ${this.at - 1} has no place in a recording`);
+      case 0xc0:
+        return null;
+      case 0xc2:
+        return false;
+      case 0xc3:
+        return true;
+      case 0xca:
+        return new Float(this.view.getFloat32(this.take(4)));
+      case 0xcb:
+        return new Float(this.view.getFloat64(this.take(8)));
+      case 0xcc:
+        return this.view.getUint8(this.take(1));
+      case 0xcd:
+        return this.view.getUint16(this.take(2));
+      case 0xce:
+        return this.view.getUint32(this.take(4));
+      case 0xcf:
+        return narrowed(this.view.getBigUint64(this.take(8)));
+      case 0xd0:
+        return this.view.getInt8(this.take(1));
+      case 0xd1:
+        return this.view.getInt16(this.take(2));
+      case 0xd2:
+        return this.view.getInt32(this.take(4));
+      case 0xd3:
+        return narrowed(this.view.getBigInt64(this.take(8)));
+      case 0xd9:
+        return this.text(this.view.getUint8(this.take(1)));
+      case 0xda:
+        return this.text(this.view.getUint16(this.take(2)));
+      case 0xdb:
+        return this.text(this.view.getUint32(this.take(4)));
+      case 0xdc:
+        return this.array(this.view.getUint16(this.take(2)));
+      case 0xdd:
+        return this.array(this.view.getUint32(this.take(4)));
+      case 0xde:
+        return this.map(this.view.getUint16(this.take(2)));
+      case 0xdf:
+        return this.map(this.view.getUint32(this.take(4)));
+      default:
+        throw new MsgpackError(`byte 0x${tag.toString(16)} at ${this.at - 1} has no place in a recording`);
     }
   }
 
@@ -140,8 +162,8 @@ export class Reader {
   }
 
   /**
-   * Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. Where something
-   * else comes, `other` hears how many texts came before it.
+   * Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. Where
+   * something else comes, `other` hears how many texts came before it.
    */
   protected texts(size: number, into: string[], other: (index: number) => never): void {
     const { bytes } = this;
@@ -196,7 +218,8 @@ export class Reader {
 
   private array(size: number): Wire[] {
     this.enter(size);
-    const items = size === 1 ? [this.value()] : size === 2 ? [this.value(), this.value()] : []; // a list that grows has room for 17
+    // A list that grows has room for 17.
+    const items = size === 1 ? [this.value()] : size === 2 ? [this.value(), this.value()] : [];
     while (items.length < size) items.push(this.value());
     this.leave();
     return items;

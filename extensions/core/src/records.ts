@@ -1,6 +1,6 @@
-// Reads msgpack straight into the records of the SCHEMA, with no tree of maps and lists in between. The first thing that
-// is not as the schema says is an Unexpected, which gathers its place in the recording on its way out: nothing is spent
-// on places while all is well.
+// Reads msgpack straight into the records of the SCHEMA, with no tree of maps and lists in between. The first thing
+// that is not as the schema says is an Unexpected, which gathers its place in the recording on its way out: nothing is
+// spent on places while all is well.
 
 import { atOnce, type Work } from "./breath";
 import { parted } from "./deltas";
@@ -15,7 +15,10 @@ type Fields = (typeof SCHEMA)[string]["fields"];
 export class Unexpected extends Error {
   private place = "";
 
-  constructor(private readonly expected: string, private readonly got: string) {
+  constructor(
+    private readonly expected: string,
+    private readonly got: string,
+  ) {
     super();
   }
 
@@ -31,7 +34,10 @@ export class Unexpected extends Error {
   }
 }
 
-/** The last record of a name, and where the last value of each field stood: the same bytes again are the same value again. */
+/**
+ * The last record of a name, and where the last value of each field stood: the same bytes again are the same value
+ * again.
+ */
 interface Last {
   record: Record<string, unknown>;
   readonly fields: readonly { start: number; end: number; value: unknown }[];
@@ -45,11 +51,17 @@ export class RecordReader extends Reader {
   packed = false;
   private readonly last = new Map<string, Last>(); // of records that are written by position
 
-  constructor(bytes: Uint8Array, private readonly heard?: Heard) {
+  constructor(
+    bytes: Uint8Array,
+    private readonly heard?: Heard,
+  ) {
     super(bytes);
   }
 
-  /** All the bytes as one record, step by step: the columns of a large graph one after the other. Raises Unexpected, MsgpackError. */
+  /**
+   * All the bytes as one record, step by step: the columns of a large graph one after the other. Raises Unexpected,
+   * MsgpackError.
+   */
   *whole(name: string): Work<unknown> {
     const record = yield* this.byName(name);
     this.finish();
@@ -79,10 +91,14 @@ export class RecordReader extends Reader {
   private read(schema: Schema): unknown {
     if (typeof schema === "string") return this.leaf(schema);
     switch (schema[0]) {
-      case "list": return this.list(schema);
-      case "map": return this.entries(schema[1], schema[2]);
-      case "record": return isNamed(schema) ? atOnce(this.byName(schema[1])) : this.byPosition(schema);
-      case "or": return this.either(schema);
+      case "list":
+        return this.list(schema);
+      case "map":
+        return this.entries(schema[1], schema[2]);
+      case "record":
+        return isNamed(schema) ? atOnce(this.byName(schema[1])) : this.byPosition(schema);
+      case "or":
+        return this.either(schema);
     }
   }
 
@@ -114,7 +130,8 @@ export class RecordReader extends Reader {
       case "none":
         if (value === null) return value;
         break;
-      default: return value;
+      default:
+        return value;
     }
     throw new Unexpected(inWords(schema), shown(value));
   }
@@ -144,7 +161,8 @@ export class RecordReader extends Reader {
     let [start, end]: [number, number] = [0, 0];
     let last: unknown;
     for (let i = 0; i < size; i++) {
-      if (this.peek() < 0x80) { // a number, or the end
+      if (this.peek() < 0x80) {
+        // a number, or the end
         out[i] = this.value();
         continue;
       }
@@ -193,7 +211,8 @@ export class RecordReader extends Reader {
     const size = this.listOf(schema);
     if (size !== fields.length) throw new Unexpected(`${fields.length} fields`, String(size));
     let last = this.last.get(name);
-    if (!last) this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
+    if (!last)
+      this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
     const out = { ...last.record }; // a copy is sooner made than a record field by field
     for (let i = 0; i < size; i++) {
       const before = last.fields[i]!;
@@ -292,7 +311,10 @@ function notInt(value: Wire, index: number): number {
 }
 
 function inWords(schema: Schema): string {
-  if (typeof schema === "string") return { str: "text", int: "an integer", bool: "true or false", float: "a number", none: "None" }[schema] ?? "something";
+  if (typeof schema === "string")
+    return (
+      { str: "text", int: "an integer", bool: "true or false", float: "a number", none: "None" }[schema] ?? "something"
+    );
   if (schema[0] === "or") return (schema.slice(1) as Schema[]).map(inWords).join(" or ");
   const noun = schema[0] === "record" ? schema[1] : schema[0];
   return `${/^[AEIOU]/.test(noun) ? "an" : "a"} ${noun}`;
@@ -314,7 +336,10 @@ function isNamed(schema: Schema): boolean {
 }
 
 /** Made field by field, which the browser does sooner than a copy that is then changed. */
-function anotherStorage({ kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord, step: number): ValueRecord {
+function anotherStorage(
+  { kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord,
+  step: number,
+): ValueRecord {
   return { kind, dtype, shape, stride, offset, device, storage: storage + step, requires_grad, parts, text };
 }
 
@@ -325,11 +350,17 @@ function begins(tag: number, schema: Schema): boolean {
     return schema[0] === "list" || (schema[0] === "record" && !isNamed(schema)) ? isList(tag) : isMap(tag);
   }
   switch (schema) {
-    case "str": return isText(tag);
-    case "int": return isInt(tag);
-    case "float": return isInt(tag) || tag === 0xca || tag === 0xcb;
-    case "bool": return tag === 0xc2 || tag === 0xc3;
-    case "none": return tag === 0xc0;
-    default: return true;
+    case "str":
+      return isText(tag);
+    case "int":
+      return isInt(tag);
+    case "float":
+      return isInt(tag) || tag === 0xca || tag === 0xcb;
+    case "bool":
+      return tag === 0xc2 || tag === 0xc3;
+    case "none":
+      return tag === 0xc0;
+    default:
+      return true;
   }
 }

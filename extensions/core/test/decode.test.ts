@@ -41,7 +41,10 @@ describe("a recording written by Python", () => {
     expect(data.compilations.map(({ name }) => name)).toEqual(["Net", "update<img src=x onerror=alert(1)>", "broken"]);
     const [net] = data.compilations;
     expect(net!.stages).toHaveLength(15);
-    expect([...net!.stages[9]!.graphs]).toEqual([["forward", 2], ["backward", 3]]);
+    expect([...net!.stages[9]!.graphs]).toEqual([
+      ["forward", 2],
+      ["backward", 3],
+    ]);
     expect(net!.values[0]!.shape).toEqual([64, 64]);
     expect(net!.started_unix_ns).toBeGreaterThan(1.79e18); // beyond 2^53: read, if not to the nanosecond
     expect(net!.saved_tensors[0]!.nbytes).toBe(2048);
@@ -67,12 +70,15 @@ describe("the head that save() writes before a recording", () => {
   });
   test("says what a newer aotviz wrote, before anything of it is read", async () => {
     for (const version of [VERSION + 1, 300]) {
-      await expect(decodeRecording(head(version).subarray(0, end))).rejects.toThrow(`format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`);
+      await expect(decodeRecording(head(version).subarray(0, end))).rejects.toThrow(
+        `format ${version}; this viewer reads up to ${VERSION}. Upgrade aotviz.`,
+      );
     }
   });
   test("is damaged where it says no format, or ends too early", async () => {
     await expect(decodeRecording(head(0))).rejects.toThrow("damaged: its head says format 0");
-    for (let size = 1; size <= end; size++) await expect(decodeRecording(file.subarray(0, size))).rejects.toThrow("damaged: it ends too early");
+    for (let size = 1; size <= end; size++)
+      await expect(decodeRecording(file.subarray(0, size))).rejects.toThrow("damaged: it ends too early");
   });
 });
 
@@ -101,7 +107,8 @@ describe("a file that is no recording gives one clear sentence", () => {
   const opening = (bytes: Uint8Array): Promise<unknown> => decodeRecording(bytes);
   test("empty", () => expect(opening(new Uint8Array())).rejects.toThrow("not an aotviz recording"));
   test("text", () => expect(opening(new TextEncoder().encode("hello"))).rejects.toThrow("not an aotviz recording"));
-  test("gzip of something else", () => expect(opening(gzipSync(Uint8Array.of(0x93, 1, 2, 3)))).rejects.toThrow("not an aotviz recording"));
+  test("gzip of something else", () =>
+    expect(opening(gzipSync(Uint8Array.of(0x93, 1, 2, 3)))).rejects.toThrow("not an aotviz recording"));
   test("truncated", () => expect(opening(file.subarray(0, file.length / 2))).rejects.toThrow("damaged"));
   test("every truncation", async () => {
     const whole = await gunzip(withoutHead(file));
@@ -109,16 +116,25 @@ describe("a file that is no recording gives one clear sentence", () => {
       await expect(opening(gzipSync(whole.subarray(0, size)))).rejects.toBeInstanceOf(RecordingError);
     }
   });
-  test.each([["file", file], ["page", page]])("a flipped byte of a %s never throws anything but a RecordingError", async (_, kept) => {
-    const whole = await gunzip(withoutHead(kept));
-    for (let place = 0; place < whole.length; place += 97) {
-      for (const other of [0x91, 0x01, 0x80]) {
-        const bytes = whole.slice();
-        bytes[place] = bytes[place]! ^ other;
-        await opening(gzipSync(bytes, { level: 1 })).catch((error: unknown) => expect(error).toBeInstanceOf(RecordingError));
+  test.each([
+    ["file", file],
+    ["page", page],
+  ])(
+    "a flipped byte of a %s never throws anything but a RecordingError",
+    async (_, kept) => {
+      const whole = await gunzip(withoutHead(kept));
+      for (let place = 0; place < whole.length; place += 97) {
+        for (const other of [0x91, 0x01, 0x80]) {
+          const bytes = whole.slice();
+          bytes[place] = bytes[place]! ^ other;
+          await opening(gzipSync(bytes, { level: 1 })).catch((error: unknown) =>
+            expect(error).toBeInstanceOf(RecordingError),
+          );
+        }
       }
-    }
-  }, 60_000);
+    },
+    60_000,
+  );
   test("newer", async () => {
     const spoiled = await tree();
     spoiled.set("version", 99);
@@ -135,18 +151,43 @@ describe("a file that is no recording gives one clear sentence", () => {
       spoil(spoiled);
       await expect(opened(spoiled)).rejects.toThrow(`This recording is damaged: recording.${said}.`);
     };
-    await expecting("compilations[0].graphs[0].value[5] should be an integer, but is a list", (whole) => ((at(whole, "compilations", 0, "graphs", 0, "value") as Wire[])[5] = []));
-    await expecting("strings[70] should be text, but is None", (whole) => ((at(whole, "strings") as Wire[])[70] = null));
-    await expecting("compilations[0].values[1].shape should be a list, but is 1.5", (whole) => ((at(whole, "compilations", 0, "values", 1) as Wire[])[2] = new Float(1.5)));
-    await expecting("compilations[0].values[1].shape[0] should be an integer or text, but is true", (whole) => ((at(whole, "compilations", 0, "values", 1, 2) as Wire[])[0] = true));
-    await expecting("compilations[0].values[1] should be 10 fields, but is 9", (whole) => void (at(whole, "compilations", 0, "values", 1) as Wire[]).pop());
-    await expecting("compilations[1].error should be an ErrorRecord or None, but is 7", (whole) => (at(whole, "compilations", 1) as Map<Wire, Wire>).set("error", 7));
-    await expecting("compilations[0].stages[9].graphs.forward should be an integer, but is two", (whole) => (at(whole, "compilations", 0, "stages", 9, "graphs") as Map<Wire, Wire>).set("forward", "two"));
-    await expecting("producer (one of its keys) should be text, but is 1", (whole) => (at(whole, "producer") as Map<Wire, Wire>).set(1, "one"));
+    await expecting(
+      "compilations[0].graphs[0].value[5] should be an integer, but is a list",
+      (whole) => ((at(whole, "compilations", 0, "graphs", 0, "value") as Wire[])[5] = []),
+    );
+    await expecting(
+      "strings[70] should be text, but is None",
+      (whole) => ((at(whole, "strings") as Wire[])[70] = null),
+    );
+    await expecting(
+      "compilations[0].values[1].shape should be a list, but is 1.5",
+      (whole) => ((at(whole, "compilations", 0, "values", 1) as Wire[])[2] = new Float(1.5)),
+    );
+    await expecting(
+      "compilations[0].values[1].shape[0] should be an integer or text, but is true",
+      (whole) => ((at(whole, "compilations", 0, "values", 1, 2) as Wire[])[0] = true),
+    );
+    await expecting(
+      "compilations[0].values[1] should be 10 fields, but is 9",
+      (whole) => void (at(whole, "compilations", 0, "values", 1) as Wire[]).pop(),
+    );
+    await expecting("compilations[1].error should be an ErrorRecord or None, but is 7", (whole) =>
+      (at(whole, "compilations", 1) as Map<Wire, Wire>).set("error", 7),
+    );
+    await expecting("compilations[0].stages[9].graphs.forward should be an integer, but is two", (whole) =>
+      (at(whole, "compilations", 0, "stages", 9, "graphs") as Map<Wire, Wire>).set("forward", "two"),
+    );
+    await expecting("producer (one of its keys) should be text, but is 1", (whole) =>
+      (at(whole, "producer") as Map<Wire, Wire>).set(1, "one"),
+    );
   });
   test("a part says what it is a part of", async () => {
-    await expect(decodePart(gzipSync(packed(new Map([["code", 3]]))), "CodePart")).rejects.toThrow("damaged: CodePart.code should be a map, but is 3.");
-    await expect(decodePart(gzipSync(packed([])), "CodePart")).rejects.toThrow("damaged: CodePart should be a CodePart, but is a list.");
+    await expect(decodePart(gzipSync(packed(new Map([["code", 3]]))), "CodePart")).rejects.toThrow(
+      "damaged: CodePart.code should be a map, but is 3.",
+    );
+    await expect(decodePart(gzipSync(packed([])), "CodePart")).rejects.toThrow(
+      "damaged: CodePart should be a CodePart, but is a list.",
+    );
   });
   test("a column of another length is named", async () => {
     const spoiled = await tree();
@@ -172,11 +213,13 @@ describe("a recording that lies", () => {
     return opened(spoiled);
   };
   test("about how many nodes there are", async () => {
-    const opening = spoil((net) => ((at(net, "graphs", 0) as Map<Wire, Wire>).set("op", "c".repeat(3_000_000))));
+    const opening = spoil((net) => (at(net, "graphs", 0) as Map<Wire, Wire>).set("op", "c".repeat(3_000_000)));
     await expect(opening).rejects.toThrow("graphs[0].name should have 3000000 entries, one a node");
   });
   test("about how many compilations there are", async () => {
-    const opening = spoil((_, whole) => whole.set("compilations", new Array<Wire>(20_001).fill(at(whole, "compilations", 2))));
+    const opening = spoil((_, whole) =>
+      whole.set("compilations", new Array<Wire>(20_001).fill(at(whole, "compilations", 2))),
+    );
     await expect(opening).rejects.toThrow("it claims 20001 compilations");
   });
   test("about what a stage's graph is", async () => {
@@ -194,7 +237,22 @@ describe("a recording that lies", () => {
 });
 
 describe("a large recording", () => {
-  const HEAD = [0x83, ...text("format"), ...text("aotviz"), ...text("version"), VERSION, ...text("compilations"), 0x91, 0x81, ...text("graphs"), 0x91, 0x82, ...text("op"), ...text("pffo"), ...text("args")];
+  const HEAD = [
+    0x83,
+    ...text("format"),
+    ...text("aotviz"),
+    ...text("version"),
+    VERSION,
+    ...text("compilations"),
+    0x91,
+    0x81,
+    ...text("graphs"),
+    0x91,
+    0x82,
+    ...text("op"),
+    ...text("pffo"),
+    ...text("args"),
+  ];
   /** One whose only graph has so many arguments, each of them an empty list. */
   const large = (args: number): Uint8Array => {
     const packed = new Uint8Array(HEAD.length + 5 + args).fill(0x90);
@@ -242,12 +300,18 @@ describe("a large recording", () => {
   });
   test("that is damaged is called so", async () => {
     const packed = large((1 << 25) + 1);
-    await expect(decodeRecording(gzipSync(packed.subarray(0, packed.length - 1), { level: 1 }))).rejects.toThrow("damaged");
+    await expect(decodeRecording(gzipSync(packed.subarray(0, packed.length - 1), { level: 1 }))).rejects.toThrow(
+      "damaged",
+    );
   });
   test("has the counts that its reader finds", async () => {
     const data = await decodeRecording(file);
     const graphs = data.compilations.flatMap((compilation) => compilation.graphs);
-    expect(countsOf(await gunzip(withoutHead(file)))).toMatchObject({ compilations: data.compilations.length, graphs: graphs.length, nodes: graphs.reduce((sum, { op }) => sum + op.length, 0) });
+    expect(countsOf(await gunzip(withoutHead(file)))).toMatchObject({
+      compilations: data.compilations.length,
+      graphs: graphs.length,
+      nodes: graphs.reduce((sum, { op }) => sum + op.length, 0),
+    });
   });
 });
 
@@ -264,14 +328,19 @@ describe("columns as differences, as in a page", () => {
   });
   test("claim no more texts than a page can hold", async () => {
     const nuls = new Uint8Array((1 << 24) + 1); // 17 MB of NULs are 17 kB of gzip
-    const whole = Buffer.concat([Uint8Array.of(0x83, ...text("format"), ...text("aotviz"), ...text("strings"), 0xdb, 1, 0, 0, 1), nuls, Uint8Array.of(...text("deltas"), 0xc3)]);
+    const whole = Buffer.concat([
+      Uint8Array.of(0x83, ...text("format"), ...text("aotviz"), ...text("strings"), 0xdb, 1, 0, 0, 1),
+      nuls,
+      Uint8Array.of(...text("deltas"), 0xc3),
+    ]);
     await expect(decodeRecording(gzipSync(whole))).rejects.toThrow("This recording is damaged: it has too many texts.");
   });
   test("of another shape are refused like any other", async () => {
     const spoiled = asTree(await gunzip(page)) as Map<Wire, Wire>;
     (at(spoiled, "compilations", 0, "graphs", 0) as Map<Wire, Wire>).set("name", "no list");
     await expect(opened(spoiled)).rejects.toThrow("graphs[0].name should be a list, but is no list");
-    (at(spoiled, "compilations", 0) as Map<Wire, Wire>).set("graphs", []).set("values", [3]); // a step, and nothing that it leads on from
+    // A step, and nothing that it leads on from.
+    (at(spoiled, "compilations", 0) as Map<Wire, Wire>).set("graphs", []).set("values", [3]);
     await expect(opened(spoiled)).rejects.toThrow("values[0] should be a ValueRecord, but is 3");
   });
 });

@@ -46,7 +46,9 @@ function* pieces(value: Wire): Generator<Uint8Array> {
 
 function integer(value: bigint): Uint8Array {
   if (value >= 0n && value < 128n) return Uint8Array.of(Number(value)); // as arguments of nodes are
-  return value < 0n ? eight(0xd3, (view) => view.setBigInt64(1, value)) : eight(0xcf, (view) => view.setBigUint64(1, value));
+  return value < 0n
+    ? eight(0xd3, (view) => view.setBigInt64(1, value))
+    : eight(0xcf, (view) => view.setBigUint64(1, value));
 }
 
 function head(tag: number, size: number): Uint8Array {
