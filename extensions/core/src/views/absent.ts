@@ -17,13 +17,22 @@ function capital(text: string): string {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
+function drawn(record: StageRecord): boolean {
+  return record.graphs.size > 0;
+}
+
+/** A button that leads to the next stage with a graph; false where none follows. */
+export function toNextGraph(state: State): HTMLElement | false {
+  const next = nearest(state, drawn, 1);
+  return next >= 0 && toStage(state, next);
+}
+
 /** In place of a graph: the stage made none, or it failed, or the compilation has not come that far. */
 export function noGraph(state: State): HTMLElement {
   const {
     stage,
     compilation: { error },
   } = state;
-  const drawn = (record: StageRecord): boolean => record.graphs.size > 0;
   if (!stage)
     return notice(
       "empty",

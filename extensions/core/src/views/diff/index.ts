@@ -7,7 +7,7 @@ import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
 import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
-import { noGraph, withoutGraph } from "../absent";
+import { noGraph, toNextGraph, withoutGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -78,14 +78,6 @@ export const diff: View = {
       update();
     };
     const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
-    const next = (): HTMLElement | false =>
-      state.compilation.stages.length > state.selection.stage + 1 &&
-      h(
-        "button",
-        { type: "button", class: "small", on: { click: () => state.openStage(state.selection.stage + 1) } },
-        `Go to ${state.compilation.stages[state.selection.stage + 1]!.name}`,
-      );
-
     const update = (): void => {
       const { graph, selection, opposite } = state;
       const key = JSON.stringify([
@@ -116,7 +108,7 @@ export const diff: View = {
                 "empty",
                 "This is the first graph.",
                 "There is no earlier one to compare it with. Step on, or pick another one to compare with.",
-                next(),
+                toNextGraph(state),
               ),
             );
       }
