@@ -245,7 +245,9 @@ export class Surface {
   }
 
   private ask(): void {
-    if (!this.asked) this.asked = requestAnimationFrame((now) => this.frame(now));
+    if (this.asked) return;
+    this.asked = requestAnimationFrame((now) => this.frame(now));
+    this.canvas.ariaBusy = "true";
   }
 
   /** The size that the canvas is to have. */
@@ -254,8 +256,10 @@ export class Surface {
     return [Math.round(this.canvas.clientWidth * ratio), Math.round(this.canvas.clientHeight * ratio)];
   }
 
+  /** Paints; where more is to come, in the next frame. The canvas is busy until the last of them. */
   private frame(now: number): void {
     this.asked = 0;
+    this.canvas.ariaBusy = "false";
     const { drawn, canvas, ctx } = this;
     const ratio = devicePixelRatio || 1;
     const [width, height] = this.pixels();

@@ -55,7 +55,12 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       list,
       rows.map((element, i) => [replayed(i), i === late && divider("when the backward was first needed"), element]),
     );
-    append(list, [replayed(rows.length), unfinished(compilation)]);
+    const position = state.selection.compilation;
+    const here = recording.has({ what: "compilation", compilation: position });
+    append(list, [
+      replayed(rows.length),
+      here ? unfinished(compilation) : coming(recording.index.compilations[position]!.stages),
+    ]);
     linkRelated();
   };
   const linkRelated = (): void => {
@@ -255,6 +260,11 @@ const SAID: Record<Related["kind"], string> = {
   gradient: "second order",
   again: "compiled again",
 };
+
+/** In place of stages that have not come from the kernel yet. */
+function coming(count: number): HTMLElement {
+  return h("li", { class: "coming", role: "presentation" }, `${plural(count, "stage")}, not loaded yet`);
+}
 
 function link(state: State, { position, head, kind }: Related): HTMLElement {
   const because =
