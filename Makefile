@@ -41,12 +41,13 @@ test: $(READY) ## the tests, but for the slow ones
 test-all: $(READY) ## all tests, as CI runs them
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-check: $(READY) ## lint, types, walls, and that our text is ours
+check: $(READY) ## lint, format, types, walls, and that our text is ours
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@if [ -f ../shared/tools/originality.py ]; then $(BIN)/python ../shared/tools/originality.py; fi
+	$(BIN)/python hatch_build.py npm run format:check
 	$(BIN)/python hatch_build.py npm run check
 
 fuzz: $(READY) ## N random aliasing and mutation programs against eager and torch (make fuzz N=2000)

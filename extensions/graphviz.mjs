@@ -31,7 +31,8 @@ export const zippedGraphviz = {
     build.onLoad({ filter: ENTRY }, async ({ path }) => {
       const source = await readFile(path, "utf8");
       const found = UNPACKED.exec(source);
-      if (!found) throw new Error(`${path} unpacks its WebAssembly in a way that extensions/graphviz.mjs does not know`);
+      if (!found)
+        throw new Error(`${path} unpacks its WebAssembly in a way that extensions/graphviz.mjs does not know`);
       const [loading, text, start] = found;
       const letters = source.indexOf(`${text}='`) + text.length + 1; // a literal of nothing but quotable letters
       const end = source.indexOf("'", letters + 1) + 1;
@@ -42,7 +43,10 @@ export const zippedGraphviz = {
     });
     build.onResolve({ filter: /^zipped:graphviz$/ }, ({ path }) => ({ path, namespace: "zipped" }));
     build.onLoad({ filter: /.*/, namespace: "zipped" }, async () => {
-      const { path } = await build.resolve("@hpcc-js/wasm-graphviz", { kind: "import-statement", resolveDir: import.meta.dirname });
+      const { path } = await build.resolve("@hpcc-js/wasm-graphviz", {
+        kind: "import-statement",
+        resolveDir: import.meta.dirname,
+      });
       return { contents: gzipSync(await unpacked(path), { level: 9 }), loader: "base64" };
     });
   },

@@ -38,8 +38,17 @@ const shared = {
 };
 
 const common = {
-  bundle: true, minify: true, write: false, target: "es2022", charset: "utf8", legalComments: "none", logLevel: "warning",
-  loader: { ".css": "text", ".svg": "text", ".html": "text" }, outdir: join(target, "static"), entryNames: "[name].[hash]", chunkNames: "[name].[hash]",
+  bundle: true,
+  minify: true,
+  write: false,
+  target: "es2022",
+  charset: "utf8",
+  legalComments: "none",
+  logLevel: "warning",
+  loader: { ".css": "text", ".svg": "text", ".html": "text" },
+  outdir: join(target, "static"),
+  entryNames: "[name].[hash]",
+  chunkNames: "[name].[hash]",
 };
 const files = [];
 async function bundle(options) {
@@ -50,18 +59,26 @@ async function bundle(options) {
 
 await rm(target, { recursive: true, force: true });
 await mkdir(join(target, "static"), { recursive: true });
-const graphviz = await bundle({ entryPoints: { graphviz: join(here, "../core/src/worker/graphviz.ts") }, format: "iife", plugins: [zippedGraphviz] });
+const graphviz = await bundle({
+  entryPoints: { graphviz: join(here, "../core/src/worker/graphviz.ts") },
+  format: "iife",
+  plugins: [zippedGraphviz],
+});
 const script = await build({ ...common, entryPoints: [join(here, "../page/src/index.ts")], format: "iife" });
 const editor = await build({ ...common, entryPoints: [join(here, "../core/src/editor/index.ts")], format: "esm" });
 const exported = Buffer.from(await page(script.outputFiles[0].contents, editor.outputFiles[0].contents, files[0][1]));
 const exportedName = `page.${createHash("sha256").update(exported).digest("hex").slice(0, 8)}.html`;
 files.push([exportedName, exported]);
 const plugins = await bundle({
-  entryPoints: { plugins: join(here, "src/index.ts") }, format: "esm", splitting: true, plugins: [shared],
+  entryPoints: { plugins: join(here, "src/index.ts") },
+  format: "esm",
+  splitting: true,
+  plugins: [shared],
   define: { GRAPHVIZ: JSON.stringify(graphviz), PAGE: JSON.stringify(exportedName) },
 });
 const container = await bundle({
-  entryPoints: { remoteEntry: join(here, "src/container.js") }, format: "iife",
+  entryPoints: { remoteEntry: join(here, "src/container.js") },
+  format: "iife",
   define: { NAME: JSON.stringify(about.name), PACKAGES: JSON.stringify(packages), PLUGINS: JSON.stringify(plugins) },
 });
 for (const [name, contents] of files) {
@@ -69,12 +86,34 @@ for (const [name, contents] of files) {
   console.log(`${name.padEnd(26)} ${(contents.length / 1000).toFixed(1).padStart(8)} kB`);
 }
 const { name, version, description, license, devDependencies } = about;
-await writeFile(join(target, "package.json"), JSON.stringify({
-  name, version, description, license,
-  dependencies: Object.fromEntries(packages.map((key) => [key, devDependencies[key]])),
-  jupyterlab: { extension: true, outputDir: "labextension", _build: { load: `static/${container}`, extension: "./extension" } },
-}, null, 2) + "\n");
-await writeFile(join(target, "install.json"), JSON.stringify({
-  packageManager: "python", packageName: "aotviz",
-  uninstallInstructions: "Use your Python package manager (pip, conda, uv …) to uninstall the package aotviz.",
-}, null, 2) + "\n");
+await writeFile(
+  join(target, "package.json"),
+  JSON.stringify(
+    {
+      name,
+      version,
+      description,
+      license,
+      dependencies: Object.fromEntries(packages.map((key) => [key, devDependencies[key]])),
+      jupyterlab: {
+        extension: true,
+        outputDir: "labextension",
+        _build: { load: `static/${container}`, extension: "./extension" },
+      },
+    },
+    null,
+    2,
+  ) + "\n",
+);
+await writeFile(
+  join(target, "install.json"),
+  JSON.stringify(
+    {
+      packageManager: "python",
+      packageName: "aotviz",
+      uninstallInstructions: "Use your Python package manager (pip, conda, uv …) to uninstall the package aotviz.",
+    },
+    null,
+    2,
+  ) + "\n",
+);

@@ -10,7 +10,8 @@ import { gzipSync } from "node:zlib";
 
 /** Three bundles: the page's own, CodeMirror's, the worker's. */
 export function page(viewer, editor, graphviz) {
-  const held = (id, bytes) => `<script type="text/plain" id="aotviz-${id}">${gzipSync(bytes, { level: 9 }).toString("base64")}</script>\n`;
+  const held = (id, bytes) =>
+    `<script type="text/plain" id="aotviz-${id}">${gzipSync(bytes, { level: 9 }).toString("base64")}</script>\n`;
   return filled(viewer, held("editor", editor) + held("graphviz", graphviz), "'none'");
 }
 
@@ -27,8 +28,13 @@ async function filled(viewer, behind, connections) {
     behind,
     // This script, what it makes of the bundles (the editor, a worker), WebAssembly; no frames.
     policy: [
-      "default-src 'none'", `script-src 'sha256-${createHash("sha256").update(text).digest("base64")}' blob: 'wasm-unsafe-eval'`,
-      "worker-src blob:", `connect-src ${connections}`, "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'",
+      "default-src 'none'",
+      `script-src 'sha256-${createHash("sha256").update(text).digest("base64")}' blob: 'wasm-unsafe-eval'`,
+      "worker-src blob:",
+      `connect-src ${connections}`,
+      "style-src 'unsafe-inline'",
+      "base-uri 'none'",
+      "form-action 'none'",
     ].join("; "),
   };
   const template = await readFile(new URL("page.html", import.meta.url), "utf8");

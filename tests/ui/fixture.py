@@ -41,6 +41,9 @@ class FixtureRecording:
     def rows(self) -> tuple[events.RecordingData, list[str]]:
         return self.data, self.data.strings
 
+    def __len__(self) -> int:
+        return len(self.data.compilations)
+
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
 

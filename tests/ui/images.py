@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
@@ -21,7 +22,6 @@ from tests.ui.fixture import ROOT, FixtureRecording
 
 FOLDER = ROOT / "docs" / "images"
 SIZE = {"width": 1280, "height": 800}
-SETTLED_MS = 1500  # for a graph that is laid out and drawn
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ SHOTS = (
 
 def gpt2() -> FixtureRecording:
     """A training step of twelve layers."""
+    torch._dynamo.reset()  # its name is that of a first compilation
     step, batch = demo.gpt2(layers=12)
     compiled = aotviz.compile(step, backend="eager")
     loss, _ = compiled(*batch)
@@ -68,7 +69,8 @@ def take(page: Page, shot: Shot, path: Path) -> None:
     if shot.click and page.locator(shot.click).count():
         page.locator(shot.click).first.click()
     page.mouse.move(0, 0)
-    page.wait_for_timeout(SETTLED_MS)
+    if shot.view == "graph":
+        expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
     page.screenshot(path=path, animations="disabled")
     if shot.find:
         page.get_by_label("Find a node").fill("")

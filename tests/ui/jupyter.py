@@ -7,6 +7,7 @@ rather than open the neighbour's server.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -16,13 +17,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, TimeoutError
 
 TOKEN = "aotviz-tests"
+NUMBERS = itertools.count()  # of what pages wait for
 ROOT = Path(__file__).resolve().parents[2]
 LABEXTENSION = ROOT / "extensions" / "jupyterlab" / "labextension"
 
@@ -105,7 +107,8 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
             with urllib.request.urlopen(f"{url}/api/status?token={TOKEN}", timeout=2):
                 return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.2)  # between two questions to a server that is still starting
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(0.2)  # it is still starting, or has ended
     raise RuntimeError(f"Jupyter did not start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
@@ -132,11 +135,7 @@ def open_notebook(page: Page, url: str, name: str, seconds: float = 180, at: str
     """Opens a notebook and returns when its kernel takes input. In Notebook 7 documents are `at` "notebooks"."""
     page.goto(f"{url}/{at}/{name}?token={TOKEN}&reset")
     page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
-    end = time.monotonic() + seconds
-    while not page.evaluate(READY):
-        if time.monotonic() > end:
-            raise RuntimeError("the notebook's kernel did not become ready")
-        page.wait_for_timeout(200)
+    page.wait_for_function(READY, timeout=seconds * 1000)
 
 
 def open_lab(page: Page, url: str) -> None:
@@ -155,14 +154,24 @@ def saved(page: Page, notebook: Path, holds: Callable[[Any], bool], seconds: flo
 
     What is looked at is written into the notebook a moment later, and makes it unsaved again.
     """
-    end = time.monotonic() + seconds
-    while True:
-        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-        if holds(found := json.loads(notebook.read_text())):
-            return found
-        if time.monotonic() > end:
-            raise RuntimeError(f"{notebook.name} was saved without it:\n{json.dumps(found)[:4000]}")
-        page.wait_for_timeout(200)
+    save = "await window.jupyterapp.commands.execute('docmanager:save')"
+    wait_until(
+        page, lambda: holds(json.loads(notebook.read_text())), f"{notebook.name} is not saved with it", seconds, save
+    )
+    return json.loads(notebook.read_text())
+
+
+def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: float = 60, before: str = "") -> None:
+    """Returns when something holds that only Python can see. The page asks for it, each time after the script `before`.
+
+    Raises AssertionError with `otherwise`.
+    """
+    name = f"holds{next(NUMBERS)}"
+    page.expose_function(name, holds)
+    try:
+        page.wait_for_function(f"async () => {{ {before}; return window.{name}(); }}", timeout=seconds * 1000)
+    except TimeoutError as error:
+        raise AssertionError(otherwise) from error
 
 
 def set_theme(page: Page, name: str) -> None:

@@ -92,6 +92,7 @@ def test_keys_alone_go_from_stage_to_view_to_a_fact_and_its_lines(page: Page) ->
     tab_to(page, "option stage")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
     expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "metadata")
 
     tab_to(page, "tab ")

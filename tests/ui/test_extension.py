@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -62,12 +61,9 @@ except Exception:
 LATE = """
 import aotviz, torch
 
-from aotviz.lowerings import run_graph
-
+@aotviz.compile(backend="eager")
 def late(x, w):
     return (x @ w).relu().sum()
-
-late = aotviz.aot_function(late, run_graph)
 
 loss = late(torch.ones(4, 4), torch.ones(4, 4, requires_grad=True))
 """
@@ -215,7 +211,7 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     expect(panel).to_contain_text("No running kernel has imported aotviz.")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")  # and not wait for it
     row = panel.locator(".aotviz-row", has_text="step")
-    wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
+    jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
     expect(row).to_have_attribute("data-state", "running", timeout=60_000)
     expect(row).to_contain_text("runs lower")
     page.screenshot(path=screenshots / "extension-light-live-running.png")
@@ -234,17 +230,19 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     jupyter.set_theme(page, "JupyterLab Light")
 
     # A panel that is hidden leaves the kernel alone, once no tab shows a compilation of it.
-    wait_until(page, lambda: connections(lab, "train.ipynb") == 2, "not the notebook and the panel are connected")
+    jupyter.wait_until(
+        page, lambda: connections(lab, "train.ipynb") == 2, "not the notebook and the panel are connected"
+    )
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
-    wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
+    jupyter.wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
 
 
 def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Lab, page: Page) -> None:
     write_slow(lab, "early.ipynb", SLOW)
     jupyter.open_notebook(page, lab.url, "early.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
-    wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
+    jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     row = compilations(page, "early.ipynb").locator(".aotviz-row", has_text="step")
     expect(row).to_have_attribute("data-state", "running", timeout=60_000)
@@ -258,12 +256,12 @@ def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: L
     jupyter.open_notebook(page, lab.url, "early.ipynb")
     ears.late = b"create_subshell"
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
-    wait_until(page, lambda: len(ears.held) > 0, "no subshell was asked for")
+    jupyter.wait_until(page, lambda: len(ears.held) > 0, "no subshell was asked for")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
-    wait_until(page, (lab.work / "begun").exists, "the cell did not begin")
+    jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not begin")
     before = ears.lists_of_comms
     ears.hear_the_late()
-    wait_until(page, lambda: ears.lists_of_comms > before, "the kernel was not asked for aotviz")
+    jupyter.wait_until(page, lambda: ears.lists_of_comms > before, "the kernel was not asked for aotviz")
     (lab.work / "import").touch()
     row = compilations(page, "early.ipynb").locator(".aotviz-row", has_text="step")
     expect(row).to_have_attribute("data-state", "running", timeout=60_000)
@@ -295,7 +293,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     page.screenshot(path=screenshots / "extension-light-live-followed.png")
 
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
-    wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
+    jupyter.wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
 
 
 def test_launcher_palette_and_panel_need_no_mouse(lab: Lab, page: Page, screenshots: Path) -> None:
@@ -422,13 +420,6 @@ def connections(lab: Lab, notebook: str) -> int:
     with urllib.request.urlopen(f"{lab.url}/api/sessions?token={jupyter.TOKEN}", timeout=10) as answer:
         (kernel,) = [session["kernel"] for session in json.load(answer) if session["path"] == notebook]
     return int(kernel["connections"])
-
-
-def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, otherwise
-        page.wait_for_timeout(100)
 
 
 def tab_to(page: Page, target: Locator) -> None:

@@ -86,6 +86,11 @@ def row(page: Page, text: str) -> None:
     page.locator(".outline .row", has_text=text).first.click()
 
 
+def settle(page: Page) -> None:
+    """Waits until all of the drawing is painted where it is to be."""
+    expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
+
+
 def status(page: Page) -> str:
     return page.locator(".graph-foot .status").inner_text()
 
@@ -95,7 +100,7 @@ def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, th
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     open_graph(page, gpt2)
     expect(page.locator(".workbench")).to_have_attribute("data-theme", theme)
-    page.wait_for_timeout(400)
+    settle(page)
     page.screenshot(path=screenshots / f"graph-gpt2-{theme}.png")
     assert page.locator("canvas.drawing").evaluate(INK) > 0.02
     before = status(page)
@@ -105,12 +110,12 @@ def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, th
     expect(page.locator(".outline .row", has_text="c_attn").first).to_be_visible()
     page.get_by_label("Colour by").select_option("kind")
     expect(page.locator(".graph-foot .keys")).to_contain_text("matrix product, convolution")
-    page.wait_for_timeout(400)
+    settle(page)
     page.screenshot(path=screenshots / f"graph-gpt2-open-{theme}.png")
     page.locator("[data-toggle=flat]").click()
     expect(page.locator(".graph-foot .status")).to_contain_text("plain layout")
     page.get_by_label("Fit to the view").click()
-    page.wait_for_timeout(400)
+    settle(page)
     page.screenshot(path=screenshots / f"graph-gpt2-flat-{theme}.png")
     assert page.locator("canvas.drawing").evaluate(INK) > 0.001
 
@@ -124,12 +129,12 @@ def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
     expect(page.locator(".graph-foot .keys")).to_contain_text("shares memory")
     page.get_by_label("Colour by").select_option("storage")
     expect(page.locator(".graph-foot .keys")).to_contain_text("memory of ")
-    page.wait_for_timeout(400)
+    settle(page)
     page.screenshot(path=screenshots / f"graph-puzzle-{theme}.png")
     with_aliases = page.locator("canvas.drawing").evaluate(INK)
     page.locator("[data-toggle=aliases]").click()
     expect(page.locator(".graph-foot .keys")).not_to_contain_text("shares memory")
-    page.wait_for_timeout(400)
+    settle(page)
     assert page.locator("canvas.drawing").evaluate(INK) < with_aliases
 
 

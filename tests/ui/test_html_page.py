@@ -187,7 +187,7 @@ def test_what_is_not_a_recording_says_so(page: Page, tmp_path: Path) -> None:
 
 def test_an_empty_recording_says_what_to_do(page: Page, tmp_path: Path) -> None:
     empty = recording()
-    empty.data = msgspec.structs.replace(empty.data, compilations=[])
+    empty.data = msgspec.structs.replace(empty.data, compilations=[], cache_lookups=[])
     open_page(page, write_html(empty, tmp_path / "empty.html"))
     expect(page.locator(".notice")).to_contain_text("Nothing was compiled.")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -119,13 +118,6 @@ def stages(bench: Locator) -> Locator:
     return bench.locator(".stages .stage")
 
 
-def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, otherwise
-        page.wait_for_timeout(100)
-
-
 def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
     url, work = lab
     jupyter.write_notebook(work / "late.ipynb", MADE, CALLED, BACKWARD, AGAIN)
@@ -158,6 +150,8 @@ def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: 
     expect(bench.locator(".head select")).to_have_value("1")
     expect(bench.locator(".rail-news")).to_be_empty()
     expect(bench.locator(".related[data-kind=earlier]")).to_be_visible()
+    expect(stages(bench)).to_have_count(15)  # which come from the kernel, and the link does not wait for them
+    expect(bench.locator(".panel .notice.loading")).to_have_count(0)
     page.screenshot(path=screenshots / "live-dark-compiled-again.png")
     jupyter.set_theme(page, "JupyterLab Light")
 
@@ -168,7 +162,7 @@ def test_a_compilation_is_followed_while_its_cell_runs(lab: tuple[str, Path], pa
     jupyter.open_notebook(page, url, "slow.ipynb")
     run(page, 0)
     run(page, 1)
-    wait_until(page, (work / "begun").exists, "the cell did not come to its compiler")
+    jupyter.wait_until(page, (work / "begun").exists, "the cell did not come to its compiler")
     bench = page.locator(".workbench").last
     expect(bench.locator('.stage[data-stage="trace"]')).to_be_visible(timeout=30_000)
     expect(bench.locator('.stage[data-stage="link"]')).to_have_count(0)

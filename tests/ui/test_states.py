@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
+from aotviz.lowerings import run_graph
 from aotviz.recording.events import RecordingData
 from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
-from tests.doors import alone
 from tests.ui.fixture import recording
 
 VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
@@ -37,31 +37,31 @@ def nothing() -> RecordingData:
 
 def without_backward() -> RecordingData:
     """Compiled with gradients; nobody has called backward."""
-    compiled = alone(lambda x, w: (x * w).sin())
+    compiled = aotviz.compile(lambda x, w: (x * w).sin(), backend="eager")
     compiled(torch.ones(4), torch.ones(4, requires_grad=True))
     return compiled.recording.data
 
 
 def inference() -> RecordingData:
-    compiled = alone(lambda x, y: x + y * 2)
+    compiled = aotviz.compile(lambda x, y: x + y * 2, backend="eager")
     compiled(torch.ones(4), torch.ones(4))
     return compiled.recording.data
 
 
 def one_node() -> RecordingData:
-    compiled = alone(lambda x: x)
+    compiled = aotviz.compile(lambda x: x.view(2, 2), backend="eager")
     compiled(torch.ones(4))
     return compiled.recording.data
 
 
 def refused() -> RecordingData:
-    """Fails in the second stage, before there is a graph."""
+    """Fails in the second stage, before there is a graph. Of aot_function: Dynamo breaks its graph at such a line."""
 
     def branching(x, w):
         return x if (x * w).sum() > 0 else w
 
     with aotviz.record() as recorded, pytest.raises(NotImplementedError):
-        alone(branching)(torch.ones(4), torch.ones(4, requires_grad=True))
+        aotviz.aot_function(branching, run_graph)(torch.ones(4), torch.ones(4, requires_grad=True))
     return recorded.data
 
 
@@ -72,7 +72,9 @@ def not_lowered() -> RecordingData:
         raise RuntimeError("this compiler knows no sin")
 
     with aotviz.record() as recorded, pytest.raises(RuntimeError):
-        aotviz.aot_function(lambda x, w: (x * w).sin(), no_compiler)(torch.ones(4), torch.ones(4, requires_grad=True))
+        aotviz.compile(lambda x, w: (x * w).sin(), backend=no_compiler)(
+            torch.ones(4), torch.ones(4, requires_grad=True)
+        )
     return recorded.data
 
 
@@ -82,14 +84,15 @@ INFERENCE = "No input asks for a gradient, or gradients were off"
 FAILED = "The compilation failed in metadata, which comes before that."
 # recording, stage, and for each view that has nothing to show what it says
 KINDS: dict[str, tuple[Callable[[], RecordingData], str, dict[str, str]]] = {
-    "no backward yet": (without_backward, "metadata", {"diff": FIRST, "evidence": "This stage left no evidence."}),
+    "no backward yet": (without_backward, "metadata", {"evidence": "This stage left no evidence."}),
+    "the first graph": (inference, "dynamo", {"diff": FIRST, "saved": INFERENCE}),
     "a stage without a graph": (
         without_backward,
         "flatten",
         dict.fromkeys(("code", "diff", "graph"), NO_GRAPH) | {"evidence": "This stage left no evidence."},
     ),
-    "inference": (inference, "metadata", {"diff": FIRST, "saved": INFERENCE, "evidence": "It had nothing to decide"}),
-    "one node": (one_node, "metadata", {"diff": FIRST, "saved": INFERENCE}),
+    "inference": (inference, "metadata", {"saved": INFERENCE, "evidence": "It had nothing to decide"}),
+    "one node": (one_node, "metadata", {"saved": INFERENCE}),
     "failed early": (
         refused,
         "metadata",
@@ -149,9 +152,10 @@ def test_a_notice_leads_to_the_stage_that_has_what_is_missing(page: Page, tmp_pa
     expect(page.locator(".cm-content")).to_contain_text("def forward(")
     page.locator('.stage[data-stage="flatten"]').click()
     page.locator(".panel").get_by_role("button", name="Go to metadata").click()
+    page.locator('.stage[data-stage="dynamo"]').click()
     page.locator("[role=tab][data-view=diff]").click()
-    page.locator(".panel").get_by_role("button", name="Go to dedupe").click()
-    expect(page.locator(".panel")).to_contain_text("The graph is the same.")
+    page.locator(".panel").get_by_role("button", name="Go to metadata").click()
+    expect(page.locator(".panel .cm-content")).to_contain_text("aten.mul.Tensor")
     page.locator("[role=tab][data-view=evidence]").click()
     page.locator(".panel").get_by_role("button", name="Go to joint").click()
     expect(page.locator(".panel table")).to_be_visible()

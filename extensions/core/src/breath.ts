@@ -16,7 +16,7 @@ export async function inSteps<T>(work: Work<T>, signal: AbortSignal, told: (shar
   for (;;) {
     await new Promise((done) => setTimeout(done));
     signal.throwIfAborted();
-    for (const began = performance.now(); performance.now() - began < BREATH_MS; ) {
+    for (const began = performance.now(); performance.now() - began < BREATH_MS;) {
       const step = work.next();
       if (step.done) return step.value;
       told(step.value);

@@ -1,4 +1,6 @@
-/** The bytes of base64 text. Where the browser has none of its own, a callback for each letter would take longer still. */
+/**
+ * The bytes of base64 text. Where the browser has none of its own, a callback for each letter would take longer still.
+ */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   const { fromBase64: native } = Uint8Array as { fromBase64?(text: string): Uint8Array<ArrayBuffer> };
   if (native) return native.call(Uint8Array, text);

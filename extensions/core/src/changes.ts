@@ -19,7 +19,12 @@ export function changes(recording: Recording, compilation: CompilationData, stag
     const now = recording.graphValues(compilation, graph);
     const before = previousGraph(compilation, stage, role);
     const earlier = before?.role === role ? compilation.stages[before.stage]!.graphs.get(role) : undefined;
-    const known = { role, nodes: now.length, bytes: recording.graphBytes(compilation, graph), isNew: earlier === undefined };
+    const known = {
+      role,
+      nodes: now.length,
+      bytes: recording.graphBytes(compilation, graph),
+      isNew: earlier === undefined,
+    };
     if (earlier === undefined || earlier === graph) return { ...known, added: 0, removed: 0 };
     return { ...known, ...difference(recording.graphValues(compilation, earlier), now) };
   });

@@ -1,7 +1,7 @@
 // Counts what a recording holds without making any of it. A file of 100 MB takes a page a second to count and may
 // take it minutes to read, so a large one is counted first: it opens, or the reader is told how large it is.
 
-import { Reader } from "./msgpack";
+import { isList, isMap, isText, Reader } from "./msgpack";
 
 /** Of a whole recording. */
 export interface Counts {
@@ -11,8 +11,18 @@ export interface Counts {
   nodes: number; // of all graphs
 }
 
-const NUMBER_BYTES: Readonly<Record<number, number>> = { // after the first byte
-  0xca: 4, 0xcb: 8, 0xcc: 1, 0xcd: 2, 0xce: 4, 0xcf: 8, 0xd0: 1, 0xd1: 2, 0xd2: 4, 0xd3: 8,
+const NUMBER_BYTES: Readonly<Record<number, number>> = {
+  // after the first byte
+  0xca: 4,
+  0xcb: 8,
+  0xcc: 1,
+  0xcd: 2,
+  0xce: 4,
+  0xcf: 8,
+  0xd0: 1,
+  0xd1: 2,
+  0xd2: 4,
+  0xd3: 8,
 };
 
 /** Raises MsgpackError where the bytes end too early or have another shape. */
@@ -24,7 +34,11 @@ class Counter extends Reader {
   private readonly found: Counts = { items: 0, compilations: 0, graphs: 0, nodes: 0 };
 
   counts(): Counts {
-    this.field("compilations", () => this.each("compilations", () => this.field("graphs", () => this.each("graphs", () => this.field("op", () => this.nodes())))));
+    this.field("compilations", () =>
+      this.each("compilations", () =>
+        this.field("graphs", () => this.each("graphs", () => this.field("op", () => this.nodes()))),
+      ),
+    );
     this.finish();
     return this.found;
   }
@@ -59,10 +73,9 @@ class Counter extends Reader {
   /** Passes over the next value, but not over what is in it; how many values those are. */
   private pass(): number {
     const tag = this.peek();
-    if ((tag >= 0x80 && tag < 0x90) || tag === 0xde || tag === 0xdf) return 2 * this.count(this.mapSize());
-    if ((tag >= 0x90 && tag < 0xa0) || tag === 0xdc || tag === 0xdd) return this.count(this.listSize());
-    const isText = (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
-    this.take(isText ? this.textSize() : 1 + (NUMBER_BYTES[tag] ?? 0));
+    if (isMap(tag)) return 2 * this.count(this.mapSize());
+    if (isList(tag)) return this.count(this.listSize());
+    this.take(isText(tag) ? this.textSize() : 1 + (NUMBER_BYTES[tag] ?? 0));
     return 0;
   }
 

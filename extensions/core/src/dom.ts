@@ -17,7 +17,8 @@ function fill(element: Element, properties: Properties, children: Child[]): void
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === false || value === null) continue;
     if (name === "on") {
-      for (const [event, handler] of Object.entries(value as object)) element.addEventListener(event, handler as EventListener);
+      for (const [event, handler] of Object.entries(value as object))
+        element.addEventListener(event, handler as EventListener);
     } else if (name === "data") {
       for (const [key, text] of Object.entries(value as object)) element.setAttribute(`data-${key}`, String(text));
     } else {
@@ -35,13 +36,21 @@ export function append(parent: Element | DocumentFragment, children: Child[]): v
   }
 }
 
-export function h<K extends keyof HTMLElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Properties = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   fill(element, properties, children);
   return element;
 }
 
-export function svg<K extends keyof SVGElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): SVGElementTagNameMap[K] {
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  properties: Properties = {},
+  ...children: Child[]
+): SVGElementTagNameMap[K] {
   const element = document.createElementNS(SVG, tag);
   fill(element, properties, children);
   return element;
@@ -53,16 +62,27 @@ export function replace(parent: Element, ...children: Child[]): void {
 }
 
 /** An empty, loading or error state: what is the case, and what to do. */
-export function notice(kind: "empty" | "loading" | "error", title: string, advice = "", ...actions: Child[]): HTMLElement {
-  return h("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
-    h("strong", {}, title), advice && h("p", {}, advice), actions);
+export function notice(
+  kind: "empty" | "loading" | "error",
+  title: string,
+  advice = "",
+  ...actions: Child[]
+): HTMLElement {
+  return h(
+    "div",
+    { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
+    h("strong", {}, title),
+    advice && h("p", {}, advice),
+    actions,
+  );
 }
 
 /** Scrolls `scroller` only: scrollIntoView would move the notebook as well. */
 export function keepInView(scroller: Element, element: Element): void {
   const [outer, inner] = [scroller.getBoundingClientRect(), element.getBoundingClientRect()];
   if (inner.top < outer.top) scroller.scrollTop -= outer.top - inner.top;
-  else if (inner.bottom > outer.bottom) scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
+  else if (inner.bottom > outer.bottom)
+    scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
 }
 
 /** A sentence with its `code` as code. */

@@ -5,7 +5,9 @@
 const LEAST_PAUSE_MS = 250;
 const PAUSE = 4; // times what the last question took
 
-/** `notice` is to be called when there is more; `refresh` asks for it. What fails is asked for again at the next notice. */
+/**
+ * `notice` is to be called when there is more; `refresh` asks for it. What fails is asked for again at the next notice.
+ */
 export function following(refresh: () => Promise<unknown>): { notice(): void; stop(): void } {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let asking = false;

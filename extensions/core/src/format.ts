@@ -1,11 +1,22 @@
 // Facts as short text: the words of the field, units stated.
 
-import type { Recording } from "./model";
 import type { ValueRecord } from "./wire";
 
 const SHORT: Record<string, string> = {
-  float64: "f64", float32: "f32", float16: "f16", bfloat16: "bf16", int64: "i64", int32: "i32", int16: "i16",
-  int8: "i8", uint8: "u8", bool: "b8", complex64: "c64", complex128: "c128", float8_e4m3fn: "f8e4m3", float8_e5m2: "f8e5m2",
+  float64: "f64",
+  float32: "f32",
+  float16: "f16",
+  bfloat16: "bf16",
+  int64: "i64",
+  int32: "i32",
+  int16: "i16",
+  int8: "i8",
+  uint8: "u8",
+  bool: "b8",
+  complex64: "c64",
+  complex128: "c128",
+  float8_e4m3fn: "f8e4m3",
+  float8_e5m2: "f8e5m2",
 };
 
 export function dtype(name: string): string {
@@ -17,16 +28,21 @@ export function shape(sizes: readonly (number | string)[]): string {
   return `[${sizes.join(", ")}]`;
 }
 
+/** What the numbers of texts stand for; a Recording has them. */
+export interface Texts {
+  text(index: number): string;
+}
+
 /** `f32[4, 8]`, "(f32[4], i64[4])", "Sym(s0)". */
-export function value(recording: Recording, record: ValueRecord | null, values: readonly ValueRecord[], depth = 0): string {
+export function value(texts: Texts, record: ValueRecord | null, values: readonly ValueRecord[], depth = 0): string {
   if (!record) return "";
-  if (record.kind === "tensor") return dtype(recording.text(record.dtype)) + shape(record.shape);
+  if (record.kind === "tensor") return dtype(texts.text(record.dtype)) + shape(record.shape);
   if (record.kind === "tuple") {
     if (depth > 3) return "(…)";
-    const parts = record.parts.slice(0, 8).map((part) => value(recording, values[part] ?? null, values, depth + 1));
+    const parts = record.parts.slice(0, 8).map((part) => value(texts, values[part] ?? null, values, depth + 1));
     return `(${parts.join(", ")}${record.parts.length > 8 ? ", …" : ""})`;
   }
-  return recording.text(record.text) || record.kind;
+  return texts.text(record.text) || record.kind;
 }
 
 /** E.g. 20,000. By hand: the first use of the browser's own formatter takes longer than opening the recording. */

@@ -1,6 +1,6 @@
-// A graph of a recording. Of each node only what it reads is found out at once, since drawing needs that of all of them;
-// its texts, its module and its users are looked up when they are asked for: a page of twenty thousand nodes shows sixty
-// boxes first.
+// A graph of a recording. Of each node only what it reads is found out at once, since drawing needs that of all of
+// them; its texts, its module and its users are looked up when they are asked for: a page of twenty thousand nodes
+// shows sixty boxes first.
 
 import type { CompilationData, GraphSnapshot, ValueRecord, Wire } from "./wire";
 
@@ -59,7 +59,12 @@ export function runsBackward(role: string, mark: string | undefined): boolean {
 }
 
 /** `text`: the text of a number. */
-export function readGraph(snapshot: GraphSnapshot, role: string, compilation: CompilationData, text: (number: number) => string): Graph {
+export function readGraph(
+  snapshot: GraphSnapshot,
+  role: string,
+  compilation: CompilationData,
+  text: (number: number) => string,
+): Graph {
   return new Columns(snapshot, role, compilation, text);
 }
 
@@ -70,7 +75,12 @@ class Columns implements Graph {
   private readonly steps = new Map<number, readonly ModuleStep[]>();
   private readonly sources = new Map<number, SourceLine | null>();
 
-  constructor(readonly snapshot: GraphSnapshot, readonly role: string, readonly compilation: CompilationData, readonly text: (number: number) => string) {
+  constructor(
+    readonly snapshot: GraphSnapshot,
+    readonly role: string,
+    readonly compilation: CompilationData,
+    readonly text: (number: number) => string,
+  ) {
     const size = snapshot.op.length;
     this.inputs = inputsOf(snapshot);
     const nodes = new Array<Node>(size);
@@ -102,7 +112,10 @@ class Columns implements Graph {
 }
 
 class Row implements Node {
-  constructor(private readonly graph: Columns, readonly index: number) {}
+  constructor(
+    private readonly graph: Columns,
+    readonly index: number,
+  ) {}
 
   get op(): string {
     return this.graph.snapshot.op[this.index]!;
@@ -223,11 +236,21 @@ function collect(arg: Wire, index: number, into: number[], readBy: Int32Array): 
 
 /** The innermost frame of a stack as Python prints it. */
 export function parseSource(stack: string): SourceLine | null {
-  const lines = stack.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+  const lines = stack
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "");
   for (let i = lines.length - 1; i >= 0; i--) {
-    const frame = /^File "(.*)", line (\d+)(?:, in (.*))?$/.exec(lines[i]!) ?? /^(\S.*?):(\d+)(?: in ([^,:]*))?(?:[,:]\s*(.*))?$/.exec(lines[i]!);
+    const frame =
+      /^File "(.*)", line (\d+)(?:, in (.*))?$/.exec(lines[i]!) ??
+      /^(\S.*?):(\d+)(?: in ([^,:]*))?(?:[,:]\s*(.*))?$/.exec(lines[i]!);
     if (frame) {
-      return { file: frame[1]!, line: Number(frame[2]), scope: frame[3] ?? "", code: frame[4] ?? lines.slice(i + 1).join(" ") };
+      return {
+        file: frame[1]!,
+        line: Number(frame[2]),
+        scope: frame[3] ?? "",
+        code: frame[4] ?? lines.slice(i + 1).join(" "),
+      };
     }
   }
   return lines.length ? { file: "", line: 0, scope: "", code: lines[lines.length - 1]! } : null;
@@ -242,7 +265,11 @@ export function parseModules(text: string): ModuleStep[] {
     if (end < 0) end = text.length;
     if (end === from) continue;
     const bar = text.lastIndexOf("|", end - 1);
-    steps.push(bar < from ? { path: text.slice(from, end), type: "" } : { path: text.slice(from, bar), type: text.slice(bar + 1, end) });
+    steps.push(
+      bar < from
+        ? { path: text.slice(from, end), type: "" }
+        : { path: text.slice(from, bar), type: text.slice(bar + 1, end) },
+    );
   }
   return steps;
 }

@@ -7,12 +7,19 @@ import { VIEWS } from "./views/registry";
 import type { Rail } from "./views/stages";
 
 const KEYS: readonly (readonly [string, string])[] = [
-  ["← →", "the stage before, the next"], ["↑ ↓ Home End", "the same, in the list of stages"], ["p", "play: step through the stages by itself"],
-  ["1 … 9", "the views, in the order of their tabs"], ["/", "find a node; Enter goes on to the next"], ["r", "the next graph of the stage: forward, backward"],
-  ["n N", "the next node, the one before"], ["Esc", "let go of the selected node; close this"], ["?", "this list"],
+  ["← →", "the stage before, the next"],
+  ["↑ ↓ Home End", "the same, in the list of stages"],
+  ["p", "play: step through the stages by itself"],
+  ["1 … 9", "the views, in the order of their tabs"],
+  ["/", "find a node; Enter goes on to the next"],
+  ["r", "the next graph of the stage: forward, backward"],
+  ["n N", "the next node, the one before"],
+  ["Esc", "let go of the selected node; close this"],
+  ["?", "this list"],
 ];
 const WRITES = "input:not([type=checkbox]), textarea, select, [contenteditable=true], .cm-editor";
-const OWN_ARROWS = "[role=tab], [role=radio], [role=tree], [role=treeitem], [role=grid], .canvas"; // which arrows move something in
+// In which arrows move something.
+const OWN_ARROWS = "[role=tab], [role=radio], [role=tree], [role=treeitem], [role=grid], .canvas";
 
 export interface Keyboard {
   readonly help: HTMLElement;
@@ -21,9 +28,39 @@ export interface Keyboard {
 
 export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HTMLElement): Keyboard {
   const close = h("button", { type: "button", class: "small", on: { click: () => show(false) } }, "Close");
-  const help = h("div", { class: "help", role: "dialog", "aria-modal": "true", "aria-label": "Keys", hidden: true },
-    h("div", { class: "help-card" }, h("h2", {}, "Keys"), h("dl", {}, KEYS.map(([keys, what]) => [h("dt", {}, keys.split(" ").map((key) => (key === "…" ? " … " : h("kbd", {}, key)))), h("dd", {}, what)])), close));
-  const button = h("button", { type: "button", class: "small help-button", title: "Keys (?)", "aria-label": "Keys", on: { click: () => show(true) } }, "?");
+  const help = h(
+    "div",
+    { class: "help", role: "dialog", "aria-modal": "true", "aria-label": "Keys", hidden: true },
+    h(
+      "div",
+      { class: "help-card" },
+      h("h2", {}, "Keys"),
+      h(
+        "dl",
+        {},
+        KEYS.map(([keys, what]) => [
+          h(
+            "dt",
+            {},
+            keys.split(" ").map((key) => (key === "…" ? " … " : h("kbd", {}, key))),
+          ),
+          h("dd", {}, what),
+        ]),
+      ),
+      close,
+    ),
+  );
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "small help-button",
+      title: "Keys (?)",
+      "aria-label": "Keys",
+      on: { click: () => show(true) },
+    },
+    "?",
+  );
   const active = (): Element | null => (body.getRootNode() as ShadowRoot | Document).activeElement;
   let from: Element | null = null;
   const show = (on: boolean): void => {
@@ -46,8 +83,14 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     if (count) state.openNode(Math.max(0, Math.min(count - 1, state.selection.node + by)));
   };
   const actions: Record<string, () => void> = {
-    ArrowLeft: () => rail.step(-1), ArrowRight: () => rail.step(1), p: rail.play, r: nextRole, n: () => nextNode(1), N: () => nextNode(-1),
-    "/": () => finder.querySelector("input")?.focus(), "?": () => show(true),
+    ArrowLeft: () => rail.step(-1),
+    ArrowRight: () => rail.step(1),
+    p: rail.play,
+    r: nextRole,
+    n: () => nextNode(1),
+    N: () => nextNode(-1),
+    "/": () => finder.querySelector("input")?.focus(),
+    "?": () => show(true),
     ...Object.fromEntries(VIEWS.slice(0, 9).map(({ id }, i) => [String(i + 1), () => state.openView(id)])),
   };
   body.addEventListener("keydown", (event) => {

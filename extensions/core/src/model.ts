@@ -2,26 +2,28 @@
 // views share it.
 
 import { type Graph, readGraph } from "./graph";
+import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./held";
 import { anew, type News } from "./news";
 import { type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
-  type CacheLookup, type CodePart, type CompilationData, type CompilationHead, type CompilationPart, Float, type GraphPart,
-  type GraphSnapshot, NONE, type RecordingData, type RecordingIndex, type StageRecord, type Wire,
+  type CacheLookup,
+  type CompilationData,
+  Float,
+  type GraphSnapshot,
+  NONE,
+  type RecordingData,
+  type RecordingIndex,
+  type StageRecord,
+  type Wire,
 } from "./wire";
 
-/** A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph. */
+/**
+ * A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph.
+ */
 export type Need =
   | { readonly what: "compilation"; readonly compilation: number }
   | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
   | { readonly what: "code"; readonly compilation: number; readonly stage: number };
-
-/** What has come of a compilation: the record's lists fill up. */
-export interface Held {
-  readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
-  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
-  readonly code: Set<number>; // stages whose texts are there
-  opened: boolean; // whether its stages and facts are there
-}
 
 /** A recording with its lookups. What has not been looked at is absent until `load` has brought it. */
 export class Recording {
@@ -29,7 +31,10 @@ export class Recording {
   private held: readonly Held[];
   private readonly coming = new Map<string, Promise<void>>();
 
-  constructor(private readonly source: Source, private now: RecordingIndex) {
+  constructor(
+    private readonly source: Source,
+    private now: RecordingIndex,
+  ) {
     this.held = now.compilations.map(unopened);
   }
 
@@ -99,7 +104,8 @@ export class Recording {
     const snapshot = index === undefined ? undefined : compilation.graphs[index];
     if (!snapshot) return null;
     let graph = this.graphs.get(snapshot);
-    if (!graph) this.graphs.set(snapshot, (graph = readGraph(snapshot, role, compilation, (number) => this.text(number))));
+    if (!graph)
+      this.graphs.set(snapshot, (graph = readGraph(snapshot, role, compilation, (number) => this.text(number))));
     return graph;
   }
 
@@ -128,7 +134,7 @@ export class Recording {
 
   /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */
   load(needs: readonly Need[]): Promise<void> | null {
-    const waits = needs.flatMap((need) => (this.has(need) ? [] : this.bring(need) ?? []));
+    const waits = needs.flatMap((need) => (this.has(need) ? [] : (this.bring(need) ?? [])));
     return waits.length ? Promise.all(waits).then(() => undefined) : null;
   }
 
@@ -138,27 +144,18 @@ export class Recording {
     if (under) return under;
     const held = this.held[need.compilation]!;
     const { id } = held.data;
-    const coming = need.what === "compilation" ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
-      : need.what === "graph" ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
-        : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
+    const coming =
+      need.what === "compilation"
+        ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
+        : need.what === "graph"
+          ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
+          : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
     if (!coming) return null;
-    const done = coming.finally(() => this.coming.delete(key)); // whether it came or failed: a failure may be tried again
+    // Whether it came or failed: a failure may be tried again.
+    const done = coming.finally(() => this.coming.delete(key));
     this.coming.set(key, done);
     return done;
   }
-}
-
-/** A compilation of which only the head is known. */
-export function unopened(head: CompilationHead): Held {
-  return { data: outline(head), about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] }, code: new Set(), opened: false };
-}
-
-function outline(head: CompilationHead): CompilationData {
-  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
-  return {
-    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, log: NONE, stack: NONE, reset: 0,
-    stages: [], graphs: [], values: [], inputs: [], outputs: [], saved_tensors: [], wrapper: null, graph_texts: [], recomputed: [], storages: [],
-  };
 }
 
 function soon<T>(part: T | Promise<T>, take: (part: T) => void): Promise<void> | null {
@@ -167,27 +164,12 @@ function soon<T>(part: T | Promise<T>, take: (part: T) => void): Promise<void> |
   return null;
 }
 
-function takeCompilation(held: Held, part: CompilationPart): void {
-  const { values, graphs } = held.data;
-  Object.assign(held.data, part.compilation);
-  if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
-  held.data.graphs = graphs;
-  held.about = part;
-  held.opened = true;
-}
-
-function takeGraph({ data }: Held, number: number, part: GraphPart): void {
-  part.value_numbers.forEach((value, i) => (data.values[value] = part.values[i]!));
-  data.graphs[number] = part.graph;
-}
-
-function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
-  (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
-  code.add(stage);
-}
-
 /** The stage before `index` that has a graph to compare with `role`: the same role, else the joint graph. */
-export function previousGraph(compilation: CompilationData, index: number, role: string): { stage: number; role: string } | null {
+export function previousGraph(
+  compilation: CompilationData,
+  index: number,
+  role: string,
+): { stage: number; role: string } | null {
   for (let i = index - 1; i >= 0; i--) {
     const graphs = compilation.stages[i]!.graphs;
     for (const candidate of [role, "joint", ...graphs.keys()]) {

@@ -6,7 +6,7 @@
 import { Float, type Wire } from "./wire";
 
 const MAX_DEPTH = 100;
-const MAX_ITEMS = 1 << 24; // of all lists and maps of a tree
+export const MAX_ITEMS = 1 << 25; // of all lists and maps. A graph of a million nodes has 28 million
 const SHORT = 40; // bytes of a text that is sooner read letter by letter than by a TextDecoder
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -18,14 +18,8 @@ export class Reader {
   private items = 0;
   private readonly view: DataView;
 
-  constructor(private readonly bytes: Uint8Array, private readonly maxItems = MAX_ITEMS) {
+  constructor(private readonly bytes: Uint8Array) {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  }
-
-  whole(): Wire {
-    const value = this.value();
-    this.finish();
-    return value;
   }
 
   /** How much of the bytes is read, from 0 to 1. */
@@ -39,7 +33,8 @@ export class Reader {
 
   protected take(size: number): number {
     const start = this.at;
-    if (start + size > this.bytes.length) throw new MsgpackError(`it ends in the middle, after ${this.bytes.length} bytes`);
+    if (start + size > this.bytes.length)
+      throw new MsgpackError(`it ends in the middle, after ${this.bytes.length} bytes`);
     this.at = start + size;
     return start;
   }
@@ -67,27 +62,48 @@ export class Reader {
     if (tag < 0xc0) return this.text(tag & 0x1f);
     if (tag >= 0xe0) return tag - 0x100;
     switch (tag) {
-      case 0xc0: return null;
-      case 0xc2: return false;
-      case 0xc3: return true;
-      case 0xca: return new Float(this.view.getFloat32(this.take(4)));
-      case 0xcb: return new Float(this.view.getFloat64(this.take(8)));
-      case 0xcc: return this.view.getUint8(this.take(1));
-      case 0xcd: return this.view.getUint16(this.take(2));
-      case 0xce: return this.view.getUint32(this.take(4));
-      case 0xcf: return narrowed(this.view.getBigUint64(this.take(8)));
-      case 0xd0: return this.view.getInt8(this.take(1));
-      case 0xd1: return this.view.getInt16(this.take(2));
-      case 0xd2: return this.view.getInt32(this.take(4));
-      case 0xd3: return narrowed(this.view.getBigInt64(this.take(8)));
-      case 0xd9: return this.text(this.view.getUint8(this.take(1)));
-      case 0xda: return this.text(this.view.getUint16(this.take(2)));
-      case 0xdb: return this.text(this.view.getUint32(this.take(4)));
-      case 0xdc: return this.array(this.view.getUint16(this.take(2)));
-      case 0xdd: return this.array(this.view.getUint32(this.take(4)));
-      case 0xde: return this.map(this.view.getUint16(this.take(2)));
-      case 0xdf: return this.map(this.view.getUint32(this.take(4)));
-      default: throw new MsgpackError(`byte 0x${tag.toString(16)} at ${this.at - 1} has no place in a recording`);
+      case 0xc0:
+        return null;
+      case 0xc2:
+        return false;
+      case 0xc3:
+        return true;
+      case 0xca:
+        return new Float(this.view.getFloat32(this.take(4)));
+      case 0xcb:
+        return new Float(this.view.getFloat64(this.take(8)));
+      case 0xcc:
+        return this.view.getUint8(this.take(1));
+      case 0xcd:
+        return this.view.getUint16(this.take(2));
+      case 0xce:
+        return this.view.getUint32(this.take(4));
+      case 0xcf:
+        return narrowed(this.view.getBigUint64(this.take(8)));
+      case 0xd0:
+        return this.view.getInt8(this.take(1));
+      case 0xd1:
+        return this.view.getInt16(this.take(2));
+      case 0xd2:
+        return this.view.getInt32(this.take(4));
+      case 0xd3:
+        return narrowed(this.view.getBigInt64(this.take(8)));
+      case 0xd9:
+        return this.text(this.view.getUint8(this.take(1)));
+      case 0xda:
+        return this.text(this.view.getUint16(this.take(2)));
+      case 0xdb:
+        return this.text(this.view.getUint32(this.take(4)));
+      case 0xdc:
+        return this.array(this.view.getUint16(this.take(2)));
+      case 0xdd:
+        return this.array(this.view.getUint32(this.take(4)));
+      case 0xde:
+        return this.map(this.view.getUint16(this.take(2)));
+      case 0xdf:
+        return this.map(this.view.getUint32(this.take(4)));
+      default:
+        throw new MsgpackError(`byte 0x${tag.toString(16)} at ${this.at - 1} has no place in a recording`);
     }
   }
 
@@ -109,7 +125,7 @@ export class Reader {
   protected enter(items: number): void {
     if (items > this.bytes.length - this.at) throw new MsgpackError(`a list at byte ${this.at} claims ${items} items`);
     this.items += items;
-    if (this.items > this.maxItems) throw new MsgpackError(`it claims more than ${this.maxItems.toLocaleString("en")} items`);
+    if (this.items > MAX_ITEMS) throw new MsgpackError(`it claims more than ${MAX_ITEMS.toLocaleString("en")} items`);
     if (++this.depth > MAX_DEPTH) throw new MsgpackError(`lists are nested more than ${MAX_DEPTH} deep`);
   }
 
@@ -145,14 +161,18 @@ export class Reader {
     throw new MsgpackError(`byte ${this.at - 1} begins no text`);
   }
 
-  /** Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. */
-  protected texts(size: number, into: string[]): void {
+  /**
+   * Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. Where
+   * something else comes, `other` hears how many texts came before it.
+   */
+  protected texts(size: number, into: string[], other: (index: number) => never): void {
     const { bytes } = this;
     const first = this.at;
     const starts = new Int32Array(size);
     const ends = new Int32Array(size);
     let sum = 0;
     for (let i = 0; i < size; i++) {
+      if (!isText(this.peek())) other(i);
       const length = this.textSize();
       starts[i] = this.take(length);
       ends[i] = this.at;
@@ -172,8 +192,8 @@ export class Reader {
     }
   }
 
-  /** So many numbers, in one loop that the browser soon makes fast; null where one of them is something else. */
-  protected numbers(size: number): number[] | null {
+  /** So many numbers, in one loop that the browser soon makes fast. `other` says what stands for something else. */
+  protected numbers(size: number, other: (value: Wire, index: number) => number): number[] {
     const { bytes } = this;
     const out = new Array<number>(size);
     let { at } = this;
@@ -188,8 +208,7 @@ export class Reader {
       } else {
         this.at = at;
         const value = this.value();
-        if (typeof value !== "number") return null;
-        out[i] = value;
+        out[i] = typeof value === "number" ? value : other(value, i);
         at = this.at;
       }
     }
@@ -199,7 +218,8 @@ export class Reader {
 
   private array(size: number): Wire[] {
     this.enter(size);
-    const items = size === 1 ? [this.value()] : size === 2 ? [this.value(), this.value()] : []; // a list that grows has room for 17
+    // A list that grows has room for 17.
+    const items = size === 1 ? [this.value()] : size === 2 ? [this.value(), this.value()] : [];
     while (items.length < size) items.push(this.value());
     this.leave();
     return items;
@@ -222,6 +242,19 @@ function narrowed(value: bigint): number | bigint {
   return Number.isSafeInteger(number) ? number : value;
 }
 
-export function decodeMsgpack(bytes: Uint8Array): Wire {
-  return new Reader(bytes).whole();
+/** What a value is, by its first byte. */
+export function isText(tag: number): boolean {
+  return (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
+}
+
+export function isList(tag: number): boolean {
+  return (tag >= 0x90 && tag < 0xa0) || tag === 0xdc || tag === 0xdd;
+}
+
+export function isMap(tag: number): boolean {
+  return (tag >= 0x80 && tag < 0x90) || tag === 0xde || tag === 0xdf;
+}
+
+export function isInt(tag: number): boolean {
+  return (tag >= 0 && tag < 0x80) || tag >= 0xe0 || (tag >= 0xcc && tag <= 0xd3);
 }

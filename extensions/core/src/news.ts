@@ -2,7 +2,7 @@
 // values and texts keep their numbers, so those that are loaded stay. Of torch's log, what was read may be sorted
 // otherwise when more of it is read, so a compilation that changed is loaded anew.
 
-import { type Held, unopened } from "./model";
+import { type Held, unopened } from "./held";
 import type { CompilationData, CompilationHead, CompilationPart, RecordingIndex } from "./wire";
 
 export interface News {
@@ -17,28 +17,41 @@ export interface News {
 type Load = (id: string) => CompilationPart | Promise<CompilationPart>;
 
 /** Compares two indexes; of compilations that are open, brings what is new. Null where there is nothing new. */
-export async function anew(before: RecordingIndex, after: RecordingIndex, held: readonly Held[], open: number, load: Load): Promise<News | null> {
+export async function anew(
+  before: RecordingIndex,
+  after: RecordingIndex,
+  held: readonly Held[],
+  open: number,
+  load: Load,
+): Promise<News | null> {
   if (same(before, after)) return null;
   const index = keeping(before.compilations[open], after);
   const old = new Map(before.compilations.map((head, i) => [head.id, { head, held: held[i]!, position: i }]));
   const moved = held.map(() => -1);
   let stages = 0;
   let added = 0;
-  const now = await Promise.all(index.compilations.map(async (head, position) => {
-    const known = old.get(head.id);
-    if (!known) {
-      added++;
-      return unopened(head);
-    }
-    moved[known.position] = position;
-    if (same(known.head, head)) return known.held;
-    if (!known.held.opened) return unopened(head);
-    const part = await load(head.id);
-    stages += Math.max(0, part.compilation.stages.length - known.held.data.stages.length);
-    grow(known.held, part);
-    return known.held;
-  }));
-  return { index, held: now, moved, said: [more(added, "compilation"), more(stages, "stage")].filter((text) => text).join(", ") };
+  const now = await Promise.all(
+    index.compilations.map(async (head, position) => {
+      const known = old.get(head.id);
+      if (!known) {
+        added++;
+        return unopened(head);
+      }
+      moved[known.position] = position;
+      if (same(known.head, head)) return known.held;
+      if (!known.held.opened) return unopened(head);
+      const part = await load(head.id);
+      stages += Math.max(0, part.compilation.stages.length - known.held.data.stages.length);
+      grow(known.held, part);
+      return known.held;
+    }),
+  );
+  return {
+    index,
+    held: now,
+    moved,
+    said: [more(added, "compilation"), more(stages, "stage")].filter((text) => text).join(", "),
+  };
 }
 
 /** The index, with the compilation that is open in it, even where the kernel has dropped it. */
@@ -49,16 +62,22 @@ function keeping(open: CompilationHead | undefined, index: RecordingIndex): Reco
 
 function grow(held: Held, part: CompilationPart): void {
   const { data } = held;
-  const next = { ...part.compilation, graphs: data.graphs, values: part.compilation.values.length ? part.compilation.values : data.values } as Held["data"];
+  const next = {
+    ...part.compilation,
+    graphs: data.graphs,
+    values: part.compilation.values.length ? part.compilation.values : data.values,
+  } as Held["data"];
   if (data.compile_id) {
     next.graphs = [];
     held.code.clear();
   } else {
-    for (const stage of held.code) (next.stages[stage] as { code: ReadonlyMap<string, string> }).code = data.stages[stage]!.code;
+    for (const stage of held.code)
+      (next.stages[stage] as { code: ReadonlyMap<string, string> }).code = data.stages[stage]!.code;
   }
   next.stages = next.stages.map((stage, i) => (same(data.stages[i], stage) ? data.stages[i]! : stage));
   for (const field of Object.keys(next) as (keyof CompilationData)[]) {
-    if (!same(data[field], next[field])) Object.assign(data, { [field]: next[field] }); // what is the same stays the same object, so that no view of it is drawn anew
+    // What is the same stays the same object, so that no view of it is drawn anew.
+    if (!same(data[field], next[field])) Object.assign(data, { [field]: next[field] });
   }
   held.about = part;
 }
@@ -72,7 +91,11 @@ export function same(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
   if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((part, i) => same(part, b[i]));
-  if (a instanceof Map) return b instanceof Map && a.size === b.size && [...a].every(([key, part]) => same(part, b.get(key)));
+  if (a instanceof Map)
+    return b instanceof Map && a.size === b.size && [...a].every(([key, part]) => same(part, b.get(key)));
   const names = Object.keys(a);
-  return names.length === Object.keys(b).length && names.every((name) => same((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]));
+  return (
+    names.length === Object.keys(b).length &&
+    names.every((name) => same((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]))
+  );
 }

@@ -15,7 +15,10 @@ export class Panel implements Mounted {
   private turn = 0; // of waits; one that was overtaken says nothing more
   private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(private readonly parent: HTMLElement, private readonly context: Context) {
+  constructor(
+    private readonly parent: HTMLElement,
+    private readonly context: Context,
+  ) {
     replace(parent, this.place, this.cover);
   }
 
@@ -31,13 +34,24 @@ export class Panel implements Mounted {
       return this.show(view);
     }
     this.parent.setAttribute("aria-busy", "true");
-    this.timer = setTimeout(() => this.say(notice("loading", "Loading from the kernel …"), this.button("Cancel", () => this.cancel())), this.cover.hidden ? PATIENCE_MS : 0);
+    this.timer = setTimeout(
+      () =>
+        this.say(
+          notice("loading", "Loading from the kernel …"),
+          this.button("Cancel", () => this.cancel()),
+        ),
+      this.cover.hidden ? PATIENCE_MS : 0,
+    );
     coming.then(
       () => {
         if (mine === this.turn) state.arrived();
       },
       (error: unknown) => {
-        if (mine === this.turn) this.say(notice("error", "This could not be loaded.", messageOf(error)), this.button("Try again", () => this.update()));
+        if (mine === this.turn)
+          this.say(
+            notice("error", "This could not be loaded.", messageOf(error)),
+            this.button("Try again", () => this.update()),
+          );
       },
     );
   }
@@ -52,8 +66,10 @@ export class Panel implements Mounted {
   private request(view: View): Promise<void> | null {
     const { state } = this.context;
     const { recording, selection } = state;
-    return recording.load([{ what: "compilation", compilation: selection.compilation }])
-      ?? recording.load(view.needs ? view.needs(state) : state.graphNeed());
+    return (
+      recording.load([{ what: "compilation", compilation: selection.compilation }]) ??
+      recording.load(view.needs ? view.needs(state) : state.graphNeed())
+    );
   }
 
   private show(view: View): void {
@@ -72,7 +88,10 @@ export class Panel implements Mounted {
 
   private cancel(): void {
     this.turn++;
-    this.say(notice("empty", "Not loaded.", "The loading was cancelled."), this.button("Load", () => this.update()));
+    this.say(
+      notice("empty", "Not loaded.", "The loading was cancelled."),
+      this.button("Load", () => this.update()),
+    );
   }
 
   private say(said: HTMLElement, button: HTMLElement): void {

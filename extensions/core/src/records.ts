@@ -1,61 +1,86 @@
-// Reads msgpack straight into the records of the SCHEMA, with no tree of maps and lists in between: a large recording
-// opens in half the time. At the first thing that is not as the schema says it gives up; decode.ts then reads the tree
-// and says what is wrong and where.
+// Reads msgpack straight into the records of the SCHEMA, with no tree of maps and lists in between. The first thing
+// that is not as the schema says is an Unexpected, which gathers its place in the recording on its way out: nothing is
+// spent on places while all is well.
 
-import type { Work } from "./breath";
+import { atOnce, type Work } from "./breath";
 import { parted } from "./deltas";
-import { Reader } from "./msgpack";
+import { isInt, isList, isMap, isText, Reader } from "./msgpack";
 import { Float, SCHEMA, type Schema, type ValueRecord, type Wire } from "./wire";
 
 const MANY = 64; // texts of a list that are decoded together
 
 type Fields = (typeof SCHEMA)[string]["fields"];
 
-/** What was read is not what the schema says, or only in a way that the reader of trees knows. */
-export class Unexpected extends Error {}
+/** What was read is not what the schema says. */
+export class Unexpected extends Error {
+  private place = "";
 
-/** The last record of a name, and where the last value of each field stood: the same bytes again are the same value again. */
+  constructor(
+    private readonly expected: string,
+    private readonly got: string,
+  ) {
+    super();
+  }
+
+  /** The same, of a part of what is read. `step` leads to the part, e.g. ".name" or "[2]". */
+  in(step: string): this {
+    this.place = step + this.place;
+    return this;
+  }
+
+  /** As a sentence about a record that is called `name`. */
+  said(name: string): string {
+    return `${name}${this.place} should be ${this.expected}, but is ${this.got}.`;
+  }
+}
+
+/**
+ * The last record of a name, and where the last value of each field stood: the same bytes again are the same value
+ * again.
+ */
 interface Last {
   record: Record<string, unknown>;
   readonly fields: readonly { start: number; end: number; value: unknown }[];
 }
 
+/** Hears of each field of the outermost record, also of those that the schema does not know. */
+export type Heard = (field: Wire, value: unknown) => void;
+
 export class RecordReader extends Reader {
-  /** Fields of the outermost record that the schema does not know. */
-  readonly others = new Map<Wire, Wire>();
   /** Whether it holds texts or values as only a page may (deltas.ts). */
   packed = false;
   private readonly last = new Map<string, Last>(); // of records that are written by position
 
-  /** The whole of the bytes as a record. Raises Unexpected, MsgpackError. */
-  wholeRecord(name: string): unknown {
-    const record = this.record(name);
-    this.finish();
-    return record;
+  constructor(
+    bytes: Uint8Array,
+    private readonly heard?: Heard,
+  ) {
+    super(bytes);
   }
 
-  /** The same step by step: the columns of a large graph one after the other. */
-  *wholeRecordInSteps(name: string): Work<unknown> {
-    const record = yield* this.inSteps(["record", name]);
+  /**
+   * All the bytes as one record, step by step: the columns of a large graph one after the other. Raises Unexpected,
+   * MsgpackError.
+   */
+  *whole(name: string): Work<unknown> {
+    const record = yield* this.byName(name);
     this.finish();
     return record;
   }
 
   private *inSteps(schema: Schema): Work<unknown> {
     let value: unknown;
-    if (isNamed(schema)) {
-      const { fields } = SCHEMA[schema[1] as string]!;
-      const read = new Map<string, unknown>();
-      for (let left = this.begin(); left > 0; left--) {
-        const field = this.fieldOf(fields, read.size);
-        if (field) read.set(field[0], this.isStrings(field[0]) ? this.strings(field[1]) : yield* this.inSteps(field[1]));
-      }
-      value = this.end(fields, read);
-    } else if (schema[0] === "list" && isNamed(schema[1] as Schema)) {
-      const size = this.listSize();
-      this.enter(size);
+    if (isNamed(schema)) value = yield* this.byName(schema[1] as string);
+    else if (schema[0] === "list" && isNamed(schema[1] as Schema)) {
+      const size = this.listOf(schema);
       const out: unknown[] = [];
-      for (let i = 0; i < size; i++) out.push(yield* this.inSteps(schema[1] as Schema));
+      for (let i = 0; i < size; i++) {
+        try {
+          out.push(yield* this.inSteps(schema[1] as Schema));
+        } catch (error) {
+          throw within(error, `[${i}]`);
+        }
+      }
       this.leave();
       value = out;
     } else value = this.read(schema);
@@ -66,10 +91,22 @@ export class RecordReader extends Reader {
   private read(schema: Schema): unknown {
     if (typeof schema === "string") return this.leaf(schema);
     switch (schema[0]) {
-      case "list": return this.list(schema[1]);
-      case "map": return this.entries(schema[1], schema[2]);
-      case "record": return this.record(schema[1]);
-      case "or": return this.either(schema.slice(1) as Schema[]);
+      case "list":
+        return this.list(schema);
+      case "map":
+        return this.entries(schema[1], schema[2]);
+      case "record":
+        return isNamed(schema) ? atOnce(this.byName(schema[1])) : this.byPosition(schema);
+      case "or":
+        return this.either(schema);
+    }
+  }
+
+  private item(schema: Schema, index: number): unknown {
+    try {
+      return this.read(schema);
+    } catch (error) {
+      throw within(error, `[${index}]`);
     }
   }
 
@@ -93,35 +130,29 @@ export class RecordReader extends Reader {
       case "none":
         if (value === null) return value;
         break;
-      default: return value;
+      default:
+        return value;
     }
-    throw new Unexpected(schema);
+    throw new Unexpected(inWords(schema), shown(value));
   }
 
-  private list(item: Schema): unknown[] {
-    const size = this.listSize();
-    this.enter(size);
-    const out = this.listed(item, size);
+  private list(schema: Schema): unknown[] {
+    const size = this.listOf(schema);
+    const out = this.listed(schema[1] as Schema, size);
     this.leave();
     return out;
   }
 
   private listed(item: Schema, size: number): unknown[] {
-    if (item[1] === "ValueRecord") return this.values(size);
-    if (size === 1) return [this.read(item)]; // a list that grows has room for 17
-    if (size === 2) return [this.read(item), this.read(item)];
-    if (item === "int") return this.column(size);
+    if (item[1] === "ValueRecord") return this.values(item, size);
+    if (size === 1) return [this.item(item, 0)]; // a list that grows has room for 17
+    if (size === 2) return [this.item(item, 0), this.item(item, 1)];
+    if (item === "int") return this.numbers(size, notInt);
     if (item === "any") return this.anything(size);
     const out: unknown[] = [];
-    if (item === "str" && size > MANY) this.texts(size, out as string[]);
-    else for (let i = 0; i < size; i++) out.push(this.read(item));
+    if (item === "str" && size > MANY) this.texts(size, out as string[], (i) => this.item(item, i) as never);
+    else for (let i = 0; i < size; i++) out.push(this.item(item, i));
     return out;
-  }
-
-  private column(size: number): number[] {
-    const numbers = this.numbers(size);
-    if (!numbers) throw new Unexpected("int");
-    return numbers;
   }
 
   /** The arguments of nodes. What is the same bytes as the one before is that one: most nodes read the node before. */
@@ -130,7 +161,8 @@ export class RecordReader extends Reader {
     let [start, end]: [number, number] = [0, 0];
     let last: unknown;
     for (let i = 0; i < size; i++) {
-      if (this.peek() < 0x80) { // a number, or the end
+      if (this.peek() < 0x80) {
+        // a number, or the end
         out[i] = this.value();
         continue;
       }
@@ -145,43 +177,53 @@ export class RecordReader extends Reader {
   }
 
   private entries(key: Schema, part: Schema): Map<unknown, unknown> {
+    if (!isMap(this.peek())) throw this.unexpected("a map");
     const size = this.mapSize();
     this.enter(size);
     const out = new Map<unknown, unknown>();
     for (let i = 0; i < size; i++) {
-      const name = this.read(key);
-      out.set(name, this.read(part));
+      let step = " (one of its keys)";
+      try {
+        const name = this.read(key);
+        step = `.${String(name)}`;
+        out.set(name, this.read(part));
+      } catch (error) {
+        throw within(error, step);
+      }
     }
     this.leave();
     return out;
   }
 
   /** One of several, told apart by their first byte. */
-  private either(schemas: readonly Schema[]): unknown {
+  private either(schema: Schema): unknown {
     const tag = this.peek();
-    const schema = schemas.find((one) => begins(tag, one));
-    if (schema === undefined) throw new Unexpected("or");
-    return this.read(schema);
+    const schemas = schema.slice(1) as Schema[];
+    const found = schemas.find((one) => begins(tag, one));
+    if (found === undefined) throw this.unexpected(inWords(schema));
+    return this.read(found);
   }
 
-  private record(name: string): unknown {
-    const { array, fields } = SCHEMA[name]!;
-    return array ? this.byPosition(name, fields) : this.byName(fields);
-  }
-
-  private byPosition(name: string, fields: Fields): Record<string, unknown> {
+  /** A record that is written without the names of its fields, as all small ones are that there are many of. */
+  private byPosition(schema: Schema): Record<string, unknown> {
+    const name = schema[1] as string;
+    const { fields } = SCHEMA[name]!;
+    const size = this.listOf(schema);
+    if (size !== fields.length) throw new Unexpected(`${fields.length} fields`, String(size));
     let last = this.last.get(name);
-    const size = this.listSize();
-    if (size !== fields.length) throw new Unexpected(name);
-    this.enter(size);
-    if (!last) this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
+    if (!last)
+      this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
     const out = { ...last.record }; // a copy is sooner made than a record field by field
     for (let i = 0; i < size; i++) {
       const before = last.fields[i]!;
-      const [field, schema] = fields[i]!;
+      const [field, part] = fields[i]!;
       if (!this.again(before.start, before.end)) {
         before.start = this.at;
-        before.value = this.read(schema);
+        try {
+          before.value = this.read(part);
+        } catch (error) {
+          throw within(error, `.${field}`);
+        }
         before.end = this.at;
       }
       out[field] = before.value;
@@ -192,15 +234,15 @@ export class RecordReader extends Reader {
   }
 
   /** Values. In a page, a number stands for the value before in another storage, so many on. */
-  private values(size: number): unknown[] {
-    const { fields } = SCHEMA.ValueRecord!;
+  private values(schema: Schema, size: number): unknown[] {
     const out = new Array<unknown>(size);
     let before: ValueRecord | null = null;
     for (let i = 0; i < size; i++) {
-      if (before && isInt(this.peek())) {
-        before = anotherStorage(before, this.value());
+      const step: Wire = before && isInt(this.peek()) ? this.value() : null;
+      if (before && typeof step === "number") {
+        before = anotherStorage(before, step);
         this.packed = true;
-      } else before = this.byPosition("ValueRecord", fields) as unknown as ValueRecord;
+      } else before = this.item(schema, i) as ValueRecord;
       out[i] = before;
     }
     return out;
@@ -208,81 +250,117 @@ export class RecordReader extends Reader {
 
   /** The texts of a recording: a list, or in a page one text. */
   private strings(schema: Schema): unknown {
-    if (!begins(this.peek(), "str")) return this.read(schema);
+    if (!isText(this.peek())) return this.read(schema);
     this.packed = true;
     return parted(this.value() as string);
   }
 
-  private byName(fields: Fields): Record<string, unknown> {
+  /** A record that is written with the names of its fields, as all large ones are. */
+  private *byName(name: string): Work<Record<string, unknown>> {
+    if (!isMap(this.peek())) throw this.unexpected(inWords(["record", name]));
+    const { fields } = SCHEMA[name]!;
+    const outermost = this.depth === 0;
     const read = new Map<string, unknown>();
-    for (let left = this.begin(); left > 0; left--) {
-      const field = this.fieldOf(fields, read.size);
-      if (field) read.set(field[0], this.isStrings(field[0]) ? this.strings(field[1]) : this.read(field[1]));
+    const size = this.mapSize();
+    this.enter(size);
+    for (let left = size; left > 0; left--) {
+      const key = this.value();
+      const field = fieldOf(fields, key, read.size);
+      let value: unknown;
+      if (!field) value = this.value();
+      else {
+        try {
+          value = outermost && key === "strings" ? this.strings(field[1]) : yield* this.inSteps(field[1]);
+        } catch (error) {
+          throw within(error, `.${field[0]}`);
+        }
+        read.set(field[0], value);
+      }
+      if (outermost) this.heard?.(key, value);
     }
-    return this.end(fields, read);
+    this.leave();
+    const out: Record<string, unknown> = {};
+    for (const [field, schema, absent] of fields) {
+      if (!read.has(field) && absent === undefined) throw new Unexpected(inWords(schema), "nothing").in(`.${field}`);
+      out[field] = read.has(field) ? read.get(field) : absent;
+    }
+    return out;
   }
 
-  /** How many fields a record by name has. */
-  private begin(): number {
-    const size = this.mapSize();
+  /** Enters the list that comes next; how many items it has. Raises Unexpected where none does. */
+  private listOf(schema: Schema): number {
+    if (!isList(this.peek())) throw this.unexpected(inWords(schema));
+    const size = this.listSize();
     this.enter(size);
     return size;
   }
 
-  /** The next field, as a rule that after those read; null, and passed over, where the schema does not know it. */
-  private fieldOf(fields: Fields, next: number): Fields[number] | null {
-    const key = this.value();
-    const field = fields[next]?.[0] === key ? fields[next] : fields.find(([name]) => name === key);
-    if (field) return field;
-    const other = this.value();
-    if (this.depth === 1) this.others.set(key, other);
-    return null;
-  }
-
-  private isStrings(name: string): boolean {
-    return name === "strings" && this.depth === 1;
-  }
-
-  private end(fields: Fields, read: ReadonlyMap<string, unknown>): Record<string, unknown> {
-    this.leave();
-    const out: Record<string, unknown> = {};
-    for (const [name, , absent] of fields) {
-      if (!read.has(name) && absent === undefined) throw new Unexpected(name);
-      out[name] = read.has(name) ? read.get(name) : absent;
-    }
-    return out;
+  /** What to raise where something else comes next. */
+  private unexpected(expected: string): Unexpected {
+    return new Unexpected(expected, shown(this.value()));
   }
 }
 
-/** A record that is written with the names of its fields, as all large ones are. */
+function within(error: unknown, step: string): unknown {
+  return error instanceof Unexpected ? error.in(step) : error;
+}
+
+function notInt(value: Wire, index: number): number {
+  if (typeof value === "bigint") return Number(value);
+  throw new Unexpected(inWords("int"), shown(value)).in(`[${index}]`);
+}
+
+function inWords(schema: Schema): string {
+  if (typeof schema === "string")
+    return (
+      { str: "text", int: "an integer", bool: "true or false", float: "a number", none: "None" }[schema] ?? "something"
+    );
+  if (schema[0] === "or") return (schema.slice(1) as Schema[]).map(inWords).join(" or ");
+  const noun = schema[0] === "record" ? schema[1] : schema[0];
+  return `${/^[AEIOU]/.test(noun) ? "an" : "a"} ${noun}`;
+}
+
+function shown(value: Wire): string {
+  if (value === null) return "None";
+  if (Array.isArray(value)) return "a list";
+  return value instanceof Map ? "a map" : String(value instanceof Float ? value.value : value).slice(0, 40);
+}
+
+/** As a rule that after those read; undefined where the schema knows no such field. */
+function fieldOf(fields: Fields, key: Wire, next: number): Fields[number] | undefined {
+  return fields[next]?.[0] === key ? fields[next] : fields.find(([name]) => name === key);
+}
+
 function isNamed(schema: Schema): boolean {
   return schema[0] === "record" && !SCHEMA[schema[1] as string]!.array;
 }
 
 /** Made field by field, which the browser does sooner than a copy that is then changed. */
-function anotherStorage({ kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord, step: Wire): ValueRecord {
-  if (typeof step !== "number" || typeof storage !== "number") throw new Unexpected("ValueRecord");
+function anotherStorage(
+  { kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord,
+  step: number,
+): ValueRecord {
   return { kind, dtype, shape, stride, offset, device, storage: storage + step, requires_grad, parts, text };
-}
-
-function isInt(tag: number): boolean {
-  return tag < 0x80 || tag >= 0xe0 || (tag >= 0xcc && tag <= 0xd3);
 }
 
 /** Whether a value whose first byte is `tag` may be what the schema says. */
 function begins(tag: number, schema: Schema): boolean {
-  const isList = (tag >= 0x90 && tag < 0xa0) || tag === 0xdc || tag === 0xdd;
-  const isMap = (tag >= 0x80 && tag < 0x90) || tag === 0xde || tag === 0xdf;
   if (typeof schema !== "string") {
     if (schema[0] === "or") return schema.slice(1).some((one) => begins(tag, one as Schema));
-    return schema[0] === "list" || (schema[0] === "record" && SCHEMA[schema[1]]!.array) ? isList : isMap;
+    return schema[0] === "list" || (schema[0] === "record" && !isNamed(schema)) ? isList(tag) : isMap(tag);
   }
   switch (schema) {
-    case "str": return (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
-    case "int": return isInt(tag);
-    case "float": return isInt(tag) || tag === 0xca || tag === 0xcb;
-    case "bool": return tag === 0xc2 || tag === 0xc3;
-    case "none": return tag === 0xc0;
-    default: return true;
+    case "str":
+      return isText(tag);
+    case "int":
+      return isInt(tag);
+    case "float":
+      return isInt(tag) || tag === 0xca || tag === 0xcb;
+    case "bool":
+      return tag === 0xc2 || tag === 0xc3;
+    case "none":
+      return tag === 0xc0;
+    default:
+      return true;
   }
 }

@@ -11,7 +11,10 @@ export interface Related {
 
 const GRADIENT = "gradient of "; // how the pipeline names the program that a backward of the backward needs
 
-/** Of one function: names repeat, and torch's ids do after a reset, so the function's own number counts where there is one. */
+/**
+ * Of one function: names repeat, and torch's ids do after a reset, so the function's own number counts where there is
+ * one.
+ */
 function family({ name, compile_id, frame, rank }: CompilationHead): string {
   const known = frame >= 0 ? [compile_id !== "", frame] : [/^(.*)\/\d+$/.exec(compile_id)?.[1]];
   const own = name.replace(/\/\d+\]$/, "]"); // ours within torch.compile are named "step [0/1]"
@@ -31,9 +34,15 @@ export function related({ compilations }: RecordingIndex, position: number): Rel
   };
   if (self.name.startsWith(GRADIENT)) {
     const origin = self.name.slice(GRADIENT.length);
-    put("of", compilations.findLastIndex((head, i) => i < position && head.rank === self.rank && head.name === origin));
+    put(
+      "of",
+      compilations.findLastIndex((head, i) => i < position && head.rank === self.rank && head.name === origin),
+    );
   }
-  put("earlier", compilations.findLastIndex((head, i) => i < position && same(head)));
+  put(
+    "earlier",
+    compilations.findLastIndex((head, i) => i < position && same(head)),
+  );
   const next = compilations.findIndex((head, i) => i > position && same(head));
   compilations.forEach((head, i) => {
     const mine = i > position && (next < 0 || i < next) && head.rank === self.rank;

@@ -4,8 +4,18 @@
 
 import { checkGraph, decodePart, RecordingError } from "./decode";
 import {
-  type CodePart, type CompilationData, type CompilationHead, type CompilationPart, type GraphPart, type GraphSnapshot,
-  NONE, type RecordingData, type RecordingIndex, type TextTable, type ValueRecord, type Wire,
+  type CodePart,
+  type CompilationData,
+  type CompilationHead,
+  type CompilationPart,
+  type GraphPart,
+  type GraphSnapshot,
+  NONE,
+  type RecordingData,
+  type RecordingIndex,
+  type TextTable,
+  type ValueRecord,
+  type Wire,
 } from "./wire";
 
 type Soon<T> = T | Promise<T>; // a part that is at hand is given at once, so that nothing flickers
@@ -41,10 +51,16 @@ export class WholeSource implements Source {
   compilation(id: string): CompilationPart {
     const compilation = this.find(id);
     return {
-      compilation: { ...compilation, graphs: [] }, graph_values: compilation.graphs.map(({ value }) => value),
+      compilation: { ...compilation, graphs: [] },
+      graph_values: compilation.graphs.map(({ value }) => value),
       graph_bytes: compilation.graphs.map((graph) => graphBytes(graph, compilation.values, this.strings)),
-      cache_lookups: this.data.cache_lookups.filter(({ origin }) => this.data.compilations[origin.compilation] === compilation),
-      code_lines: compilation.stages.map(({ code }) => new Map([...code].map(([name, text]) => [name, text.split("\n").length - Number(text.endsWith("\n"))]))),
+      cache_lookups: this.data.cache_lookups.filter(
+        ({ origin }) => this.data.compilations[origin.compilation] === compilation,
+      ),
+      code_lines: compilation.stages.map(
+        ({ code }) =>
+          new Map([...code].map(([name, text]) => [name, text.split("\n").length - Number(text.endsWith("\n"))])),
+      ),
       text_table: NO_TEXTS,
     };
   }
@@ -65,7 +81,19 @@ export class WholeSource implements Source {
 function head(data: CompilationData): CompilationHead {
   const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = data;
   return {
-    id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, revision: 0, stages: data.stages.length,
+    id,
+    name,
+    kind,
+    started_unix_ns,
+    compile_id,
+    frame,
+    attempts,
+    rank,
+    because,
+    options,
+    error,
+    revision: 0,
+    stages: data.stages.length,
     elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
     nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
   };
@@ -83,7 +111,8 @@ function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
 
 /** As graph_bytes in aotviz/recording/sizes.py; a test holds the two together. */
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
-  const largest = new Array<number>(values.length).fill(0); // per storage, of which there are as a rule fewer than values
+  // Per storage, of which there are as a rule fewer than values.
+  const largest = new Array<number>(values.length).fill(0);
   const seen = new Uint8Array(values.length);
   let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // as a rule, as of the value before
   let bytes = 0; // of one of these
@@ -103,7 +132,7 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
       const { kind, dtype, shape, storage, parts } = values[number]!;
       for (let k = 0; k < parts.length; k++) pending.push(parts[k]!);
       if (kind !== "tensor") continue;
-      const before = storage >= 0 ? largest[storage] ?? 0 : 0;
+      const before = storage >= 0 ? (largest[storage] ?? 0) : 0;
       if (before === Infinity) continue;
       if (dtype !== same.dtype || shape !== same.shape) {
         same = { dtype, shape };
@@ -124,7 +153,13 @@ export interface Wish {
   readonly memory_budget: number; // a share from 0 to 1
 }
 
-export type Question = readonly ["what if", string, string, number] | readonly ["alive"] | readonly ["index"] | readonly ["compilation", string] | readonly ["graph", string, number] | readonly ["code", string, number];
+export type Question =
+  | readonly ["what if", string, string, number]
+  | readonly ["alive"]
+  | readonly ["index"]
+  | readonly ["compilation", string]
+  | readonly ["graph", string, number]
+  | readonly ["code", string, number];
 
 /** How an answer is waited for: for as long as a reader waits, unless `patient`. */
 export interface Wait {
@@ -154,14 +189,21 @@ export class KernelSource implements Source {
     const part = (await decodePart(await this.ask(["compilation", id]), "CompilationPart")) as CompilationPart;
     const text = this.learn(part.text_table);
     const lookups = part.cache_lookups.map((lookup) => ({
-      ...lookup, reason: text(lookup.reason), fields: new Map([...lookup.fields].map(([name, number]) => [name, text(number)])),
+      ...lookup,
+      reason: text(lookup.reason),
+      fields: new Map([...lookup.fields].map(([name, number]) => [name, text(number)])),
     }));
-    return { ...part, cache_lookups: lookups, compilation: { ...part.compilation, stack: text(part.compilation.stack) } };
+    return {
+      ...part,
+      cache_lookups: lookups,
+      compilation: { ...part.compilation, stack: text(part.compilation.stack) },
+    };
   }
 
   async graph(id: string, number: number): Promise<GraphPart> {
     const part = (await decodePart(await this.ask(["graph", id, number]), "GraphPart")) as GraphPart;
-    if (part.values.length !== part.value_numbers.length) throw new RecordingError("This recording is damaged: a graph's values have no numbers.");
+    if (part.values.length !== part.value_numbers.length)
+      throw new RecordingError("This recording is damaged: a graph's values have no numbers.");
     const text = this.learn(part.text_table);
     const graph = renumberedGraph(part.graph, text);
     const values = part.value_numbers.reduce((most, value) => Math.max(most, value), -1) + 1;
@@ -174,7 +216,10 @@ export class KernelSource implements Source {
   }
 
   async whatIf(id: string, { partition_fn, memory_budget }: Wish, wait: Wait): Promise<CompilationPart> {
-    return (await decodePart(await this.ask(["what if", id, partition_fn, memory_budget], { ...wait, patient: true, asLongAsAlive: true }), "CompilationPart")) as CompilationPart;
+    return (await decodePart(
+      await this.ask(["what if", id, partition_fn, memory_budget], { ...wait, patient: true, asLongAsAlive: true }),
+      "CompilationPart",
+    )) as CompilationPart;
   }
 
   /** Takes up texts; the answer gives our number for a number of theirs. */
@@ -191,7 +236,8 @@ export class KernelSource implements Source {
     });
     return (theirs) => {
       const number = ours.get(theirs);
-      if (number === undefined) throw new RecordingError(`This recording is damaged: the text of number ${theirs} did not come with its part.`);
+      if (number === undefined)
+        throw new RecordingError(`This recording is damaged: the text of number ${theirs} did not come with its part.`);
       return number;
     };
   }
@@ -203,10 +249,18 @@ function renumberedValue(value: ValueRecord, text: (theirs: number) => number): 
 
 function renumberedGraph(graph: GraphSnapshot, text: (theirs: number) => number): GraphSnapshot {
   const values = (map: ReadonlyMap<number, Wire>): ReadonlyMap<number, Wire> =>
-    new Map([...map].map(([node, named]) => [node, named instanceof Map ? new Map([...named].map(([key, arg]) => [key, renumberedArgument(arg, text)])) : named]));
+    new Map(
+      [...map].map(([node, named]) => [
+        node,
+        named instanceof Map ? new Map([...named].map(([key, arg]) => [key, renumberedArgument(arg, text)])) : named,
+      ]),
+    );
   return {
     ...graph,
-    name: graph.name.map(text), target: graph.target.map(text), stack: graph.stack.map(text), module: graph.module.map(text),
+    name: graph.name.map(text),
+    target: graph.target.map(text),
+    stack: graph.stack.map(text),
+    module: graph.module.map(text),
     args: graph.args.map((args) => (Array.isArray(args) ? args.map((arg) => renumberedArgument(arg, text)) : args)),
     kwargs: values(graph.kwargs),
     descriptor: new Map([...graph.descriptor].map(([node, number]) => [node, text(number)])),
@@ -218,10 +272,13 @@ function renumberedGraph(graph: GraphSnapshot, text: (theirs: number) => number)
 function renumberedArgument(arg: Wire, text: (theirs: number) => number): Wire {
   if (Array.isArray(arg)) return arg[0] === "L" ? arg.map((part) => renumberedArgument(part, text)) : arg;
   if (!(arg instanceof Map)) return arg;
-  return new Map([...arg].map(([tag, content]) => {
-    if (tag === "r" && typeof content === "number") return [tag, text(content)];
-    if (Array.isArray(content)) return [tag, content.map((part) => renumberedArgument(part, text))];
-    if (content instanceof Map) return [tag, new Map([...content].map(([key, part]) => [key, renumberedArgument(part, text)]))];
-    return [tag, content];
-  }));
+  return new Map(
+    [...arg].map(([tag, content]) => {
+      if (tag === "r" && typeof content === "number") return [tag, text(content)];
+      if (Array.isArray(content)) return [tag, content.map((part) => renumberedArgument(part, text))];
+      if (content instanceof Map)
+        return [tag, new Map([...content].map(([key, part]) => [key, renumberedArgument(part, text)]))];
+      return [tag, content];
+    }),
+  );
 }

@@ -53,8 +53,14 @@ export class State {
   private meantNode: Meant | null = null;
   private said = "";
 
-  constructor(readonly recording: Recording, bookmark: Bookmark = {}) {
-    const compilation = Math.max(0, recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation));
+  constructor(
+    readonly recording: Recording,
+    bookmark: Bookmark = {},
+  ) {
+    const compilation = Math.max(
+      0,
+      recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
+    );
     this.current = { ...this.current, compilation, view: bookmark.view ?? this.current.view };
     if (bookmark.stage !== undefined) this.meantStage = { name: bookmark.stage, role: bookmark.role };
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
@@ -67,8 +73,10 @@ export class State {
 
   get bookmark(): Bookmark {
     return {
-      compilation: this.compilation.id, view: this.current.view,
-      ...(this.stage && { stage: this.stage.name, role: this.current.role }), ...(this.node && { node: this.node.name }),
+      compilation: this.compilation.id,
+      view: this.current.view,
+      ...(this.stage && { stage: this.stage.name, role: this.current.role }),
+      ...(this.node && { node: this.node.name }),
     };
   }
 
@@ -157,7 +165,9 @@ export class State {
     const last = stages.findLastIndex(({ name, graphs }) => name === this.stage?.name && graphs.size > 0);
     const found = against.stage ?? last;
     const record = stages[found];
-    return record && record.graphs.size ? { compilation: against.compilation, stage: found, role: roleOf(record, against.role ?? role) } : null;
+    return record && record.graphs.size
+      ? { compilation: against.compilation, stage: found, role: roleOf(record, against.role ?? role) }
+      : null;
   }
 
   /** What must be loaded to compare. */
@@ -181,9 +191,10 @@ export class State {
     if (!news) return;
     this.said = news.said || this.said;
     const { against } = this.current;
-    const opposite = against ? news.moved[against.compilation] ?? -1 : -1;
+    const opposite = against ? (news.moved[against.compilation] ?? -1) : -1;
     this.set({
-      compilation: Math.max(0, news.moved[this.current.compilation] ?? 0), against: against && opposite >= 0 ? { ...against, compilation: opposite } : null,
+      compilation: Math.max(0, news.moved[this.current.compilation] ?? 0),
+      against: against && opposite >= 0 ? { ...against, compilation: opposite } : null,
     });
   }
 
@@ -196,7 +207,10 @@ export class State {
 
   /** Brings parts; what fails is the panel's to tell. */
   private fetch(needs: readonly Need[]): void {
-    this.recording.load(needs)?.then(() => this.arrived(), () => undefined);
+    this.recording.load(needs)?.then(
+      () => this.arrived(),
+      () => undefined,
+    );
   }
 
   /** The stage and node that are meant, as far as they are there to be selected. */
@@ -225,12 +239,14 @@ export class State {
 
 function roleOf(stage: StageRecord, wanted: string): string {
   const roles = [...stage.graphs.keys()];
-  return roles.includes(wanted) ? wanted : roles[0] ?? "";
+  return roles.includes(wanted) ? wanted : (roles[0] ?? "");
 }
 
 function follow({ name, target, valueIndex = -1 }: Meant, graph: Graph): number {
   const same = graph.nodes.filter((other) => valueIndex >= 0 && other.valueIndex === valueIndex);
-  const found = same.find((other) => other.name === name) ?? same[0]
-    ?? graph.nodes.find((other) => other.name === name && (target === undefined || other.target === target));
+  const found =
+    same.find((other) => other.name === name) ??
+    same[0] ??
+    graph.nodes.find((other) => other.name === name && (target === undefined || other.target === target));
   return found?.index ?? -1;
 }

@@ -12,7 +12,10 @@ export function followTheme(body: HTMLElement): () => void {
     setTimeout(look, 300); // a theme's style sheet may arrive after its name
   });
   for (const element of [document.documentElement, document.body]) {
-    observer.observe(element, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
+    observer.observe(element, {
+      attributes: true,
+      attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"],
+    });
   }
   const media = matchMedia("(prefers-color-scheme: dark)");
   media.addEventListener("change", look);

@@ -65,8 +65,18 @@ export function frame(element: HTMLElement): Frame {
 }
 
 /** Shows the recording in a file's bytes, or says why it can't. */
-export function openRecording(element: HTMLElement, bytes: Promise<Uint8Array>, host: Host, options: Options = {}): Promise<Workbench> {
-  return openSource(element, async (say) => new WholeSource(await decodeRecording(await bytes, (size) => say(`Opening ${size} …`))), host, options);
+export function openRecording(
+  element: HTMLElement,
+  bytes: Promise<Uint8Array>,
+  host: Host,
+  options: Options = {},
+): Promise<Workbench> {
+  return openSource(
+    element,
+    async (say) => new WholeSource(await decodeRecording(await bytes, (size) => say(`Opening ${size} …`))),
+    host,
+    options,
+  );
 }
 
 /** Shows the recording that a kernel sends part by part, or says why it can't. */
@@ -75,19 +85,39 @@ export function openKernel(element: HTMLElement, ask: Ask, host: Host, options: 
 }
 
 /** Shows a decoded recording in an element. */
-export function mountWorkbench(element: HTMLElement, data: RecordingData, host: Host, options: Options = {}): Workbench {
+export function mountWorkbench(
+  element: HTMLElement,
+  data: RecordingData,
+  host: Host,
+  options: Options = {},
+): Workbench {
   return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
 /** `source` may say what takes long; it is in sight when the promise is kept, and then may be cancelled. */
-async function openSource(element: HTMLElement, source: (say: (what: string) => Promise<Opening>) => Source | Promise<Source>, host: Host, options: Options, again = false): Promise<Workbench> {
+async function openSource(
+  element: HTMLElement,
+  source: (say: (what: string) => Promise<Opening>) => Source | Promise<Source>,
+  host: Host,
+  options: Options,
+  again = false,
+): Promise<Workbench> {
   const place = frame(element);
   const layouter = new Layouter(() => host.graphvizWorker());
   let shown: Shown | null = null;
   const say = async (what: string): Promise<Opening> => {
     const stop = new AbortController();
     const bar = h("progress", { max: 1, "aria-label": "How far it is" });
-    replace(place.body, notice("loading", what, "", bar, h("button", { type: "button", class: "small", on: { click: () => stop.abort() } }, "Cancel")));
+    replace(
+      place.body,
+      notice(
+        "loading",
+        what,
+        "",
+        bar,
+        h("button", { type: "button", class: "small", on: { click: () => stop.abort() } }, "Cancel"),
+      ),
+    );
     await shownSoon();
     return { signal: stop.signal, told: (share) => (bar.value = share) };
   };
@@ -97,9 +127,21 @@ async function openSource(element: HTMLElement, source: (say: (what: string) => 
       shown = show(place, await Recording.open(await source(say)), host, layouter, options);
     } catch (error) {
       const stopped = error instanceof DOMException && error.name === "AbortError"; // by the reader
-      const title = stopped ? "The recording was not opened." : error instanceof RecordingError ? error.message : "The recording could not be opened.";
-      replace(place.body, notice(stopped ? "empty" : "error", title, stopped || error instanceof RecordingError ? "" : messageOf(error)),
-        (again || stopped) && h("p", { class: "notice" }, h("button", { type: "button", class: "small", on: { click: () => (opening = open()) } }, "Try again")));
+      const title = stopped
+        ? "The recording was not opened."
+        : error instanceof RecordingError
+          ? error.message
+          : "The recording could not be opened.";
+      replace(
+        place.body,
+        notice(stopped ? "empty" : "error", title, stopped || error instanceof RecordingError ? "" : messageOf(error)),
+        (again || stopped) &&
+          h(
+            "p",
+            { class: "notice" },
+            h("button", { type: "button", class: "small", on: { click: () => (opening = open()) } }, "Try again"),
+          ),
+      );
     }
   };
   let opening = Promise.resolve();
@@ -134,9 +176,16 @@ function show(place: Frame, recording: Recording, host: Host, layouter: Layouter
 /** Nothing is compiled yet: what to do, until something is. */
 function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
   let shown: Shown | null = null;
-  replace(place.body, notice("empty", "Nothing was compiled.", options.follow
-    ? "Call the compiled function once: its compilation shows here as it happens."
-    : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again."));
+  replace(
+    place.body,
+    notice(
+      "empty",
+      "Nothing was compiled.",
+      options.follow
+        ? "Call the compiled function once: its compilation shows here as it happens."
+        : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again.",
+    ),
+  );
   return {
     async refresh() {
       if (shown) return shown.refresh();
@@ -157,7 +206,16 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const finder = find(state);
   const panel = h("section", { class: "panel", role: "tabpanel" });
   const side = h("aside", { class: "facts", "aria-label": "Selected node" });
-  replace(place.body, head, h("div", { class: "main" }, rail, h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side))));
+  replace(
+    place.body,
+    head,
+    h(
+      "div",
+      { class: "main" },
+      rail,
+      h("div", { class: "work" }, stageHead, tabs, h("div", { class: "content" }, panel, side)),
+    ),
+  );
 
   const shown = new Panel(panel, context);
   const steps = stages(rail, context);
@@ -166,16 +224,21 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   place.body.append(help);
   const render = (): void => {
     const views = viewsOf(state);
-    if (!views.some(({ id }) => id === state.selection.view) && VIEWS.some(({ id }) => id === state.selection.view)) return state.openView(views[0]!.id);
+    if (!views.some(({ id }) => id === state.selection.view) && VIEWS.some(({ id }) => id === state.selection.view))
+      return state.openView(views[0]!.id);
     const focused = place.root.activeElement !== null;
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
-    if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true }); // what had it is drawn anew: keep the keys
+    // What had it is drawn anew: keep the keys.
+    if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true });
   };
   let headOf: unknown[] = [];
   const renderHeadOnce = (): void => {
-    const { compilation: { stages, error }, recording: { index } } = state;
+    const {
+      compilation: { stages, error },
+      recording: { index },
+    } = state;
     if (headOf[0] === stages && headOf[1] === error && headOf[2] === index) return;
     headOf = [stages, error, index];
     renderHead(head, state, finder, button);
@@ -204,11 +267,29 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
   const { producer, dropped } = recording.index;
   const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
   const stages = compilation.stages.length;
-  replace(head, h("span", { class: "brand" }, "aotviz"), picker(state), compilation.error && chip(endedAs(compilation.error), colourOf(compilation.error), compilation.error.message),
-    (compilation.kind || !compilation.error) && chip(compilation.kind || "options", "", [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n")),
-    stages > 0 && h("span", { class: "muted" }, [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · ")),
-    h("span", { class: "spring" }), dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
-    h("span", { class: "faint versions" }, versions), finder, help);
+  replace(
+    head,
+    h("span", { class: "brand" }, "aotviz"),
+    picker(state),
+    compilation.error && chip(endedAs(compilation.error), colourOf(compilation.error), compilation.error.message),
+    (compilation.kind || !compilation.error) &&
+      chip(
+        compilation.kind || "options",
+        "",
+        [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n"),
+      ),
+    stages > 0 &&
+      h(
+        "span",
+        { class: "muted" },
+        [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · "),
+      ),
+    h("span", { class: "spring" }),
+    dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
+    h("span", { class: "faint versions" }, versions),
+    finder,
+    help,
+  );
 }
 
 function totalTime(compilation: CompilationData): number {
@@ -218,9 +299,24 @@ function totalTime(compilation: CompilationData): number {
 function picker(state: State): HTMLElement {
   const { compilations } = state.recording.index;
   if (compilations.length === 1) return h("h2", {}, state.compilation.name);
-  if (compilations.length > MOST_OPTIONS) return h("button", { type: "button", class: "small", title: "All compilations", on: { click: () => state.openView("compilations") } }, `${state.compilation.id} · ${state.compilation.name} ▾`);
-  const select = h("select", { "aria-label": "Compilation" }, compilations.map((compilation, i) =>
-    h("option", { value: i, selected: i === state.selection.compilation }, called(compilation))));
+  if (compilations.length > MOST_OPTIONS)
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "small",
+        title: "All compilations",
+        on: { click: () => state.openView("compilations") },
+      },
+      `${state.compilation.id} · ${state.compilation.name} ▾`,
+    );
+  const select = h(
+    "select",
+    { "aria-label": "Compilation" },
+    compilations.map((compilation, i) =>
+      h("option", { value: i, selected: i === state.selection.compilation }, called(compilation)),
+    ),
+  );
   select.addEventListener("change", () => state.openCompilation(Number(select.value)));
   return select;
 }
@@ -236,36 +332,102 @@ function stageLine(state: State): Child[] {
   const { stage, compilation, selection, recording } = state;
   const error = compilation.error;
   const failed = error ? compilation.stages.findIndex(({ name }) => name === error.stage) : -1;
-  const failure = error && h("div", { class: error.ran_in_eager ? "failure refused" : "failure", role: error.ran_in_eager ? "note" : "alert", tabindex: "0" }, h("b", {}, error.ran_in_eager ? "Ran in eager, refused in " : `${error.type} in `,
-    failed >= 0 && failed !== selection.stage ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage) : error.stage, ": "), quoted(error.message), error.place && h("p", { class: "faint" }, h("code", {}, error.place)));
-  if (!stage) return [failure ?? (recording.has({ what: "compilation", compilation: selection.compilation }) ? h("p", {}, "No stage has run.") : null)];
+  const failure =
+    error &&
+    h(
+      "div",
+      {
+        class: error.ran_in_eager ? "failure refused" : "failure",
+        role: error.ran_in_eager ? "note" : "alert",
+        tabindex: "0",
+      },
+      h(
+        "b",
+        {},
+        error.ran_in_eager ? "Ran in eager, refused in " : `${error.type} in `,
+        failed >= 0 && failed !== selection.stage
+          ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage)
+          : error.stage,
+        ": ",
+      ),
+      quoted(error.message),
+      error.place && h("p", { class: "faint" }, h("code", {}, error.place)),
+    );
+  if (!stage)
+    return [
+      failure ??
+        (recording.has({ what: "compilation", compilation: selection.compilation })
+          ? h("p", {}, "No stage has run.")
+          : null),
+    ];
   const roles = [...stage.graphs.keys()];
-  const choice = roles.length > 1
-    ? h("div", { class: "roles", role: "radiogroup", "aria-label": "Graph" }, roles.map((role) => h("button", {
-      type: "button", role: "radio", "aria-checked": String(role === selection.role), class: role, data: { role }, on: { click: () => state.openRole(role) },
-    }, role))) : null;
+  const choice =
+    roles.length > 1
+      ? h(
+          "div",
+          { class: "roles", role: "radiogroup", "aria-label": "Graph" },
+          roles.map((role) =>
+            h(
+              "button",
+              {
+                type: "button",
+                role: "radio",
+                "aria-checked": String(role === selection.role),
+                class: role,
+                data: { role },
+                on: { click: () => state.openRole(role) },
+              },
+              role,
+            ),
+          ),
+        )
+      : null;
   return [
-    h("div", { class: "title" }, h("h2", {}, stage.name), stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"), stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)), h("span", { class: "spring" }), choice),
-    stage.name !== error?.stage && h("p", {}, stage.summary), failure,
+    h(
+      "div",
+      { class: "title" },
+      h("h2", {}, stage.name),
+      stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"),
+      stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)),
+      h("span", { class: "spring" }),
+      choice,
+    ),
+    stage.name !== error?.stage && h("p", {}, stage.summary),
+    failure,
   ];
 }
 
 function renderTabs(tabs: HTMLElement, state: State): void {
-  const focused = tabs.getRootNode() instanceof ShadowRoot && tabs.contains((tabs.getRootNode() as ShadowRoot).activeElement);
+  const focused =
+    tabs.getRootNode() instanceof ShadowRoot && tabs.contains((tabs.getRootNode() as ShadowRoot).activeElement);
   tabs.replaceChildren();
   const views = viewsOf(state);
-  append(tabs, views.map((view, i) => {
-    const badge = view.badge?.(state) ?? "";
-    const chosen = view.id === state.selection.view;
-    const tab = h("button", { type: "button", role: "tab", "aria-selected": String(chosen), tabindex: chosen ? "0" : "-1", data: { view: view.id } }, view.title, badge && h("span", { class: "badge" }, badge));
-    tab.addEventListener("click", () => state.openView(view.id));
-    tab.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
-      event.preventDefault();
-      state.openView(views[(i + step + views.length) % views.length]!.id);
-    });
-    return tab;
-  }));
+  append(
+    tabs,
+    views.map((view, i) => {
+      const badge = view.badge?.(state) ?? "";
+      const chosen = view.id === state.selection.view;
+      const tab = h(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          "aria-selected": String(chosen),
+          tabindex: chosen ? "0" : "-1",
+          data: { view: view.id },
+        },
+        view.title,
+        badge && h("span", { class: "badge" }, badge),
+      );
+      tab.addEventListener("click", () => state.openView(view.id));
+      tab.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        state.openView(views[(i + step + views.length) % views.length]!.id);
+      });
+      return tab;
+    }),
+  );
   if (focused) tabs.querySelector<HTMLElement>('[aria-selected="true"]')?.focus();
 }

@@ -20,13 +20,15 @@ const text = (): string => listing(state.recording, state.compilation, state.gra
 describe("the code of a graph", () => {
   test("reads like Python, with the user's lines as comments", () => {
     state.openStage(7);
-    expect(text()).toContain([
-      "    # model.py:13 in forward: h = self.act(h)",
-      "    gelu: f32[8, 64] = aten.gelu.default(addmm, approximate='none')",
-      "",
-      "    # model.py:14 in forward: return x + h",
-      "    add: f32[8, 64] = aten.add.Tensor(primals_7, gelu, alpha=1.0)",
-    ].join("\n"));
+    expect(text()).toContain(
+      [
+        "    # model.py:13 in forward: h = self.act(h)",
+        "    gelu: f32[8, 64] = aten.gelu.default(addmm, approximate='none')",
+        "",
+        "    # model.py:14 in forward: return x + h",
+        "    add: f32[8, 64] = aten.add.Tensor(primals_7, gelu, alpha=1.0)",
+      ].join("\n"),
+    );
     expect(text()).toContain("aten.slice.Tensor(add_2, 1, 0, 9223372036854775807)");
     expect(text()).toContain("# ---- backward ----");
   });
@@ -54,13 +56,26 @@ describe("the code of a graph", () => {
 });
 
 test("the innermost frame of a stack is found in both notations", () => {
-  expect(parseSource('  File "a/b.py", line 3, in f\n    g(x)\n  File "c.py", line 9, in g\n    return y')).toEqual({ file: "c.py", line: 9, scope: "g", code: "return y" });
-  expect(parseSource("model.py:12 in forward, return x")).toEqual({ file: "model.py", line: 12, scope: "forward", code: "return x" });
+  expect(parseSource('  File "a/b.py", line 3, in f\n    g(x)\n  File "c.py", line 9, in g\n    return y')).toEqual({
+    file: "c.py",
+    line: 9,
+    scope: "g",
+    code: "return y",
+  });
+  expect(parseSource("model.py:12 in forward, return x")).toEqual({
+    file: "model.py",
+    line: 12,
+    scope: "forward",
+    code: "return x",
+  });
   expect(parseSource("")).toBeNull();
 });
 
 test("module lines may hold any character but a newline", () => {
-  expect(parseModules("a.b|C\na.b.x|y|D")).toEqual([{ path: "a.b", type: "C" }, { path: "a.b.x|y", type: "D" }]);
+  expect(parseModules("a.b|C\na.b.x|y|D")).toEqual([
+    { path: "a.b", type: "C" },
+    { path: "a.b.x|y", type: "D" },
+  ]);
 });
 
 describe("diff", () => {

@@ -22,17 +22,39 @@ beforeEach(async () => {
 
 function head(id: string, name: string, more: Partial<CompilationHead> = {}): CompilationHead {
   return {
-    id, name, kind: "training", started_unix_ns: 0, elapsed_ns: 0, stages: 0, nodes: 0, compile_id: "", frame: -1, attempts: 1, rank: -1,
-    because: [], options: new Map(), error: null, revision: 0, ...more,
+    id,
+    name,
+    kind: "training",
+    started_unix_ns: 0,
+    elapsed_ns: 0,
+    stages: 0,
+    nodes: 0,
+    compile_id: "",
+    frame: -1,
+    attempts: 1,
+    rank: -1,
+    because: [],
+    options: new Map(),
+    error: null,
+    revision: 0,
+    ...more,
   };
 }
 
 const heads = [
-  head("0", "step", { nodes: 9, elapsed_ns: 5 }), head("1", "loss", { kind: "inference", nodes: 30 }), head("2", "gradient of step", { nodes: 4 }),
-  head("3", "step", { because: ["x.shape changed"], nodes: 9, elapsed_ns: 7 }), head("4", "gradient of step"),
-  head("5", "loss", { error: { stage: "trace", type: "RuntimeError", message: "boom", ran_in_eager: false, place: "" } }),
+  head("0", "step", { nodes: 9, elapsed_ns: 5 }),
+  head("1", "loss", { kind: "inference", nodes: 30 }),
+  head("2", "gradient of step", { nodes: 4 }),
+  head("3", "step", { because: ["x.shape changed"], nodes: 9, elapsed_ns: 7 }),
+  head("4", "gradient of step"),
+  head("5", "loss", {
+    error: { stage: "trace", type: "RuntimeError", message: "boom", ran_in_eager: false, place: "" },
+  }),
 ];
-const ids = (query: Partial<typeof EVERYTHING>): string => list(heads, { ...EVERYTHING, ...query }).map(({ head: { id } }) => id).join("");
+const ids = (query: Partial<typeof EVERYTHING>): string =>
+  list(heads, { ...EVERYTHING, ...query })
+    .map(({ head: { id } }) => id)
+    .join("");
 
 describe("the list of compilations", () => {
   test("finds those in which all words occur", () => {
@@ -42,7 +64,9 @@ describe("the list of compilations", () => {
     expect(ids({ text: "nowhere" })).toBe("");
   });
   test("takes a rank with its number for one word", () => {
-    const logged = ["rank 0: 1/0", "rank 1: 0/0", "rank 10: 0/1"].map((id) => head(id, "step", { rank: Number(/\d+/.exec(id)![0]) }));
+    const logged = ["rank 0: 1/0", "rank 1: 0/0", "rank 10: 0/1"].map((id) =>
+      head(id, "step", { rank: Number(/\d+/.exec(id)![0]) }),
+    );
     const found = (text: string): string[] => list(logged, { ...EVERYTHING, text }).map((row) => row.head.id);
     expect(found("Rank 1")).toEqual(["rank 1: 0/0"]);
     expect(found("rank 10: 0/1")).toEqual(["rank 10: 0/1"]);
@@ -53,8 +77,11 @@ describe("the list of compilations", () => {
     expect(ids({ kind: "inference" })).toBe("1");
     expect(ids({ only: "again" })).toBe("3");
     expect(ids({ only: "failed" })).toBe("5");
-    const refused = head("6", "step", { error: { stage: "joint", type: "Refused", message: "t_", ran_in_eager: true, place: "a.py:1" } });
-    const of = (query: Partial<typeof EVERYTHING>): string[] => list([...heads, refused], { ...EVERYTHING, ...query }).map((row) => row.head.id);
+    const refused = head("6", "step", {
+      error: { stage: "joint", type: "Refused", message: "t_", ran_in_eager: true, place: "a.py:1" },
+    });
+    const of = (query: Partial<typeof EVERYTHING>): string[] =>
+      list([...heads, refused], { ...EVERYTHING, ...query }).map((row) => row.head.id);
     expect(of({ only: "eager" })).toEqual(["6"]);
     expect(of({ only: "failed" })).toEqual(["5"]);
     expect(of({ text: "ran in eager" })).toEqual(["6"]);
@@ -75,18 +102,30 @@ describe("what belongs to a compilation", () => {
     expect(of(4)).toEqual(["of 3", "earlier 2"]);
   });
   test("is of its own frame and rank where torch says which", () => {
-    const logged = ["0/0", "1/0", "0/1", "0/0"].map((compile_id, i) => head(String(i), "f", { compile_id, rank: i === 3 ? 1 : 0 }));
-    expect(related({ compilations: logged } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([2]);
+    const logged = ["0/0", "1/0", "0/1", "0/0"].map((compile_id, i) =>
+      head(String(i), "f", { compile_id, rank: i === 3 ? 1 : 0 }),
+    );
+    expect(related({ compilations: logged } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([
+      2,
+    ]);
     expect(related({ compilations: logged } as unknown as RecordingIndex, 1)).toEqual([]);
   });
   test("is of its own function where torch counts from 0 again after a reset", () => {
-    const logged = ["0/0", "0/1", "0/0", "0/1"].map((compile_id, i) => head(String(i), "f", { compile_id, frame: i >> 1 }));
-    expect(related({ compilations: logged } as unknown as RecordingIndex, 1).map(({ position }) => position)).toEqual([0]);
-    expect(related({ compilations: logged } as unknown as RecordingIndex, 2).map(({ position }) => position)).toEqual([3]);
+    const logged = ["0/0", "0/1", "0/0", "0/1"].map((compile_id, i) =>
+      head(String(i), "f", { compile_id, frame: i >> 1 }),
+    );
+    expect(related({ compilations: logged } as unknown as RecordingIndex, 1).map(({ position }) => position)).toEqual([
+      0,
+    ]);
+    expect(related({ compilations: logged } as unknown as RecordingIndex, 2).map(({ position }) => position)).toEqual([
+      3,
+    ]);
   });
   test("is of its own frame where Dynamo asked for it, which its name says", () => {
     const asked = ["f [0/0]", "f [1/0]", "f [0/1]"].map((name, i) => head(String(i), name));
-    expect(related({ compilations: asked } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([2]);
+    expect(related({ compilations: asked } as unknown as RecordingIndex, 0).map(({ position }) => position)).toEqual([
+      2,
+    ]);
     expect(related({ compilations: asked } as unknown as RecordingIndex, 1)).toEqual([]);
   });
 });
@@ -104,14 +143,22 @@ describe("what a stage changed", () => {
     expect(changes(recording, compilation, trace + 1)[0]).toMatchObject({ role: "joint", isNew: false });
     expect(joint!.bytes).toBeGreaterThan(0);
     const partition = compilation.stages.findIndex(({ name }) => name === "partition");
-    expect(changes(recording, compilation, partition).map(({ role, isNew }) => [role, isNew])).toEqual([["forward", true], ["backward", true]]);
-    expect(changes(recording, compilation, partition + 1)).toEqual(changes(recording, compilation, partition).map((change) => ({ ...change, added: 0, removed: 0, isNew: false })));
+    expect(changes(recording, compilation, partition).map(({ role, isNew }) => [role, isNew])).toEqual([
+      ["forward", true],
+      ["backward", true],
+    ]);
+    expect(changes(recording, compilation, partition + 1)).toEqual(
+      changes(recording, compilation, partition).map((change) => ({ ...change, added: 0, removed: 0, isNew: false })),
+    );
   });
 });
 
 describe("the diff by nodes", () => {
   const graph = (stage: string, role: string): Graph => {
-    state.openStage(state.compilation.stages.findIndex(({ name }) => name === stage), role);
+    state.openStage(
+      state.compilation.stages.findIndex(({ name }) => name === stage),
+      role,
+    );
     return state.graph!;
   };
   test("follows a value that got another name", () => {
@@ -125,14 +172,16 @@ describe("the diff by nodes", () => {
     for (const same of [true, false]) {
       const [before, after] = [graph("trace", "joint"), graph("partition", "forward")];
       const rows = diffNodes(state.recording, before, after, same);
-      const sides = (side: "before" | "after"): number[] => rows.flatMap((row) => row[side]?.index ?? []).sort((a, b) => a - b);
+      const sides = (side: "before" | "after"): number[] =>
+        rows.flatMap((row) => row[side]?.index ?? []).sort((a, b) => a - b);
       expect(sides("before")).toEqual([...before.nodes.keys()]);
       expect(sides("after")).toEqual([...after.nodes.keys()]);
     }
   });
   test("says of a graph and itself that nothing differs", () => {
     const joint = graph("trace", "joint");
-    for (const same of [true, false]) expect(diffNodes(state.recording, joint, joint, same).every(({ change }) => change === "same")).toBe(true);
+    for (const same of [true, false])
+      expect(diffNodes(state.recording, joint, joint, same).every(({ change }) => change === "same")).toBe(true);
   });
 });
 
@@ -148,7 +197,9 @@ describe("two compilations", () => {
     const [a] = [state.recording.compilation(0)];
     expect(differingFacts(a, a)).toEqual([]);
     const b = { ...a, inputs: a.inputs.map((input, i) => (i === 0 ? { ...input, dtype: "torch.float64" } : input)) };
-    expect(differingFacts(a, b)).toEqual([{ about: `input ${a.inputs[0]!.name}`, fact: "dtype", a: a.inputs[0]!.dtype, b: "torch.float64" }]);
+    expect(differingFacts(a, b)).toEqual([
+      { about: `input ${a.inputs[0]!.name}`, fact: "dtype", a: a.inputs[0]!.dtype, b: "torch.float64" },
+    ]);
   });
   test("their graphs are found by the name of the stage", () => {
     state.openStage(state.compilation.stages.findIndex(({ name }) => name === "trace"));

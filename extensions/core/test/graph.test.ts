@@ -42,15 +42,26 @@ function sceneOf(graph: Graph, groups: Hierarchy, open: Set<string>, flat = fals
   const seen = picture(graph, groups, open, flat);
   const sizes = seen.boxes.map(() => ({ width: 80, height: 40 }));
   const lanes = lanesOf(seen, sizes);
-  return join(seen, sizes, lanes, lanes.map(({ input }) => layered(input)));
+  return join(
+    seen,
+    sizes,
+    lanes,
+    lanes.map(({ input }) => layered(input)),
+  );
 }
 
 describe("search", () => {
   test("terms are parted by spaces, but not inside of quotes and brackets", () => {
     expect(parseQuery('op:MM "a b" shape:[8, 64] gelu')).toEqual([
-      { field: "op", text: "mm" }, { field: "any", text: "a b" }, { field: "shape", text: "[8,64]" }, { field: "any", text: "gelu" },
+      { field: "op", text: "mm" },
+      { field: "any", text: "a b" },
+      { field: "shape", text: "[8,64]" },
+      { field: "any", text: "gelu" },
     ]);
-    expect(parseQuery("8x64 colon:kept")).toEqual([{ field: "any", text: "[8,64" }, { field: "any", text: "colon:kept" }]);
+    expect(parseQuery("8x64 colon:kept")).toEqual([
+      { field: "any", text: "[8,64" },
+      { field: "any", text: "colon:kept" },
+    ]);
     expect(parseQuery("  ")).toEqual([]);
   });
   const find = (query: string): string[] => names(new SearchIndex(state, joint).find(query));
@@ -65,7 +76,9 @@ describe("search", () => {
     expect(find("blocks.1 act gelu_1")).toEqual(["gelu_1"]);
     expect(find("f64")).toEqual([]);
     const index = new SearchIndex(state, joint);
-    expect(joint.nodes[index.named("name:gelu_backward", index.find("name:gelu_backward"))]!.name).toBe("gelu_backward"); // not the first, gelu_backward_2
+    expect(joint.nodes[index.named("name:gelu_backward", index.find("name:gelu_backward"))]!.name).toBe(
+      "gelu_backward",
+    ); // not the first, gelu_backward_2
     expect(index.named("gelu_b", index.find("gelu_b"))).toBe(-1);
   });
 });
@@ -74,7 +87,9 @@ describe("hit testing", () => {
   test("a point in a box finds the box, in a title its group, near an edge the edge, elsewhere nothing", () => {
     const scene = sceneOf(joint, tree, firstOpen(tree));
     const grid = new Grid(scene);
-    scene.places.forEach(({ x, y, width, height }, box) => expect(grid.hit(x + width / 2, y + height / 2, 1, () => true)).toEqual({ kind: "box", box }));
+    scene.places.forEach(({ x, y, width, height }, box) =>
+      expect(grid.hit(x + width / 2, y + height / 2, 1, () => true)).toEqual({ kind: "box", box }),
+    );
     const { x, y } = scene.clusters[0]!;
     expect(grid.hit(x + 4, y + 4, 1, () => true)).toEqual({ kind: "title", cluster: 0 });
     const line = scene.routes.findIndex(({ kind }) => kind === "inside");
@@ -93,8 +108,12 @@ describe("hit testing", () => {
       const top = (i * 7919) % scene.height;
       const [right, bottom] = [left + 400, top + 900];
       const found = grid.within(left, top, right, bottom);
-      const boxes = scene.places.flatMap((p, box) => (p.x - 10 <= right && p.x + p.width + 10 >= left && p.y <= bottom && p.y + p.height >= top ? [box] : []));
-      const routes = scene.routes.flatMap((r, at) => (r.left <= right && r.right >= left && r.top <= bottom && r.bottom >= top ? [at] : []));
+      const boxes = scene.places.flatMap((p, box) =>
+        p.x - 10 <= right && p.x + p.width + 10 >= left && p.y <= bottom && p.y + p.height >= top ? [box] : [],
+      );
+      const routes = scene.routes.flatMap((r, at) =>
+        r.left <= right && r.right >= left && r.top <= bottom && r.bottom >= top ? [at] : [],
+      );
       expect([...found.boxes].sort((a, b) => a - b)).toEqual(boxes);
       expect(found.routes).toEqual(routes);
     }
@@ -104,21 +123,44 @@ describe("hit testing", () => {
 /** A canvas that only counts what is drawn on it. */
 function counting(): { ctx: CanvasRenderingContext2D; calls: Map<string, number> } {
   const calls = new Map<string, number>();
-  const ctx = new Proxy({}, {
-    get: (_, name) => () => calls.set(String(name), (calls.get(String(name)) ?? 0) + 1),
-    set: () => true,
-  }) as CanvasRenderingContext2D;
+  const ctx = new Proxy(
+    {},
+    {
+      get: (_, name) => () => calls.set(String(name), (calls.get(String(name)) ?? 0) + 1),
+      set: () => true,
+    },
+  ) as CanvasRenderingContext2D;
   return { ctx, calls };
 }
 
 describe("level of detail", () => {
-  const palette = { colour: {}, category: [], categoryFill: [], ramp: [], mono: "mono", sans: "sans" } as unknown as Palette;
+  const palette = {
+    colour: {},
+    category: [],
+    categoryFill: [],
+    ramp: [],
+    mono: "mono",
+    sans: "sans",
+  } as unknown as Palette;
   const drawnOf = (graph: Graph, groups: Hierarchy, open: Set<string>, flat: boolean): Drawn => {
     const scene = sceneOf(graph, groups, open, flat);
     const { boxes } = scene.picture;
-    return { scene, grid: new Grid(scene), labels: boxes.map((box) => label(state, graph, box)), colouring: colouring(state, graph, boxes, "direction"), aliases: true, emphasis: NOTHING, found: new Set(), touching: () => [] };
+    return {
+      scene,
+      grid: new Grid(scene),
+      labels: boxes.map((box) => label(state, graph, box)),
+      colouring: colouring(state, graph, boxes, "direction"),
+      aliases: true,
+      emphasis: NOTHING,
+      found: new Set(),
+      touching: () => [],
+    };
   };
-  const painted = (drawn: Drawn, scale: number, area = { left: 0, top: 0, right: drawn.scene.width, bottom: drawn.scene.height }): { calls: Map<string, number>; pauses: number } => {
+  const painted = (
+    drawn: Drawn,
+    scale: number,
+    area = { left: 0, top: 0, right: drawn.scene.width, bottom: drawn.scene.height },
+  ): { calls: Map<string, number>; pauses: number } => {
     const { ctx, calls } = counting();
     const pauses = [...paint(ctx, drawn, palette, area, scale)].length;
     return { calls, pauses };
@@ -156,7 +198,10 @@ describe("what is highlighted", () => {
   test("as edges of the drawing, told apart", () => {
     const scene = sceneOf(joint, tree, new Set(tree.groups.keys()));
     const seen = emphasis(joint, scene, named("gelu_1"), false);
-    const ends = [...seen.routes].map(([route, role]) => `${role} ${[scene.routes[route]!.from, scene.routes[route]!.to].map((box) => names([scene.picture.boxes[box]!.node])[0]).join(" ")}`);
+    const ends = [...seen.routes].map(
+      ([route, role]) =>
+        `${role} ${[scene.routes[route]!.from, scene.routes[route]!.to].map((box) => names([scene.picture.boxes[box]!.node])[0]).join(" ")}`,
+    );
     expect(ends.sort()).toEqual(["inputs addmm_1 gelu_1", "users gelu_1 add_1"]);
   });
 });
@@ -179,7 +224,9 @@ describe("colours", () => {
     expect(outputBytes(state, null)).toBeNull();
   });
   test("what a graph's nodes make is what the rail says of it; a tuple that holds itself ends", () => {
-    expect(madeBytes(state, joint).reduce((sum, size) => sum + size, 0)).toBe(state.recording.graphBytes(state.compilation, state.stage!.graphs.get("joint")!));
+    expect(madeBytes(state, joint).reduce((sum, size) => sum + size, 0)).toBe(
+      state.recording.graphBytes(state.compilation, state.stage!.graphs.get("joint")!),
+    );
     const [first] = state.compilation.values;
     const itself = { ...first!, kind: "tuple", parts: [state.compilation.values.length], storage: -1 };
     state.compilation.values.push(itself);
@@ -189,21 +236,27 @@ describe("colours", () => {
   test("a closed group shows its mixture, whose shares make a whole", () => {
     const { boxes } = picture(joint, tree, firstOpen(tree));
     const found = colouring(state, joint, boxes, "kind");
-    expect(found.legend.reduce((sum, { count }) => sum + count, 0)).toBe(joint.nodes.filter((other) => kindOf(other)).length);
+    expect(found.legend.reduce((sum, { count }) => sum + count, 0)).toBe(
+      joint.nodes.filter((other) => kindOf(other)).length,
+    );
     found.tints.forEach((tint, i) => {
       if (boxes[i]!.group) expect(tint!.shares.reduce((sum, [, share]) => sum + share, 0)).toBeCloseTo(1);
     });
   });
   test("storage colours only what shares memory; saved is what the partition saved", () => {
     const { boxes } = picture(joint, tree, new Set(tree.groups.keys()));
-    const tint = (by: "storage" | "fate" | "bytes", name: string): number | undefined => colouring(state, joint, boxes, by).tints[boxes.findIndex((box) => box.node === named(name))]?.colour;
+    const tint = (by: "storage" | "fate" | "bytes", name: string): number | undefined =>
+      colouring(state, joint, boxes, by).tints[boxes.findIndex((box) => box.node === named(name))]?.colour;
     expect(tint("storage", "t")).toBe(tint("storage", "primals_1"));
     expect(tint("storage", "gelu")).toBeUndefined();
-    expect(state.recording.load(fateGraphs(state).flatMap(({ stage, role }) => state.graphNeed(stage, role)))).toBeNull(); // it is all there
+    expect(
+      state.recording.load(fateGraphs(state).flatMap(({ stage, role }) => state.graphNeed(stage, role))),
+    ).toBeNull(); // it is all there
     expect(fates(state).saved.size).toBe(9);
     expect(tint("fate", "primals_1")).toBeDefined();
     expect(tint("fate", "slice_1")).toBeUndefined();
-    expect([tint("bytes", "t"), tint("bytes", "primals_2")]).toEqual([undefined, undefined]); // a view, an input: they make nothing
+    // A view, an input: they make nothing.
+    expect([tint("bytes", "t"), tint("bytes", "primals_2")]).toEqual([undefined, undefined]);
     expect(tint("bytes", "gelu")).toBeDefined();
   });
 });
@@ -211,7 +264,11 @@ describe("colours", () => {
 describe("the outline", () => {
   test("has the rows that are open, with their place among their siblings", () => {
     const rows = rowsOf(tree, firstOpen(tree));
-    expect(rows.slice(0, 3).map(({ group, level, open }) => [group!.label, level, open])).toEqual([["forward", 1, true], ["Net", 2, true], ["blocks.0", 3, false]]);
+    expect(rows.slice(0, 3).map(({ group, level, open }) => [group!.label, level, open])).toEqual([
+      ["forward", 1, true],
+      ["Net", 2, true],
+      ["blocks.0", 3, false],
+    ]);
     for (const row of rows) expect(row.position >= 1 && row.position <= row.siblings).toBe(true);
     const all = rowsOf(tree, new Set(tree.groups.keys()));
     expect(new Set(all.filter((row) => row.node >= 0).map((row) => row.node)).size).toBe(joint.nodes.length);
@@ -231,7 +288,11 @@ describe("what became of a node in another stage", () => {
     expect(decomposed.nodes[became(joint.nodes[named("addmm_1")]!, decomposed).same]!.name).toBe("add_bias_1");
   });
   test("a value that is gone leaves the operations of its call, else of its source line, else nothing", () => {
-    const there = graphOf([node(0, { sequence: 7 }), node(1, { stack: "a.py:1", sequence: 3 }), node(2, { sequence: 7, backward: true })]);
+    const there = graphOf([
+      node(0, { sequence: 7 }),
+      node(1, { stack: "a.py:1", sequence: 3 }),
+      node(2, { sequence: 7, backward: true }),
+    ]);
     const gone = node(9, { name: "gone", valueIndex: 5, sequence: 7 });
     expect(became(gone, there)).toEqual({ same: -1, kin: [0], by: "call" });
     expect(became({ ...gone, sequence: 8, stack: "a.py:1" }, there)).toEqual({ same: -1, kin: [1], by: "line" });

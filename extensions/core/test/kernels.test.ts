@@ -6,16 +6,35 @@ import type { Graph, Node } from "../src/graph";
 
 function node(index: number, name: string, target: string, line = 0): Node {
   return {
-    index, op: "f", name, target, args: [], kwargs: null, value: null, valueIndex: -1,
+    index,
+    op: "f",
+    name,
+    target,
+    args: [],
+    kwargs: null,
+    value: null,
+    valueIndex: -1,
     source: line ? { file: "/home/ada/net.py", line, scope: "forward", code: `line ${line}` } : null,
-    stack: "", modules: [], sequence: -1, backward: false, descriptor: "", inputs: [], users: [],
+    stack: "",
+    modules: [],
+    sequence: -1,
+    backward: false,
+    descriptor: "",
+    inputs: [],
+    users: [],
   };
 }
 
 const graph = {
-  role: "forward", outputDescriptors: [], nodes: [
-    node(0, "sin", "aten.sin.default", 7), node(1, "mul", "aten.mul.Tensor", 7), node(2, "mm", "aten.mm.default", 3),
-    node(3, "exp", "aten.exp.default", 9), node(4, "sum_1", "aten.sum.dim_IntList"), node(5, "cumsum", "aten.cumsum.default"),
+  role: "forward",
+  outputDescriptors: [],
+  nodes: [
+    node(0, "sin", "aten.sin.default", 7),
+    node(1, "mul", "aten.mul.Tensor", 7),
+    node(2, "mm", "aten.mm.default", 3),
+    node(3, "exp", "aten.exp.default", 9),
+    node(4, "sum_1", "aten.sum.dim_IntList"),
+    node(5, "cumsum", "aten.cumsum.default"),
   ],
 } as unknown as Graph;
 
@@ -82,22 +101,46 @@ class Runner:
         extern_kernels.mm(buf1, primals_4, out=buf2)
         return (buf2, )
 `;
-const COMPUTED = new Map([["extern_kernels.mm:1", ["mm"]], ["cpp_fused_relu_0:2", ["relu"]], ["extern_kernels.mm:3", ["mm_1"]], ["cpp_fused_relu_0:4", ["relu_1"]]]);
+const COMPUTED = new Map([
+  ["extern_kernels.mm:1", ["mm"]],
+  ["cpp_fused_relu_0:2", ["relu"]],
+  ["extern_kernels.mm:3", ["mm_1"]],
+  ["cpp_fused_relu_0:4", ["relu_1"]],
+]);
 
 describe("the kernels in Inductor's code", () => {
   test("belong call by call to the nodes that Inductor says, though two nodes have one operator", () => {
-    const two = { nodes: [node(0, "mm", "aten.mm.default"), node(1, "relu", "aten.relu.default"), node(2, "mm_1", "aten.mm.default"), node(3, "relu_1", "aten.relu.default"), node(4, "mm_2", "aten.mm.default")] } as unknown as Graph;
+    const two = {
+      nodes: [
+        node(0, "mm", "aten.mm.default"),
+        node(1, "relu", "aten.relu.default"),
+        node(2, "mm_1", "aten.mm.default"),
+        node(3, "relu_1", "aten.relu.default"),
+        node(4, "mm_2", "aten.mm.default"),
+      ],
+    } as unknown as Graph;
     const kernels = kernelsIn(TWICE, COMPUTED);
     expect(kernels.map(({ name, first, calls, nodes }) => [name, first, calls, nodes])).toEqual([
-      ["extern_kernels.mm", -1, [9], ["mm"]], ["cpp_fused_relu_0", 2, [11], ["relu"]], ["extern_kernels.mm", -1, [14], ["mm_1"]],
-      ["cpp_fused_relu_0", 2, [16], ["relu_1"]], ["extern_kernels.mm", -1, [18], []],
+      ["extern_kernels.mm", -1, [9], ["mm"]],
+      ["cpp_fused_relu_0", 2, [11], ["relu"]],
+      ["extern_kernels.mm", -1, [14], ["mm_1"]],
+      ["cpp_fused_relu_0", 2, [16], ["relu_1"]],
+      ["extern_kernels.mm", -1, [18], []],
     ]);
-    expect(two.nodes.map((of) => kernelsOf(kernels, of).map(({ calls }) => calls))).toEqual([[[9]], [[11]], [[14]], [[16]], [[18]]]);
+    expect(two.nodes.map((of) => kernelsOf(kernels, of).map(({ calls }) => calls))).toEqual([
+      [[9]],
+      [[11]],
+      [[14]],
+      [[16]],
+      [[18]],
+    ]);
     expect(nodesOf(kernels[2]!, two).map(({ name }) => name)).toEqual(["mm_1"]);
   });
   test("are found with their definitions and calls, and only those that the program calls", () => {
     expect(kernelsIn(CPU).map(({ name, first, last, calls }) => [name, first, last, calls])).toEqual([
-      ["cpp_fused_mul_sin_0", 3, 7, [16]], ["extern_kernels.mm", -1, -1, [18]], ["cpp_fused_sum_1", 10, 12, [19, 20]],
+      ["cpp_fused_mul_sin_0", 3, 7, [16]],
+      ["extern_kernels.mm", -1, -1, [18]],
+      ["cpp_fused_sum_1", 10, 12, [19, 20]],
     ]);
   });
   test("belong on a CPU to the operators that they are named after", () => {
@@ -124,11 +167,15 @@ describe("the kernels in Inductor's code", () => {
 
 describe("the user's lines", () => {
   test("stand in the order of the file, each with its nodes", () => {
-    expect(userFiles(graph)).toEqual([{
-      file: "/home/ada/net.py", lines: [
-        { line: 3, code: "line 3", scope: "forward", nodes: [2] }, { line: 7, code: "line 7", scope: "forward", nodes: [0, 1] },
-        { line: 9, code: "line 9", scope: "forward", nodes: [3] },
-      ],
-    }]);
+    expect(userFiles(graph)).toEqual([
+      {
+        file: "/home/ada/net.py",
+        lines: [
+          { line: 3, code: "line 3", scope: "forward", nodes: [2] },
+          { line: 7, code: "line 7", scope: "forward", nodes: [0, 1] },
+          { line: 9, code: "line 9", scope: "forward", nodes: [3] },
+        ],
+      },
+    ]);
   });
 });

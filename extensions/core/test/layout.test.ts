@@ -35,7 +35,12 @@ describe("the hierarchy", () => {
     const seen = picture(joint, tree, firstOpen(tree));
     const modules = seen.boxes.filter(({ group }) => group).map(({ lane, group }) => `${lane} ${group!.label}`);
     expect(modules).toEqual([
-      "forward blocks.0", "forward blocks.1", "forward blocks.2", "backward blocks.2", "backward blocks.1", "backward blocks.0",
+      "forward blocks.0",
+      "forward blocks.1",
+      "forward blocks.2",
+      "backward blocks.2",
+      "backward blocks.1",
+      "backward blocks.0",
     ]);
     expect(seen.open.map(({ label }) => label)).toEqual(["Net", "Net"]);
   });
@@ -51,7 +56,8 @@ describe("the hierarchy", () => {
       for (const node of joint.nodes) expect(seen.boxes[seen.boxOf(node.index)]).toBeDefined();
       for (const { from, to } of seen.edges) expect(from !== to && seen.boxes[from] && seen.boxes[to]).toBeTruthy();
     }
-    expect(picture(joint, tree, everything(tree)).boxes.length).toBe(joint.nodes.length + 1); // outputs and gradients are two
+    // Outputs and gradients are two.
+    expect(picture(joint, tree, everything(tree)).boxes.length).toBe(joint.nodes.length + 1);
   });
   test("flat, every node is a box by itself and no group is drawn", () => {
     const seen = picture(joint, tree, new Set(), true);
@@ -79,25 +85,51 @@ describe("the hierarchy", () => {
   });
   test("an output that is saved as well is marked, and an edge to the output all the same", () => {
     const list = ["L", [3], [2], [1]];
-    const nodes = [node(0), node(1, { inputs: [0] }), node(2, { inputs: [0] }), node(3, { op: "o", inputs: [0, 1, 2], args: [list] })];
-    const forward = { ...graphOf(nodes), role: "forward", outputDescriptors: ["x after mutation", "output", "saved n2"] };
+    const nodes = [
+      node(0),
+      node(1, { inputs: [0] }),
+      node(2, { inputs: [0] }),
+      node(3, { op: "o", inputs: [0, 1, 2], args: [list] }),
+    ];
+    const forward = {
+      ...graphOf(nodes),
+      role: "forward",
+      outputDescriptors: ["x after mutation", "output", "saved n2"],
+    };
     const seen = picture(forward, hierarchy(forward, new Set()), new Set());
     expect(seen.boxes.map(({ saved }) => saved)).toEqual([0, 0, 1, 0]);
-    expect(seen.edges.filter(({ to }) => to === seen.boxOf(3)).map(({ from }) => from)).toEqual([seen.boxOf(0), seen.boxOf(1)]);
-    const both = { ...forward, outputDescriptors: ["x after mutation", "output", "saved n0"], nodes: [...nodes.slice(0, 3), node(3, { op: "o", inputs: [0, 1], args: [["L", [3], [2], [3]]] })] };
+    expect(seen.edges.filter(({ to }) => to === seen.boxOf(3)).map(({ from }) => from)).toEqual([
+      seen.boxOf(0),
+      seen.boxOf(1),
+    ]);
+    const both = {
+      ...forward,
+      outputDescriptors: ["x after mutation", "output", "saved n0"],
+      nodes: [...nodes.slice(0, 3), node(3, { op: "o", inputs: [0, 1], args: [["L", [3], [2], [3]]] })],
+    };
     expect([...returnedValues(both).saved]).toEqual([0]);
     expect([...returnedValues(both).outputs]).toEqual([0, 1]);
   });
   test("a forward has one lane and returns no gradient, whatever was traced in the backward", () => {
-    const nodes = [node(0), node(1, { inputs: [0], backward: true }), node(2, { op: "o", inputs: [0, 1], args: [["L", [2], [1]]] })];
+    const nodes = [
+      node(0),
+      node(1, { inputs: [0], backward: true }),
+      node(2, { op: "o", inputs: [0, 1], args: [["L", [2], [1]]] }),
+    ];
     const forward = { ...graphOf(nodes), role: "forward", outputDescriptors: ["output", "output[1]"] };
     const groups = hierarchy(forward, new Set());
     expect([...groups.lanes]).toEqual([0, 0, 0]);
     expect(groups.roots.backward.size).toBe(0);
-    expect(picture(forward, groups, new Set()).boxes.every(({ gradients, lane }) => gradients === 0 && lane === "forward")).toBe(true);
+    expect(
+      picture(forward, groups, new Set()).boxes.every(({ gradients, lane }) => gradients === 0 && lane === "forward"),
+    ).toBe(true);
     const whole = { ...forward, role: "joint", outputDescriptors: ["output", "gradient of x"] };
     expect(picture(whole, hierarchy(whole, new Set()), new Set()).boxes.map(({ gradients }) => gradients)).toContain(1);
-    expect(["forward", "forward 2", "inference", "backward", "backward.body", "joint"].map((role) => runsBackward(role, "1"))).toEqual([false, false, false, true, true, true]);
+    expect(
+      ["forward", "forward 2", "inference", "backward", "backward.body", "joint"].map((role) =>
+        runsBackward(role, "1"),
+      ),
+    ).toEqual([false, false, false, true, true, true]);
     expect(runsBackward("backward", "0")).toBe(true);
   });
   test("values that share memory are joined by alias edges of their own", () => {
@@ -115,8 +147,10 @@ describe("graphs that are too large for one view, or lie", () => {
     const seen = picture(flat, groups, firstOpen(groups));
     expect(seen.boxes.length).toBeLessThan(200);
     const runs = members(groups.roots.forward).filter((member) => typeof member !== "number");
-    expect(runs.reduce((sum, run) => sum + (typeof run === "number" ? 0 : run.size), 0)).toBe(24_999); // all but the output
-    for (const group of groups.groups.values()) expect(group.nodes.length + group.groups.length).toBeLessThanOrEqual(400);
+    // All but the output.
+    expect(runs.reduce((sum, run) => sum + (typeof run === "number" ? 0 : run.size), 0)).toBe(24_999);
+    for (const group of groups.groups.values())
+      expect(group.nodes.length + group.groups.length).toBeLessThanOrEqual(400);
     const open = firstOpen(groups);
     openTo(groups, 17_000, open);
     const opened = picture(flat, groups, open);
@@ -124,7 +158,12 @@ describe("graphs that are too large for one view, or lie", () => {
   });
   test("a graph that claims a module per node, sixty deep, neither hangs nor grows without bound", () => {
     const deep = Array.from({ length: 60 }, (_, i) => `m${i}`).join("/");
-    const liar = made(4000, (i) => deep.split("/").map((name) => `${name}.${i}|T`).join("\n"));
+    const liar = made(4000, (i) =>
+      deep
+        .split("/")
+        .map((name) => `${name}.${i}|T`)
+        .join("\n"),
+    );
     const start = performance.now();
     const groups = hierarchy(liar, new Set());
     expect(groups.groups.size).toBeLessThan(60_000);
@@ -136,22 +175,41 @@ describe("graphs that are too large for one view, or lie", () => {
 const SIZE = { width: 80, height: 30 };
 const laneInputs = (of: Graph, groups: Hierarchy, open: Set<string>, flat = false): LaneInput[] => {
   const seen = picture(of, groups, open, flat);
-  return lanesOf(seen, seen.boxes.map(() => SIZE)).map(({ input }) => input);
+  return lanesOf(
+    seen,
+    seen.boxes.map(() => SIZE),
+  ).map(({ input }) => input);
 };
 
 /** Boxes don't overlap, and each is inside of its cluster, as clusters are of theirs. */
 function expectReadable(lane: LaneInput, layout: LaneLayout): void {
-  const boxes = Array.from(lane.width, (width, i) => ({ x: layout.x[i]!, y: layout.y[i]!, width, height: lane.height[i]! }));
+  const boxes = Array.from(lane.width, (width, i) => ({
+    x: layout.x[i]!,
+    y: layout.y[i]!,
+    width,
+    height: lane.height[i]!,
+  }));
   const clusters = Array.from(lane.parent, (_, i) => {
-    const [x, y, width, height] = layout.clusters.subarray(4 * i, 4 * i + 4) as unknown as [number, number, number, number];
+    const [x, y, width, height] = layout.clusters.subarray(4 * i, 4 * i + 4) as unknown as [
+      number,
+      number,
+      number,
+      number,
+    ];
     return { x, y, width, height };
   });
-  boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
-    const apart = a.x + a.width <= b.x + 1 || b.x + b.width <= a.x + 1 || a.y + a.height <= b.y + 1 || b.y + b.height <= a.y + 1;
-    expect(apart).toBe(true);
-  }));
-  const inside = (a: typeof boxes[number], b: typeof boxes[number] | undefined): void => {
-    if (b) expect(a.x >= b.x - 1 && a.y >= b.y - 1 && a.x + a.width <= b.x + b.width + 1 && a.y + a.height <= b.y + b.height + 1).toBe(true);
+  boxes.forEach((a, i) =>
+    boxes.slice(i + 1).forEach((b) => {
+      const apart =
+        a.x + a.width <= b.x + 1 || b.x + b.width <= a.x + 1 || a.y + a.height <= b.y + 1 || b.y + b.height <= a.y + 1;
+      expect(apart).toBe(true);
+    }),
+  );
+  const inside = (a: (typeof boxes)[number], b: (typeof boxes)[number] | undefined): void => {
+    if (b)
+      expect(
+        a.x >= b.x - 1 && a.y >= b.y - 1 && a.x + a.width <= b.x + b.width + 1 && a.y + a.height <= b.y + b.height + 1,
+      ).toBe(true);
   };
   boxes.forEach((box, i) => inside(box, clusters[lane.cluster[i]!]));
   clusters.forEach((cluster, i) => inside(cluster, clusters[lane.parent[i]!]));
@@ -162,8 +220,13 @@ describe("a very large graph", () => {
   const large = network(120_001);
   test("is put into its modules step by step, every node where it belongs, and says how far it is", async () => {
     const shares: number[] = [];
-    const groups = await inSteps(grouping(large, new Set()), new AbortController().signal, (share) => shares.push(share));
-    const misplaced = large.nodes.filter(({ op, modules, backward }, i) => op !== "o" && groups.home[i]![backward ? "backward" : "forward"]?.path !== modules[2]!.path);
+    const groups = await inSteps(grouping(large, new Set()), new AbortController().signal, (share) =>
+      shares.push(share),
+    );
+    const misplaced = large.nodes.filter(
+      ({ op, modules, backward }, i) =>
+        op !== "o" && groups.home[i]![backward ? "backward" : "forward"]?.path !== modules[2]!.path,
+    );
     expect(misplaced).toEqual([]);
     expect(groups.roots.forward.size + groups.roots.backward.size).toBe(120_002); // the output is in both lanes
     expect(shares).toEqual([...shares].sort((a, b) => a - b));
@@ -196,7 +259,8 @@ describe("layouts", () => {
     const lanes = lanesOf(seen, sizes);
     const layouts = lanes.map(({ input }) => dot(input));
     lanes.forEach(({ input }, i) => expectReadable(input, layouts[i]!));
-    for (const curve of layouts.flatMap(({ curves }) => curves)) expect(curve && curve.length >= 8 && curve.length % 6 === 2).toBe(true);
+    for (const curve of layouts.flatMap(({ curves }) => curves))
+      expect(curve && curve.length >= 8 && curve.length % 6 === 2).toBe(true);
     const scene = join(seen, sizes, lanes, layouts);
     const y = (name: string): number => scene.places[seen.boxOf(named(name))]!.y;
     expect(y("gelu_backward_2")).toBeGreaterThan(y("gelu_backward"));
@@ -207,23 +271,39 @@ describe("layouts", () => {
     for (const lane of laneInputs(joint, tree, everything(tree))) expect(toDot(lane)).not.toMatch(/img|blocks|primals/);
   });
   test("the plain layout needs nothing, overlaps nothing and keeps groups together", () => {
-    for (const open of [firstOpen(tree), everything(tree)]) for (const lane of laneInputs(joint, tree, open)) expectReadable(lane, layered(lane));
+    for (const open of [firstOpen(tree), everything(tree)])
+      for (const lane of laneInputs(joint, tree, open)) expectReadable(lane, layered(lane));
   });
   test("the plain layout puts a reader below what it reads, and above it in the lane that runs up", () => {
     const [down, up] = laneInputs(joint, tree, everything(tree), true);
-    for (const [lane, sign] of [[down!, 1], [up!, -1]] as const) {
+    for (const [lane, sign] of [
+      [down!, 1],
+      [up!, -1],
+    ] as const) {
       const { y } = layered(lane);
       lane.from.forEach((from, i) => expect(sign * (y[lane.to[i]!]! - y[from]!)).toBeGreaterThan(0));
     }
   });
   const input = (boxes: number, edges: [number, number][]): LaneInput => ({
-    upward: false, width: new Float32Array(boxes).fill(80), height: new Float32Array(boxes).fill(30), cluster: new Int32Array(boxes).fill(-1),
-    parent: new Int32Array(0), titles: new Float32Array(0), from: Int32Array.from(edges, ([from]) => from), to: Int32Array.from(edges, ([, to]) => to),
+    upward: false,
+    width: new Float32Array(boxes).fill(80),
+    height: new Float32Array(boxes).fill(30),
+    cluster: new Int32Array(boxes).fill(-1),
+    parent: new Int32Array(0),
+    titles: new Float32Array(0),
+    from: Int32Array.from(edges, ([from]) => from),
+    to: Int32Array.from(edges, ([, to]) => to),
   });
   const WIDTHS = [80, 100, 60, 90];
   const path = (upward: boolean, cluster: number[], parent: number[], titles: number[]): LaneInput => ({
-    upward, width: Float32Array.from(WIDTHS), height: Float32Array.of(30, 30, 40, 30), cluster: Int32Array.from(cluster),
-    parent: Int32Array.from(parent), titles: Float32Array.from(titles), from: Int32Array.of(2, 0, 1), to: Int32Array.of(3, 1, 2),
+    upward,
+    width: Float32Array.from(WIDTHS),
+    height: Float32Array.of(30, 30, 40, 30),
+    cluster: Int32Array.from(cluster),
+    parent: Int32Array.from(parent),
+    titles: Float32Array.from(titles),
+    from: Int32Array.of(2, 0, 1),
+    to: Int32Array.of(3, 1, 2),
   });
   test.each([
     ["alone", [-1, -1, -1, -1], [], []],
@@ -240,23 +320,60 @@ describe("layouts", () => {
       const own = column(lane)!;
       const other = dot(lane);
       expectReadable(lane, own);
-      const places = ({ width, height, x, y, clusters }: LaneLayout): number[] => [width, height, ...x, ...y, ...clusters];
+      const places = ({ width, height, x, y, clusters }: LaneLayout): number[] => [
+        width,
+        height,
+        ...x,
+        ...y,
+        ...clusters,
+      ];
       const [a, b] = [places(own), places(other)];
       expect(a.length).toBe(b.length);
       a.forEach((place, i) => expect(Math.abs(place - b[i]!)).toBeLessThan(0.6)); // pixels
     }
   });
   test("what is no column is left to graphviz: side paths, circles, two paths, a way back into a group", () => {
-    expect(column(input(3, [[0, 1], [1, 2]]))).not.toBeNull();
+    expect(
+      column(
+        input(3, [
+          [0, 1],
+          [1, 2],
+        ]),
+      ),
+    ).not.toBeNull();
     expect(column(input(1, []))).not.toBeNull();
-    for (const edges of [[[0, 1], [1, 2], [0, 2]], [[0, 1], [0, 2]], [[0, 2], [1, 2]], [[1, 2], [2, 1]], [[0, 1]], []] as [number, number][][]) {
+    for (const edges of [
+      [
+        [0, 1],
+        [1, 2],
+        [0, 2],
+      ],
+      [
+        [0, 1],
+        [0, 2],
+      ],
+      [
+        [0, 2],
+        [1, 2],
+      ],
+      [
+        [1, 2],
+        [2, 1],
+      ],
+      [[0, 1]],
+      [],
+    ] as [number, number][][]) {
       expect(column(input(3, edges))).toBeNull();
     }
     expect(column(input(0, []))).toBeNull();
     expect(column(path(false, [0, -1, 0, 0], [-1], [60]))).toBeNull();
   });
   test("the plain layout survives a cycle, which closed modules can make", () => {
-    const cycle = input(3, [[0, 1], [1, 2], [2, 0]]);
+    const cycle = input(3, [
+      [0, 1],
+      [1, 2],
+      [2, 0],
+    ]);
     expectReadable(cycle, layered(cycle));
     expect(fromDot(cycle, graphviz.layout(toDot(cycle), "json0" as Format, "dot")).x).toHaveLength(3);
   });
@@ -291,11 +408,21 @@ test("edges of a scene begin and end at their boxes", () => {
   const seen = picture(joint, tree, firstOpen(tree));
   const sizes = seen.boxes.map(() => SIZE);
   const lanes = lanesOf(seen, sizes);
-  const scene: Scene = join(seen, sizes, lanes, lanes.map(({ input }) => layered(input)));
+  const scene: Scene = join(
+    seen,
+    sizes,
+    lanes,
+    lanes.map(({ input }) => layered(input)),
+  );
   for (const { from, to, points } of scene.routes) {
-    for (const [box, x, y] of [[from, points[0]!, points[1]!], [to, points.at(-2)!, points.at(-1)!]] as const) {
+    for (const [box, x, y] of [
+      [from, points[0]!, points[1]!],
+      [to, points.at(-2)!, points.at(-1)!],
+    ] as const) {
       const place = scene.places[box]!;
-      expect(x >= place.x - 1 && x <= place.x + place.width + 1 && y >= place.y - 1 && y <= place.y + place.height + 1).toBe(true);
+      expect(
+        x >= place.x - 1 && x <= place.x + place.width + 1 && y >= place.y - 1 && y <= place.y + place.height + 1,
+      ).toBe(true);
     }
   }
 });

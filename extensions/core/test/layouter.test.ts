@@ -11,8 +11,14 @@ import { rehearsal } from "../src/layout/rehearsal";
 
 // Boxes that all read the first one: no column.
 const lane = (boxes: number): LaneInput => ({
-  upward: false, width: new Float32Array(boxes).fill(80), height: new Float32Array(boxes).fill(30), cluster: new Int32Array(boxes).fill(-1),
-  parent: new Int32Array(0), titles: new Float32Array(0), from: new Int32Array(boxes - 1), to: Int32Array.from({ length: boxes - 1 }, (_, i) => i + 1),
+  upward: false,
+  width: new Float32Array(boxes).fill(80),
+  height: new Float32Array(boxes).fill(30),
+  cluster: new Int32Array(boxes).fill(-1),
+  parent: new Int32Array(0),
+  titles: new Float32Array(0),
+  from: new Int32Array(boxes - 1),
+  to: Int32Array.from({ length: boxes - 1 }, (_, i) => i + 1),
 });
 
 class FakeWorker extends EventTarget {
@@ -33,11 +39,12 @@ class FakeWorker extends EventTarget {
 
 let Layouter: typeof LayouterOf;
 const workers: FakeWorker[] = [];
-const layouter = (answer: (question: Question) => Answer | null): LayouterOf => new Layouter(async () => {
-  const worker = new FakeWorker(answer);
-  workers.push(worker);
-  return worker as unknown as Worker;
-});
+const layouter = (answer: (question: Question) => Answer | null): LayouterOf =>
+  new Layouter(async () => {
+    const worker = new FakeWorker(answer);
+    workers.push(worker);
+    return worker as unknown as Worker;
+  });
 beforeEach(async () => {
   vi.resetModules(); // the worker is the page's: each test is a page of its own
   vi.useFakeTimers();

@@ -33,14 +33,18 @@ class Process implements Source {
   index(): RecordingIndex {
     this.asked++;
     const index = structuredClone(this.whole.index());
-    const heads = index.compilations.map((head) => (head.id === "0" ? { ...head, stages: this.stages, revision: this.stages } : head));
+    const heads = index.compilations.map((head) =>
+      head.id === "0" ? { ...head, stages: this.stages, revision: this.stages } : head,
+    );
     return { ...index, compilations: this.ids.map((id) => heads.find((head) => head.id === id)!) as CompilationHead[] };
   }
 
   compilation(id: string): CompilationPart {
     this.loaded.push(id);
     const part = structuredClone(this.whole.compilation(id));
-    return id === "0" ? { ...part, compilation: { ...part.compilation, stages: part.compilation.stages.slice(0, this.stages) } } : part;
+    return id === "0"
+      ? { ...part, compilation: { ...part.compilation, stages: part.compilation.stages.slice(0, this.stages) } }
+      : part;
   }
 
   graph(id: string, number: number): ReturnType<WholeSource["graph"]> {

@@ -50,16 +50,39 @@ async function settled(state: State): Promise<void> {
 test("what a graph makes counts once a storage, whatever the storages' numbers are, and without what it is given", async () => {
   const data = await decodeRecording(read("fixture.aotviz"));
   const dtype = data.strings.indexOf("torch.float32");
-  const value = (storage: number, ...shape: (number | string)[]): ValueRecord =>
-    ({ kind: "tensor", dtype, shape, stride: [], offset: 0, device: -1, storage, requires_grad: false, parts: [], text: -1 });
+  const value = (storage: number, ...shape: (number | string)[]): ValueRecord => ({
+    kind: "tensor",
+    dtype,
+    shape,
+    stride: [],
+    offset: 0,
+    device: -1,
+    storage,
+    requires_grad: false,
+    parts: [],
+    text: -1,
+  });
   const tuple = { ...value(-1), kind: "tuple", parts: [2, 3, 3] };
   const bytes = (op: string, numbers: number[], values: ValueRecord[]): number => {
     const graph = { ...data.compilations[0]!.graphs[0]!, op, value: numbers } as GraphSnapshot;
     const id = "made";
-    return new WholeSource({ ...data, compilations: [{ ...data.compilations[0]!, id, values, graphs: [graph], stages: [] }] }).compilation(id).graph_bytes[0]!;
+    return new WholeSource({
+      ...data,
+      compilations: [{ ...data.compilations[0]!, id, values, graphs: [graph], stages: [] }],
+    }).compilation(id).graph_bytes[0]!;
   };
-  const values = [value(0, 2), value(0, 100), value(7, 3), value(2 ** 60, 5), tuple, value(-1, 1), value(-1, 1), value(7, 4)];
-  expect(bytes("pffffffo", [0, 1, 4, 5, 6, 7, -1, 4], values)).toBe(4 * (4 + 5 + 1 + 1)); // a view of the input makes nothing
+  const values = [
+    value(0, 2),
+    value(0, 100),
+    value(7, 3),
+    value(2 ** 60, 5),
+    tuple,
+    value(-1, 1),
+    value(-1, 1),
+    value(7, 4),
+  ];
+  // A view of the input makes nothing.
+  expect(bytes("pffffffo", [0, 1, 4, 5, 6, 7, -1, 4], values)).toBe(4 * (4 + 5 + 1 + 1));
   expect(bytes("pf", [0, 1], [value(0, 2), value(0, "s0")])).toBe(0);
   expect(bytes("pf", [0, 1], [value(0, 2), value(1, "s0")])).toBe(-1);
 });
@@ -82,7 +105,10 @@ describe("a recording in a kernel", () => {
     state.openStage(0);
     state.openStage(9);
     await settled(state);
-    expect(kernel.asked.filter((question) => question.startsWith('["graph"'))).toEqual(['["graph","0",0]', '["graph","0",2]']);
+    expect(kernel.asked.filter((question) => question.startsWith('["graph"'))).toEqual([
+      '["graph","0",0]',
+      '["graph","0",2]',
+    ]);
   });
 
   test("says the same as the whole, for every graph of every compilation", async () => {
@@ -101,7 +127,8 @@ describe("a recording in a kernel", () => {
         if (stage.code.size) await recording.load([{ what: "code", compilation: position, stage: i }]);
         expect(theirs.stages[i]!.code).toEqual(ours.stages[i]!.code);
       }
-      const found = (of: Recording, compilation: CompilationData): unknown => replays(compilation, of.cacheLookups(compilation), (number) => of.text(number));
+      const found = (of: Recording, compilation: CompilationData): unknown =>
+        replays(compilation, of.cacheLookups(compilation), (number) => of.text(number));
       expect(found(recording, theirs)).toEqual(found(whole, ours));
       expect(found(whole, ours)).toHaveLength(["training", "inference"].includes(ours.kind) && !ours.error ? 1 : 0);
       expect(theirs.inputs).toEqual(ours.inputs);

@@ -21,7 +21,14 @@ export type RecordingDocument = DocumentWidget<RecordingView, DocumentRegistry.I
 
 export class RecordingFactory extends ABCWidgetFactory<RecordingDocument, DocumentRegistry.IModel> {
   constructor() {
-    super({ name: FACTORY, label: "aotviz workbench", modelName: "base64", fileTypes: ["aotviz"], defaultFor: ["aotviz"], readOnly: true });
+    super({
+      name: FACTORY,
+      label: "aotviz workbench",
+      modelName: "base64",
+      fileTypes: ["aotviz"],
+      defaultFor: ["aotviz"],
+      readOnly: true,
+    });
   }
 
   protected override createNewWidget(context: DocumentRegistry.Context): RecordingDocument {
@@ -34,7 +41,8 @@ export class RecordingFactory extends ABCWidgetFactory<RecordingDocument, Docume
     const document = new DocumentWidget({ content, context });
     document.title.icon = icon;
     document.toolbar.hide(); // the workbench has its own head
-    void context.ready.then(() => context.model.contentChanged.connect(() => content.reload())); // e.g. saved anew by a run
+    // E.g. saved anew by a run.
+    void context.ready.then(() => context.model.contentChanged.connect(() => content.reload()));
     return document;
   }
 }

@@ -8,7 +8,10 @@ const ESCAPED: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;"
 /** The page with its gaps filled; `title` is any text. */
 export function fill(page: string, title: string, recording: Uint8Array): string {
   const parts: Record<string, string> = {
-    title: `${title} · aotviz`.replace(/[&<>"']/g, (letter) => ESCAPED[letter]!), preamble: "", summary: "", recording: base64(recording),
+    title: `${title} · aotviz`.replace(/[&<>"']/g, (letter) => ESCAPED[letter]!),
+    preamble: "",
+    summary: "",
+    recording: base64(recording),
   };
   return page.replace(/\{\{(title|preamble|summary|recording)\}\}/g, (_, name: string) => parts[name]!);
 }

@@ -1,4 +1,5 @@
-// The plugins: one opens recordings (files, outputs of notebooks, palette, launcher), one shows what running kernels compile.
+// The plugins: one opens recordings (files, outputs of notebooks, palette, launcher), one shows what running kernels
+// compile.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette, MainAreaWidget, showErrorMessage, WidgetTracker } from "@jupyterlab/apputils";
@@ -23,8 +24,18 @@ const LIVE = "aotviz:show-live-compilations";
 const EXPORT = "aotviz:export-html";
 
 /** A command, in the palette and, if it can be run from nothing, in the launcher. */
-function offer(commands: CommandRegistry, id: string, options: CommandRegistry.ICommandOptions & { label: string }, palette: ICommandPalette | null, launcher: ILauncher | null): void {
-  commands.addCommand(id, { icon, ...options, label: (args) => (args["isPalette"] ? `${CATEGORY}: ${options.label}` : options.label) });
+function offer(
+  commands: CommandRegistry,
+  id: string,
+  options: CommandRegistry.ICommandOptions & { label: string },
+  palette: ICommandPalette | null,
+  launcher: ILauncher | null,
+): void {
+  commands.addCommand(id, {
+    icon,
+    ...options,
+    label: (args) => (args["isPalette"] ? `${CATEGORY}: ${options.label}` : options.label),
+  });
   palette?.addItem({ command: id, category: CATEGORY, args: { isPalette: true } }); // which shows no categories
   launcher?.add({ command: id, category: CATEGORY });
 }
@@ -40,7 +51,13 @@ const recordings: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IDocumentManager],
   optional: [ICommandPalette, ILauncher, ILayoutRestorer],
-  activate(app: JupyterFrontEnd, documents: IDocumentManager, palette: ICommandPalette | null, launcher: ILauncher | null, restorer: ILayoutRestorer | null) {
+  activate(
+    app: JupyterFrontEnd,
+    documents: IDocumentManager,
+    palette: ICommandPalette | null,
+    launcher: ILauncher | null,
+    restorer: ILayoutRestorer | null,
+  ) {
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(css);
     document.adoptedStyleSheets.push(sheet);
@@ -60,31 +77,49 @@ const recordings: JupyterFrontEndPlugin<void> = {
       name: (widget) => widget.context.path,
     });
 
-    offer(app.commands, OPEN, {
-      label: "Open Recording…",
-      caption: "Open an aotviz recording (.aotviz) in the workbench",
-      async execute() {
-        const chosen = await FileDialog.getOpenFiles({
-          manager: documents, title: "Open an aotviz recording", filter: (item) => (item.type === "directory" || item.path.endsWith(".aotviz") ? {} : null),
-        });
-        for (const item of chosen.value ?? []) if (item.type !== "directory") documents.openOrReveal(item.path, FACTORY);
+    offer(
+      app.commands,
+      OPEN,
+      {
+        label: "Open Recording…",
+        caption: "Open an aotviz recording (.aotviz) in the workbench",
+        async execute() {
+          const chosen = await FileDialog.getOpenFiles({
+            manager: documents,
+            title: "Open an aotviz recording",
+            filter: (item) => (item.type === "directory" || item.path.endsWith(".aotviz") ? {} : null),
+          });
+          for (const item of chosen.value ?? [])
+            if (item.type !== "directory") documents.openOrReveal(item.path, FACTORY);
+        },
       },
-    }, palette, launcher);
-    offer(app.commands, EXPORT, {
-      label: "Export Recording as HTML",
-      caption: "Save the recording that is shown as one HTML file that opens anywhere, offline",
-      isEnabled: () => shown(app.shell.currentWidget) !== null,
-      async execute() {
-        const widget = app.shell.currentWidget;
-        const view = shown(widget);
-        if (!widget || !view) return;
-        try {
-          await download(await view.recording(), widget.title.label);
-        } catch (error) {
-          await showErrorMessage("The recording could not be exported", error instanceof Error ? error : String(error));
-        }
+      palette,
+      launcher,
+    );
+    offer(
+      app.commands,
+      EXPORT,
+      {
+        label: "Export Recording as HTML",
+        caption: "Save the recording that is shown as one HTML file that opens anywhere, offline",
+        isEnabled: () => shown(app.shell.currentWidget) !== null,
+        async execute() {
+          const widget = app.shell.currentWidget;
+          const view = shown(widget);
+          if (!widget || !view) return;
+          try {
+            await download(await view.recording(), widget.title.label);
+          } catch (error) {
+            await showErrorMessage(
+              "The recording could not be exported",
+              error instanceof Error ? error : String(error),
+            );
+          }
+        },
       },
-    }, palette, null);
+      palette,
+      null,
+    );
     app.shell.currentChanged?.connect(() => app.commands.notifyCommandChanged(EXPORT));
   },
 };
@@ -94,7 +129,12 @@ const live: JupyterFrontEndPlugin<void> = {
   description: "A side panel of the compilations of running kernels.",
   autoStart: true,
   optional: [ICommandPalette, ILauncher, ILayoutRestorer],
-  activate(app: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null, restorer: ILayoutRestorer | null) {
+  activate(
+    app: JupyterFrontEnd,
+    palette: ICommandPalette | null,
+    launcher: ILauncher | null,
+    restorer: ILayoutRestorer | null,
+  ) {
     const panel = new LivePanel(new Kernels(app.serviceManager), (name, compilation) => {
       const widget = new MainAreaWidget({ content: new RecordingView(compilation) });
       widget.title.label = name;
@@ -107,11 +147,17 @@ const live: JupyterFrontEndPlugin<void> = {
     });
     app.shell.add(panel, "left", { rank: 900 });
     restorer?.add(panel, panel.id);
-    offer(app.commands, LIVE, {
-      label: "Live Compilations",
-      caption: "Show what running kernels compile, as it happens",
-      execute: () => app.shell.activateById(panel.id),
-    }, palette, launcher);
+    offer(
+      app.commands,
+      LIVE,
+      {
+        label: "Live Compilations",
+        caption: "Show what running kernels compile, as it happens",
+        execute: () => app.shell.activateById(panel.id),
+      },
+      palette,
+      launcher,
+    );
   },
 };
 

@@ -30,9 +30,14 @@ interface NotebookPanel extends Widget {
 export const notebooks: DocumentRegistry.WidgetExtension = {
   createNew(panel, context) {
     const { rendermime } = (panel as NotebookPanel).content;
-    rendermime.addFactory({
-      safe: true, mimeTypes: [KEPT], createRenderer: () => new OutputView(rendermime, context.sessionContext),
-    }, RANK);
+    rendermime.addFactory(
+      {
+        safe: true,
+        mimeTypes: [KEPT],
+        createRenderer: () => new OutputView(rendermime, context.sessionContext),
+      },
+      RANK,
+    );
   },
 };
 
@@ -42,13 +47,18 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
   private live: IRenderMime.IRenderer | null = null; // ipywidgets' renderer, with or without a widget in it
   private made: unknown = null; // the factory that made it
   private kept: Widget | null = null;
-  private touched = false; // by the reader: what a workbench selects while it opens is not worth a change of the notebook
+  // By the reader: what a workbench selects while it opens is not worth a change of the notebook.
+  private touched = false;
   private rest: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(private readonly registry: IRenderMimeRegistry, private readonly session: Session) {
+  constructor(
+    private readonly registry: IRenderMimeRegistry,
+    private readonly session: Session,
+  ) {
     super();
     this.addClass("aotviz-Output");
-    for (const event of ["pointerdown", "keydown"]) this.node.addEventListener(event, () => (this.touched = true), { capture: true });
+    for (const event of ["pointerdown", "keydown"])
+      this.node.addEventListener(event, () => (this.touched = true), { capture: true });
     this.node.addEventListener("aotviz-bookmark", (event) => this.remember((event as CustomEvent<Bookmark>).detail));
   }
 
@@ -63,7 +73,8 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     const alive = (): boolean => !this.isDisposed && this.shown === shown;
     if (model.trusted && WIDGET in model.data) {
       if (this.session.isReady) await this.tryWidget(alive);
-      else void this.session.ready.then(() => setTimeout(() => void this.tryWidget(alive))).catch(() => undefined); // ipywidgets hears of it at the same time
+      // Ipywidgets hears of it at the same time.
+      else void this.session.ready.then(() => setTimeout(() => void this.tryWidget(alive))).catch(() => undefined);
     }
     if (alive() && !this.isLive) this.showKept(model);
   }
@@ -88,18 +99,24 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
       live.show();
     };
     new MutationObserver(look).observe(live.node, { childList: true });
-    await Promise.race([live.renderModel(this.model), new Promise((done) => setTimeout(done, PATIENCE_MS))]).catch(() => undefined);
+    await Promise.race([live.renderModel(this.model), new Promise((done) => setTimeout(done, PATIENCE_MS))]).catch(
+      () => undefined,
+    );
     look();
   }
 
   private showKept(model: IRenderMime.IMimeModel): void {
     const text = String(model.data[KEPT] ?? "");
     if (text) {
-      this.kept = new RecordingView({ load: async () => (await import("@aotviz/core")).fromBase64(text) }, {
-        bookmark: bookmarkIn(model),
-        onSelect: (bookmark) => this.remember(bookmark),
-      });
-    } else if (SUMMARY in model.data) { // the recording was too large
+      this.kept = new RecordingView(
+        { load: async () => (await import("@aotviz/core")).fromBase64(text) },
+        {
+          bookmark: bookmarkIn(model),
+          onSelect: (bookmark) => this.remember(bookmark),
+        },
+      );
+    } else if (SUMMARY in model.data) {
+      // the recording was too large
       const summary = this.registry.createRenderer(SUMMARY);
       void summary.renderModel(model);
       this.kept = summary;

@@ -23,7 +23,10 @@ export class RecordingView extends Widget {
   private bytes: Promise<Uint8Array> | null = null;
 
   /** A file's `load` gives the recording's bytes; it is called when the view is shown, and again by `reload`. */
-  constructor(private readonly source: { load(): Promise<Uint8Array> } | LiveCompilation, private readonly options: Options = {}) {
+  constructor(
+    private readonly source: { load(): Promise<Uint8Array> } | LiveCompilation,
+    private readonly options: Options = {},
+  ) {
     super();
     this.addClass("aotviz-RecordingView");
   }
@@ -57,10 +60,15 @@ export class RecordingView extends Widget {
   /** JupyterLab has given our element the keyboard; the workbench in it takes it, once it is there. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
-    void this.workbench?.then(() => {
-      const workbench = this.node.querySelector(".aotviz-place")?.shadowRoot?.querySelector<HTMLElement>(".workbench");
-      if (document.activeElement === this.node) workbench?.focus({ preventScroll: true });
-    }, () => undefined);
+    void this.workbench?.then(
+      () => {
+        const workbench = this.node
+          .querySelector(".aotviz-place")
+          ?.shadowRoot?.querySelector<HTMLElement>(".workbench");
+        if (document.activeElement === this.node) workbench?.focus({ preventScroll: true });
+      },
+      () => undefined,
+    );
   }
 
   override dispose(): void {

@@ -10,7 +10,9 @@ function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
 
 const bundles = new Map<string, Promise<string>>();
 
-/** The address of a bundle that stands behind the script that runs this. It is the same however often it is asked for. */
+/**
+ * The address of a bundle that stands behind the script that runs this. It is the same however often it is asked for.
+ */
 function bundle(name: string): Promise<string> {
   let url = bundles.get(name);
   if (!url) {
@@ -21,7 +23,8 @@ function bundle(name: string): Promise<string> {
 }
 
 async function unzippedBundle(name: string): Promise<string> {
-  if (document.readyState === "loading") await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+  if (document.readyState === "loading")
+    await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
   const held = document.getElementById(`aotviz-${name}`);
   const answer = held ? new Response(unzipped(embedded(held))) : await fetch(`${name}.js`);
   if (!answer.ok) throw new Error(`The server gave no ${name} (${answer.status}).`);
@@ -39,28 +42,44 @@ const SERVED_MS = 2000; // after which a served page fetches what it may yet nee
 function openPage(recording: HTMLElement): void {
   const place = document.getElementById("workbench")!;
   place.replaceChildren();
-  const opened = openRecording(place, Promise.resolve().then(() => embedded(recording)), host, {
-    focus: true,
-    bookmark: Object.fromEntries(new URLSearchParams(location.hash.slice(1))),
-    onSelect: (bookmark) => history.replaceState(null, "", `#${new URLSearchParams({ ...bookmark })}`),
-  });
-  void opened.then(() => setTimeout(() => {
-    for (const name of ["editor", "graphviz"]) if (!document.getElementById(`aotviz-${name}`)) bundle(name).catch(() => undefined); // who needs it is told
-  }, SERVED_MS));
+  const opened = openRecording(
+    place,
+    Promise.resolve().then(() => embedded(recording)),
+    host,
+    {
+      focus: true,
+      bookmark: Object.fromEntries(new URLSearchParams(location.hash.slice(1))),
+      onSelect: (bookmark) => history.replaceState(null, "", `#${new URLSearchParams({ ...bookmark })}`),
+    },
+  );
+  void opened.then(() =>
+    setTimeout(() => {
+      for (const name of ["editor", "graphviz"])
+        if (!document.getElementById(`aotviz-${name}`)) bundle(name).catch(() => undefined); // who needs it is told
+    }, SERVED_MS),
+  );
 }
 
 /** A page with other things on it: each workbench opens when it is about to be seen, in place of its summary. */
 function openWhereSeen(): void {
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      const place = document.createElement("div");
-      target.replaceChildren(place);
-      const bookmark = JSON.parse((target as HTMLElement).dataset["bookmark"] ?? "{}") as Bookmark;
-      void openRecording(place, Promise.resolve().then(() => embedded(target.nextElementSibling)), host, { bookmark });
-    }
-  }, { rootMargin: "400px" });
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        seen.unobserve(target);
+        const place = document.createElement("div");
+        target.replaceChildren(place);
+        const bookmark = JSON.parse((target as HTMLElement).dataset["bookmark"] ?? "{}") as Bookmark;
+        void openRecording(
+          place,
+          Promise.resolve().then(() => embedded(target.nextElementSibling)),
+          host,
+          { bookmark },
+        );
+      }
+    },
+    { rootMargin: "400px" },
+  );
   for (const place of document.querySelectorAll(".aotviz-place")) seen.observe(place);
 }
 

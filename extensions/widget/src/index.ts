@@ -23,7 +23,10 @@ const PATIENCE_MS = 30_000;
 const BEAT_MS = 10_000; // between two questions whether the kernel is there, while it works on a long one
 const AGAIN_MS = 1_000; // until a first question is asked again
 const answered = new WeakSet<Model>(); // those whose kernel has answered something
-const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<string, Promise<string>>;
+const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<
+  string,
+  Promise<string>
+>;
 const GONE = "The kernel that made this was restarted, or has ended. Run the cell again.";
 let questions = 0;
 
@@ -49,7 +52,12 @@ function sent(model: Model, content: unknown): boolean {
 }
 
 /** Asks the kernel for bytes. */
-function ask(model: Model, lost: AbortSignal, want: string | Question, { patient = false, asLongAsAlive = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
+function ask(
+  model: Model,
+  lost: AbortSignal,
+  want: string | Question,
+  { patient = false, asLongAsAlive = false, signal, onStage }: Wait = {},
+): Promise<Uint8Array> {
   const question = `${Date.now()}.${questions++}`;
   return new Promise((resolve, reject) => {
     if (lost.aborted) return reject(lost.reason as Error);
@@ -87,17 +95,28 @@ function ask(model: Model, lost: AbortSignal, want: string | Question, { patient
       if (message.error || !view) reject(new Error(message.error ?? "The kernel's answer was empty."));
       else resolve(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
     };
-    const timer = patient ? undefined : setTimeout(() => {
-      endFor(new Error("The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again."));
-    }, PATIENCE_MS);
+    const timer = patient
+      ? undefined
+      : setTimeout(() => {
+          endFor(
+            new Error(
+              "The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again.",
+            ),
+          );
+        }, PATIENCE_MS);
     model.on("msg:custom", hear);
     if (!sent(model, { ask: want, question })) return endFor(new Error(GONE));
-    // A kernel that was restarted knows nothing of this question. One without subshells says nothing while it works on it.
-    const isAlive = (): void => void ask(model, lost, ["alive"]).then(() => (beside ||= !ended), (error: Error) => {
-      if (ended || (begun && !beside)) return;
-      sent(model, { cancel: question });
-      endFor(error);
-    });
+    // A kernel that was restarted knows nothing of this question. One without subshells says nothing while it works on
+    // it.
+    const isAlive = (): void =>
+      void ask(model, lost, ["alive"]).then(
+        () => (beside ||= !ended),
+        (error: Error) => {
+          if (ended || (begun && !beside)) return;
+          sent(model, { cancel: question });
+          endFor(error);
+        },
+      );
     if (asLongAsAlive) {
       beat = setInterval(isAlive, BEAT_MS);
       isAlive();
@@ -133,24 +152,30 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   try {
     const core = (await import(await bundle(model, lost, "core.js"))) as typeof Core;
     place.replaceChildren();
-    const workbench = await core.openKernel(place, (question, wait) => ask(model, lost, question, wait), {
-      editor: async () => ((await import(await bundle(model, lost, "editor.js"))) as { editor: Editor }).editor,
-      graphvizWorker: async () => new Worker(await bundle(model, lost, "graphviz.js")),
-    }, {
-      bookmark: model.get("bookmark"),
-      follow: (changed) => {
-        const hear = (message: Answer): void => {
-          if (message?.changed) changed();
-        };
-        model.on("msg:custom", hear);
-        return () => model.off("msg:custom", hear);
+    const workbench = await core.openKernel(
+      place,
+      (question, wait) => ask(model, lost, question, wait),
+      {
+        editor: async () => ((await import(await bundle(model, lost, "editor.js"))) as { editor: Editor }).editor,
+        graphvizWorker: async () => new Worker(await bundle(model, lost, "graphviz.js")),
       },
-      onSelect: (bookmark) => {
-        model.set("bookmark", bookmark);
-        model.save_changes();
-        el.dispatchEvent(new CustomEvent("aotviz-bookmark", { detail: bookmark, bubbles: true, composed: true })); // extensions/jupyterlab keeps it
+      {
+        bookmark: model.get("bookmark"),
+        follow: (changed) => {
+          const hear = (message: Answer): void => {
+            if (message?.changed) changed();
+          };
+          model.on("msg:custom", hear);
+          return () => model.off("msg:custom", hear);
+        },
+        onSelect: (bookmark) => {
+          model.set("bookmark", bookmark);
+          model.save_changes();
+          // Extensions/jupyterlab keeps it.
+          el.dispatchEvent(new CustomEvent("aotviz-bookmark", { detail: bookmark, bubbles: true, composed: true }));
+        },
       },
-    });
+    );
     return () => workbench.destroy();
   } catch (error) {
     place.textContent = error instanceof Error ? error.message : String(error);

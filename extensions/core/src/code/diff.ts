@@ -106,7 +106,15 @@ function shortestEdit(left: Int32Array, right: Int32Array, range: Block): [numbe
   return [];
 }
 
-function walkBack(history: Int32Array[], edits: number, k: number, x: number, y: number, middle: number, range: Block): [number, number][] {
+function walkBack(
+  history: Int32Array[],
+  edits: number,
+  k: number,
+  x: number,
+  y: number,
+  middle: number,
+  range: Block,
+): [number, number][] {
   const matches: [number, number][] = [];
   for (; edits >= 0; edits--) {
     const furthest = history[edits]!;
@@ -160,8 +168,10 @@ function wholeLines(block: Block, startsA: number[], startsB: number[]): Span {
   const back = atEnd && block.fromA > 0 ? 1 : 0;
   const end = atEnd ? 1 : 0;
   return {
-    fromA: startsA[block.fromA]! - back, toA: startsA[block.toA]! - end,
-    fromB: startsB[block.fromB]! - back, toB: startsB[block.toB]! - end,
+    fromA: startsA[block.fromA]! - back,
+    toA: startsA[block.toA]! - end,
+    fromB: startsB[block.fromB]! - back,
+    toB: startsB[block.toB]! - end,
   };
 }
 

@@ -1,8 +1,8 @@
 // What can be read off Inductor's generated code: which kernels it defines, where it calls them, and which nodes of the
 // graph each one computes. Inductor numbers its calls in a comment above each, and says which nodes each computes; a
-// recording of torch's own may lack that. Then the nodes that it lists above each kernel count, as it does for a GPU; for
-// a CPU it only names a kernel after the operators that it fuses (those of before decomposition), and the answer is by
-// operator.
+// recording of torch's own may lack that. Then the nodes that it lists above each kernel count, as it does for a GPU;
+// for a CPU it only names a kernel after the operators that it fuses (those of before decomposition), and the answer is
+// by operator.
 
 import type { Graph, Node } from "../graph";
 
@@ -26,7 +26,9 @@ interface Definition {
   readonly nodes: readonly string[];
 }
 
-/** `computed`: of each numbered call, "kernel:number", the nodes. Calls of one kernel that compute others stand apart. */
+/**
+ * `computed`: of each numbered call, "kernel:number", the nodes. Calls of one kernel that compute others stand apart.
+ */
 export function kernelsIn(text: string, computed: ReadonlyMap<string, readonly string[]> = NO_NODES): Kernel[] {
   const lines = text.split("\n");
   const defined = new Map<string, Definition>();
@@ -67,7 +69,10 @@ export function kernelsIn(text: string, computed: ReadonlyMap<string, readonly s
     } else if (called) call(called, called, i);
   }
   const uncalled = [...defined].filter(([name]) => ![...found.values()].some((kernel) => kernel.name === name));
-  return [...uncalled.map(([name, { first, last, nodes }]) => ({ name, first, last, calls: [], nodes })), ...found.values()];
+  return [
+    ...uncalled.map(([name, { first, last, nodes }]) => ({ name, first, last, calls: [], nodes })),
+    ...found.values(),
+  ];
 }
 
 /** `mm` of "aten.mm.default", of "torch.ops.aten.mm.default". */

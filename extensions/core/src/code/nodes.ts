@@ -25,7 +25,8 @@ export function diffNodes(recording: Recording, before: Graph, after: Graph, sam
   const rows: NodeChange[] = [];
   let at = 0; // in `before`
   const removedUpTo = (end: number): void => {
-    for (; at < end; at++) if (!partner.has(at)) rows.push({ change: "removed", before: before.nodes[at]!, after: null, differs: [] });
+    for (; at < end; at++)
+      if (!partner.has(at)) rows.push({ change: "removed", before: before.nodes[at]!, after: null, differs: [] });
   };
   for (const node of after.nodes) {
     const mate = back.get(node.index);
@@ -60,25 +61,45 @@ function byValue(before: Graph, after: Graph): Map<number, number> {
     if (list) list.push(node);
     else holders.set(node.valueIndex, [node]);
   }
-  const fits = (node: Node): Node[] => (node.valueIndex < 0 ? [] : holders.get(node.valueIndex) ?? []);
-  for (const node of before.nodes) take(node, fits(node).find((other) => other.name === node.name && !taken.has(other.index)));
+  const fits = (node: Node): Node[] => (node.valueIndex < 0 ? [] : (holders.get(node.valueIndex) ?? []));
+  for (const node of before.nodes)
+    take(
+      node,
+      fits(node).find((other) => other.name === node.name && !taken.has(other.index)),
+    );
   for (const node of before.nodes) {
-    if (!partner.has(node.index)) take(node, fits(node).find((other) => !taken.has(other.index) && (other.op === "p") === (node.op === "p")));
+    if (!partner.has(node.index))
+      take(
+        node,
+        fits(node).find((other) => !taken.has(other.index) && (other.op === "p") === (node.op === "p")),
+      );
   }
   for (const node of before.nodes) {
     if (partner.has(node.index)) continue;
     const other = named.get(node.name);
-    if (other && !taken.has(other.index) && other.op === node.op && (other.target === node.target || node.op === "p" || node.op === "o")) take(node, other);
+    if (
+      other &&
+      !taken.has(other.index) &&
+      other.op === node.op &&
+      (other.target === node.target || node.op === "p" || node.op === "o")
+    )
+      take(node, other);
   }
   return partner;
 }
 
 function byOperator(recording: Recording, before: Graph, after: Graph): Map<number, number> {
-  const key = (node: Node): string => (node.op === "p" ? `input ${node.descriptor || node.name}` : node.op === "o" ? "output" : node.target);
-  const exact = (node: Node): string => `${key(node)} ${typeOf(recording, node.value)} ${node.modules.at(-1)?.path ?? ""}`;
+  const key = (node: Node): string =>
+    node.op === "p" ? `input ${node.descriptor || node.name}` : node.op === "o" ? "output" : node.target;
+  const exact = (node: Node): string =>
+    `${key(node)} ${typeOf(recording, node.value)} ${node.modules.at(-1)?.path ?? ""}`;
   const partner = aligned(before.nodes, after.nodes, exact);
   const taken = new Set(partner.values());
-  const rest = aligned(before.nodes.filter(({ index }) => !partner.has(index)), after.nodes.filter(({ index }) => !taken.has(index)), key);
+  const rest = aligned(
+    before.nodes.filter(({ index }) => !partner.has(index)),
+    after.nodes.filter(({ index }) => !taken.has(index)),
+    key,
+  );
   for (const [a, b] of rest) partner.set(a, b);
   return partner;
 }
@@ -130,9 +151,12 @@ function sameArguments(recording: Recording, before: Node, after: Node, partner:
     }
     return a === b;
   };
-  return same(before.args as Wire[], after.args as Wire[]) && same((before.kwargs ?? new Map()) as Wire, (after.kwargs ?? new Map()) as Wire);
+  return (
+    same(before.args as Wire[], after.args as Wire[]) &&
+    same((before.kwargs ?? new Map()) as Wire, (after.kwargs ?? new Map()) as Wire)
+  );
 }
 
 function typeOf(recording: Recording, value: ValueRecord | null): string {
-  return value?.kind === "tensor" ? dtype(recording.text(value.dtype)) + shape(value.shape) : value?.kind ?? "";
+  return value?.kind === "tensor" ? dtype(recording.text(value.dtype)) + shape(value.shape) : (value?.kind ?? "");
 }

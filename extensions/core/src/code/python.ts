@@ -16,8 +16,21 @@ export interface Listing {
 const LONGEST = 4000; // characters in a line; an editor stumbles over longer ones
 
 const INFIX: Record<string, string> = {
-  add: "+", sub: "-", mul: "*", truediv: "/", floordiv: "//", mod: "%", pow: "**", eq: "==", ne: "!=", lt: "<",
-  le: "<=", gt: ">", ge: ">=", and_: "&", or_: "|",
+  add: "+",
+  sub: "-",
+  mul: "*",
+  truediv: "/",
+  floordiv: "//",
+  mod: "%",
+  pow: "**",
+  eq: "==",
+  ne: "!=",
+  lt: "<",
+  le: "<=",
+  gt: ">",
+  ge: ">=",
+  and_: "&",
+  or_: "|",
 };
 
 export function listing(recording: Recording, compilation: CompilationData, graph: Graph): Listing {
@@ -76,14 +89,17 @@ function sourceComment(node: Node): string {
 /** The right-hand side of a node's line. */
 export function call(node: Node, graph: Graph, recording: Recording): string {
   const args = node.args.map((arg) => argument(arg, node, graph, recording));
-  const keywords = [...(node.kwargs ?? [])].map(([key, arg]) => `${String(key)}=${argument(arg, node, graph, recording)}`);
+  const keywords = [...(node.kwargs ?? [])].map(
+    ([key, arg]) => `${String(key)}=${argument(arg, node, graph, recording)}`,
+  );
   const all = [...args, ...keywords].join(", ");
   if (node.op === "a") return `self.${node.target}`;
   if (node.op === "m") return `self.${node.target}(${all})`;
   if (node.op === "c") return `${args[0] ?? "None"}.${node.target}(${[...args.slice(1), ...keywords].join(", ")})`;
   const operator = /^(?:_?operator)\.(\w+)$/.exec(node.target)?.[1];
   if (operator === "getitem" && args.length === 2) return `${args[0]}[${args[1]}]`;
-  if (operator && Object.hasOwn(INFIX, operator) && args.length === 2) return `${args[0]} ${INFIX[operator]} ${args[1]}`;
+  if (operator && Object.hasOwn(INFIX, operator) && args.length === 2)
+    return `${args[0]} ${INFIX[operator]} ${args[1]}`;
   return `${node.target.replace(/^torch\.ops\./, "")}(${all})`;
 }
 

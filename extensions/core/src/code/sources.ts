@@ -26,6 +26,7 @@ export function userFiles(graph: Graph): UserFile[] {
     else lines.set(source.line, { code: source.code, scope: source.scope, nodes: [index] });
   }
   return [...files].map(([file, lines]) => ({
-    file, lines: [...lines].map(([line, rest]) => ({ line, ...rest })).sort((a, b) => a.line - b.line),
+    file,
+    lines: [...lines].map(([line, rest]) => ({ line, ...rest })).sort((a, b) => a.line - b.line),
   }));
 }

@@ -4,7 +4,15 @@
 import { python } from "@codemirror/lang-python";
 import { Change, MergeView, unifiedMergeView } from "@codemirror/merge";
 import { EditorState, type Extension, RangeSet, RangeSetBuilder, StateEffect, StateField } from "@codemirror/state";
-import { Decoration, type DecorationSet, EditorView, gutter, GutterMarker, hoverTooltip, lineNumbers } from "@codemirror/view";
+import {
+  Decoration,
+  type DecorationSet,
+  EditorView,
+  gutter,
+  GutterMarker,
+  hoverTooltip,
+  lineNumbers,
+} from "@codemirror/view";
 
 import { theme } from "./theme";
 import type { DiffOptions, Editor, Note, Reader, ReaderOptions } from "./types";
@@ -28,7 +36,11 @@ const marks = StateField.define<DecorationSet>({
 
 function shared(label: string): Extension {
   return [
-    lineNumbers(), python(), theme, EditorState.readOnly.of(true), EditorView.editable.of(false),
+    lineNumbers(),
+    python(),
+    theme,
+    EditorState.readOnly.of(true),
+    EditorView.editable.of(false),
     EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),
     EditorState.phrases.of({ "$ unchanged lines": "$ unchanged lines · show" }),
   ];
@@ -112,7 +124,8 @@ function noted(notes: readonly Note[]): Extension {
       const found = notes.filter((note) => note.first <= line.number - 1 && line.number - 1 <= note.last);
       if (!found.length) return null;
       return {
-        pos: line.from, above: true,
+        pos: line.from,
+        above: true,
         create: () => {
           const dom = document.createElement("div");
           for (const note of found) {
@@ -133,18 +146,32 @@ function diff(options: DiffOptions): { destroy(): void } {
   const collapseUnchanged = { margin: 3, minSize: 6 };
   if (options.sideBySide) {
     return new MergeView({
-      parent: options.parent, root: options.root, diffConfig, collapseUnchanged, gutter: true, highlightChanges: true,
+      parent: options.parent,
+      root: options.root,
+      diffConfig,
+      collapseUnchanged,
+      gutter: true,
+      highlightChanges: true,
       a: { doc: options.before, extensions: shared("Code before this stage") },
       b: { doc: options.after, extensions: [shared("Code after this stage"), lineClicks(options.onLine)] },
     });
   }
   return new EditorView({
-    parent: options.parent, root: options.root,
+    parent: options.parent,
+    root: options.root,
     state: EditorState.create({
       doc: options.after,
       extensions: [
-        shared("Changes of this stage"), lineClicks(options.onLine),
-        unifiedMergeView({ original: options.before, diffConfig, collapseUnchanged, mergeControls: false, gutter: true, syntaxHighlightDeletions: false }),
+        shared("Changes of this stage"),
+        lineClicks(options.onLine),
+        unifiedMergeView({
+          original: options.before,
+          diffConfig,
+          collapseUnchanged,
+          mergeControls: false,
+          gutter: true,
+          syntaxHighlightDeletions: false,
+        }),
       ],
     }),
   });

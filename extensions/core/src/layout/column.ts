@@ -32,7 +32,10 @@ function inOrder({ width, from, to, upward }: LaneInput): number[] | null {
   return upward ? order.reverse() : order;
 }
 
-/** Of each box in order, the clusters around it, outer first; null where the path comes back into a cluster that it left. */
+/**
+ * Of each box in order, the clusters around it, outer first; null where the path comes back into a cluster that it
+ * left.
+ */
 function nests(lane: LaneInput, order: readonly number[]): number[][] | null {
   const left = new Set<number>();
   let before: readonly number[] = [];
@@ -55,7 +58,8 @@ function placed(lane: LaneInput, order: readonly number[], around: readonly numb
     if (cluster >= 0) wide[cluster] = Math.max(wide[cluster]!, width + 2 * CLUSTER_PAD);
   };
   lane.cluster.forEach((cluster, box) => hold(cluster, lane.width[box]!));
-  for (let cluster = count - 1; cluster >= 0; cluster--) hold(lane.parent[cluster]!, wide[cluster]!); // inner before outer
+  // Inner before outer.
+  for (let cluster = count - 1; cluster >= 0; cluster--) hold(lane.parent[cluster]!, wide[cluster]!);
   const width = Math.max(...lane.width, ...wide.map((own) => own + 2 * BESIDE));
   const [x, y, clusters] = [new Float32Array(boxes), new Float32Array(boxes), new Float32Array(4 * count)];
   let bottom = 0; // of the last box
@@ -73,10 +77,14 @@ function placed(lane: LaneInput, order: readonly number[], around: readonly numb
     const here = around[at]!;
     const entered = here.filter((cluster) => !before.includes(cluster));
     const depth = close(before, here);
-    const needed = depth * CLUSTER_PAD + entered.length * (TITLE + CLUSTER_PAD) + (depth || entered.length ? BESIDE : 0);
+    const needed =
+      depth * CLUSTER_PAD + entered.length * (TITLE + CLUSTER_PAD) + (depth || entered.length ? BESIDE : 0);
     const top = bottom + (at ? Math.max(RANK_GAP, needed) : needed);
     entered.forEach((cluster, i) => {
-      clusters.set([(width - wide[cluster]!) / 2, top - (entered.length - i) * (TITLE + CLUSTER_PAD), wide[cluster]!], 4 * cluster);
+      clusters.set(
+        [(width - wide[cluster]!) / 2, top - (entered.length - i) * (TITLE + CLUSTER_PAD), wide[cluster]!],
+        4 * cluster,
+      );
     });
     x[box] = (width - lane.width[box]!) / 2;
     y[box] = top;

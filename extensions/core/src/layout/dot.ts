@@ -22,12 +22,16 @@ export function toDot(lane: LaneInput): string {
   ];
   const body = (cluster: number): void => {
     for (const i of inside.get(cluster) ?? []) {
-      out.push(`n${i} [width=${(lane.width[i]! / POINTS).toFixed(3)} height=${(lane.height[i]! / POINTS).toFixed(3)}];`);
+      out.push(
+        `n${i} [width=${(lane.width[i]! / POINTS).toFixed(3)} height=${(lane.height[i]! / POINTS).toFixed(3)}];`,
+      );
     }
     for (const i of below.get(cluster) ?? []) {
       // The title's place is kept free at the top, which is the bottom to a graph that is drawn upward.
       const title = "n".repeat(titleLetters(lane.titles[i]!));
-      out.push(`subgraph cluster_${i} { margin=${CLUSTER_PAD}; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`);
+      out.push(
+        `subgraph cluster_${i} { margin=${CLUSTER_PAD}; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`,
+      );
       body(i);
       out.push("}");
     }
@@ -91,7 +95,14 @@ export function fromDot(lane: LaneInput, json: string): LaneLayout {
     const [from, to] = [boxOf[tail], boxOf[head]];
     if (from !== undefined && to !== undefined && pos) found.set(from * boxes + to, spline(pos, height));
   }
-  return { width, height, x, y, clusters, curves: Array.from(lane.from, (from, i) => found.get(from * boxes + lane.to[i]!) ?? null) };
+  return {
+    width,
+    height,
+    x,
+    y,
+    clusters,
+    curves: Array.from(lane.from, (from, i) => found.get(from * boxes + lane.to[i]!) ?? null),
+  };
 }
 
 function numbers(text: string): number[] {
@@ -100,6 +111,9 @@ function numbers(text: string): number[] {
 
 /** Graphviz's `x,y x,y ...`: a start and Bézier triples. */
 function spline(pos: string, height: number): Float32Array {
-  const points = pos.split(" ").filter((part) => /^[-\d]/.test(part)).map(numbers);
+  const points = pos
+    .split(" ")
+    .filter((part) => /^[-\d]/.test(part))
+    .map(numbers);
   return Float32Array.from(points.flatMap(([x = 0, y = 0]) => [x, height - y]));
 }

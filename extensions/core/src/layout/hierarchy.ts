@@ -50,7 +50,18 @@ export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierar
 export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<Hierarchy> {
   const groups = new Map<string, Group>();
   const root = (lane: Lane): Group => {
-    const group: Group = { id: `${lane}:`, label: lane, type: "", path: "", lane, parent: null, groups: [], nodes: [], size: 0, first: Infinity };
+    const group: Group = {
+      id: `${lane}:`,
+      label: lane,
+      type: "",
+      path: "",
+      lane,
+      parent: null,
+      groups: [],
+      nodes: [],
+      size: 0,
+      first: Infinity,
+    };
     groups.set(group.id, group);
     return group;
   };
@@ -74,7 +85,18 @@ export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<H
       if (!next) {
         if (groups.size >= MOST_GROUPS || letters > MOST_LETTERS) break;
         letters += id.length;
-        next = { id, label: below(step, group), type: step.type, path: step.path, lane, parent: group, groups: [], nodes: [], size: 0, first: Infinity };
+        next = {
+          id,
+          label: below(step, group),
+          type: step.type,
+          path: step.path,
+          lane,
+          parent: group,
+          groups: [],
+          nodes: [],
+          size: 0,
+          first: Infinity,
+        };
         groups.set(id, next);
         group.groups.push(next);
       }
@@ -121,7 +143,11 @@ function list(home: Homes, from: number, to: number): void {
 
 /** Finds the homes of what computes. What is given has none yet. */
 function homes(
-  graph: Graph, lanes: Uint8Array, roots: Hierarchy["roots"], enter: (lane: Lane, steps: readonly ModuleStep[]) => Home, home: Home[],
+  graph: Graph,
+  lanes: Uint8Array,
+  roots: Hierarchy["roots"],
+  enter: (lane: Lane, steps: readonly ModuleStep[]) => Home,
+  home: Home[],
 ): (from: number, to: number) => void {
   const { op, module } = graph.snapshot;
   // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
@@ -170,8 +196,16 @@ function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[
   if (group.groups.length <= READABLE && group.nodes.length <= READABLE) return;
   const run = (index: number, nodes: number[], inner: Group[], label: string): Group => {
     const made: Group = {
-      id: `${group.id}/#${index}`, label, type: "", path: group.path, lane: group.lane, parent: group, groups: inner, nodes,
-      size: nodes.length + inner.reduce((sum, child) => sum + child.size, 0), first: nodes[0] ?? inner[0]?.first ?? Infinity,
+      id: `${group.id}/#${index}`,
+      label,
+      type: "",
+      path: group.path,
+      lane: group.lane,
+      parent: group,
+      groups: inner,
+      nodes,
+      size: nodes.length + inner.reduce((sum, child) => sum + child.size, 0),
+      first: nodes[0] ?? inner[0]?.first ?? Infinity,
     };
     for (const node of nodes) home[node] = { ...home[node]!, [group.lane]: made };
     for (const child of inner) child.parent = made;
@@ -181,14 +215,17 @@ function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[
   const made: Group[] = [];
   if (group.groups.length > READABLE) {
     group.groups.sort((a, b) => a.first - b.first);
-    for (const part of runs(group.groups)) made.push(run(made.length, [], part, `${part[0]!.label} … ${part[part.length - 1]!.label}`));
+    for (const part of runs(group.groups))
+      made.push(run(made.length, [], part, `${part[0]!.label} … ${part[part.length - 1]!.label}`));
     group.groups = [];
   }
   const output = graph.nodes.length - 1;
   if (group.nodes.length > READABLE) {
     const stays = group.nodes.filter((node) => node === output && graph.nodes[node]!.op === "o");
     for (const part of runs(group.nodes.filter((node) => !stays.includes(node)))) {
-      made.push(run(made.length, part, [], `${graph.nodes[part[0]!]!.name} … ${graph.nodes[part[part.length - 1]!]!.name}`));
+      made.push(
+        run(made.length, part, [], `${graph.nodes[part[0]!]!.name} … ${graph.nodes[part[part.length - 1]!]!.name}`),
+      );
     }
     group.nodes = stays;
   }
@@ -198,7 +235,9 @@ function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[
 
 function runs<T>(members: readonly T[]): T[][] {
   const length = Math.max(RUN, Math.ceil(members.length / RUN));
-  return Array.from({ length: Math.ceil(members.length / length) }, (_, i) => members.slice(i * length, (i + 1) * length));
+  return Array.from({ length: Math.ceil(members.length / length) }, (_, i) =>
+    members.slice(i * length, (i + 1) * length),
+  );
 }
 
 /** What is directly in a group, in the order of the graph. */
@@ -207,17 +246,26 @@ export function members(group: Group): (Group | number)[] {
   return [...group.groups.filter(({ size }) => size > 0), ...group.nodes].sort((a, b) => first(a) - first(b));
 }
 
-/** Where to look for a node first; the graph of one half has one lane, and what is looked for in the other is found there. */
+/**
+ * Where to look for a node first; the graph of one half has one lane, and what is looked for in the other is found
+ * there.
+ */
 export function laneOf(node: Node): Lane {
   return node.backward || isTangent(node) ? "backward" : "forward";
 }
 
 /** Per node: 1 in the backward, else 0. */
 function lanesIn(graph: Graph): Uint8Array {
-  const { role, nodes, snapshot: { op, backward } } = graph;
+  const {
+    role,
+    nodes,
+    snapshot: { op, backward },
+  } = graph;
   const lanes = new Uint8Array(nodes.length);
-  if (runsBackward(role, "1") === runsBackward(role, "0")) return lanes.fill(runsBackward(role, "0") ? 1 : 0); // one half
-  for (let i = 0; i < lanes.length; i++) if (backward[i] === "1" || (op[i] === "p" && isTangent(nodes[i]!))) lanes[i] = 1;
+  // One half.
+  if (runsBackward(role, "1") === runsBackward(role, "0")) return lanes.fill(runsBackward(role, "0") ? 1 : 0);
+  for (let i = 0; i < lanes.length; i++)
+    if (backward[i] === "1" || (op[i] === "p" && isTangent(nodes[i]!))) lanes[i] = 1;
   return lanes;
 }
 
@@ -230,15 +278,30 @@ function isGiven(letter: string | undefined): boolean {
   return letter === "p" || letter === "a";
 }
 
-/** Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside. */
+/**
+ * Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside.
+ */
 class Given {
   private readonly found: number[] = []; // nodes
   private readonly common = new Map<number, Group>();
 
-  constructor(private readonly graph: Graph, private readonly lanes: Uint8Array, private readonly home: Home[]) {}
+  constructor(
+    private readonly graph: Graph,
+    private readonly lanes: Uint8Array,
+    private readonly home: Home[],
+  ) {}
 
   see(from: number, to: number): void {
-    const { lanes, home, common, found, graph: { snapshot: { op }, inputs: { starts, all } } } = this;
+    const {
+      lanes,
+      home,
+      common,
+      found,
+      graph: {
+        snapshot: { op },
+        inputs: { starts, all },
+      },
+    } = this;
     for (let i = from; i < to; i++) {
       const letter = op[i];
       if (isGiven(letter)) found.push(i);
@@ -284,7 +347,9 @@ function lowestCommon(a: Group, b: Group): Group {
 function below(step: ModuleStep, parent: Group): string {
   if (step.path === "") return step.type || "module";
   const { length } = parent.path;
-  return length && step.path[length] === "." && step.path.startsWith(parent.path) ? step.path.slice(length + 1) : step.path;
+  return length && step.path[length] === "." && step.path.startsWith(parent.path)
+    ? step.path.slice(length + 1)
+    : step.path;
 }
 
 /** What to open at first: modules that are most of what is around them, down to where there is something to choose. */
@@ -293,7 +358,9 @@ export function firstOpen(tree: Hierarchy): Set<string> {
   for (const root of Object.values(tree.roots)) {
     let group = root;
     for (;;) {
-      const most = group.groups.find((child) => child.size > 0.6 * root.size && child.nodes.length + child.groups.length <= 60);
+      const most = group.groups.find(
+        (child) => child.size > 0.6 * root.size && child.nodes.length + child.groups.length <= 60,
+      );
       if (!most) break;
       open.add(most.id);
       group = most;

@@ -32,13 +32,26 @@ export function layered(lane: LaneInput): LaneLayout {
   for (let unit = 0; unit < units; unit++) push(inside, container[unit]!, unit);
   const edges = new Map<number, number[]>(); // container -> from, to, from, to, ... among its units
   lane.from.forEach((from, i) => lift(from, lane.to[i]!, container, depth, boxes, edges));
-  const sheet: Sheet = { width: new Float32Array(units), height: new Float32Array(units), x: new Float32Array(units), y: new Float32Array(units) };
+  const sheet: Sheet = {
+    width: new Float32Array(units),
+    height: new Float32Array(units),
+    x: new Float32Array(units),
+    y: new Float32Array(units),
+  };
   sheet.width.set(lane.width);
   sheet.height.set(lane.height);
   const rank = new Ranker(units);
   let whole = { width: 0, height: 0 };
   for (let cluster = lane.parent.length - 1; cluster >= -1; cluster--) {
-    const own = place(inside.get(cluster) ?? [], edges.get(cluster) ?? [], sheet, rank, lane.upward, cluster < 0 ? MARGIN : CLUSTER_PAD, cluster < 0 ? MARGIN : TITLE);
+    const own = place(
+      inside.get(cluster) ?? [],
+      edges.get(cluster) ?? [],
+      sheet,
+      rank,
+      lane.upward,
+      cluster < 0 ? MARGIN : CLUSTER_PAD,
+      cluster < 0 ? MARGIN : TITLE,
+    );
     if (cluster < 0) whole = own;
     else {
       sheet.width[boxes + cluster] = Math.max(own.width, lane.titles[cluster]! + 2 * CLUSTER_PAD);
@@ -46,7 +59,8 @@ export function layered(lane: LaneInput): LaneLayout {
     }
   }
   const clusters = new Float32Array(4 * lane.parent.length);
-  for (let cluster = 0; cluster < lane.parent.length; cluster++) { // outer before inner: the parent's place is known
+  for (let cluster = 0; cluster < lane.parent.length; cluster++) {
+    // outer before inner: the parent's place is known
     const around = lane.parent[cluster]!;
     const unit = boxes + cluster;
     if (around >= 0) {
@@ -71,7 +85,14 @@ function push(lists: Map<number, number[]>, key: number, ...items: number[]): vo
 }
 
 /** An edge between two boxes as one between the units that hold them in the innermost container of both. */
-function lift(from: number, to: number, container: Int32Array, depth: Int32Array, boxes: number, edges: Map<number, number[]>): void {
+function lift(
+  from: number,
+  to: number,
+  container: Int32Array,
+  depth: Int32Array,
+  boxes: number,
+  edges: Map<number, number[]>,
+): void {
   let [a, b] = [from, to];
   const level = (unit: number): number => (container[unit]! < 0 ? 0 : depth[container[unit]!]!);
   while (level(a) > level(b)) a = boxes + container[a]!;
@@ -84,7 +105,15 @@ function lift(from: number, to: number, container: Int32Array, depth: Int32Array
 }
 
 /** Places the units of one container; returns the size that it needs. */
-function place(units: readonly number[], edges: readonly number[], sheet: Sheet, ranker: Ranker, upward: boolean, pad: number, top: number): { width: number; height: number } {
+function place(
+  units: readonly number[],
+  edges: readonly number[],
+  sheet: Sheet,
+  ranker: Ranker,
+  upward: boolean,
+  pad: number,
+  top: number,
+): { width: number; height: number } {
   const rows = ranker.rows(units, edges);
   const neighbours = ranker.neighbours;
   const center = ranker.center;

@@ -1,8 +1,9 @@
 // Chooses a layout and never leaves the reader waiting: none where boxes follow one another in a column; graphviz in a
-// worker for pictures of a readable size; the plain layered one for larger pictures, where there is no worker, or when graphviz takes too long or fails. One
-// worker serves all workbenches of a page. It starts when the page has nothing else to do, so that it is warm when it
-// is needed; a layout that is no longer wanted ends with the worker, which starts anew. What graphviz answered is kept
-// for a while: who opens a module of the forward changes nothing in the backward, and who closes it is where he was.
+// worker for pictures of a readable size; the plain layered one for larger pictures, where there is no worker, or when
+// graphviz takes too long or fails. One worker serves all workbenches of a page. It starts when the page has nothing
+// else to do, so that it is warm when it is needed; a layout that is no longer wanted ends with the worker, which
+// starts anew. What graphviz answered is kept for a while: who opens a module of the forward changes nothing in the
+// backward, and who closes it is where he was.
 
 import { column } from "./column";
 import { layered } from "./layered";
@@ -32,18 +33,29 @@ class Bench {
   private readonly waiting = new Map<number, (answer: Answer) => void>();
 
   start(make: () => Promise<Worker>): Promise<Worker | null> {
-    return (this.starting ??= make().then((worker) => {
-      worker.addEventListener("message", (event: MessageEvent<Answer>) => this.waiting.get(event.data.id)?.(event.data));
-      worker.addEventListener("error", () => {
-        this.fail("the worker failed");
-        this.worker = null;
-        this.starting = Promise.resolve(null);
-      });
-      return (this.worker = worker);
-    }, () => null)); // e.g. a page whose policy bars workers
+    return (this.starting ??= make().then(
+      (worker) => {
+        worker.addEventListener("message", (event: MessageEvent<Answer>) =>
+          this.waiting.get(event.data.id)?.(event.data),
+        );
+        worker.addEventListener("error", () => {
+          this.fail("the worker failed");
+          this.worker = null;
+          this.starting = Promise.resolve(null);
+        });
+        return (this.worker = worker);
+      },
+      () => null,
+    )); // e.g. a page whose policy bars workers
   }
 
-  ask(worker: Worker, lanes: readonly LaneInput[], plain: boolean, patience: number, signal?: AbortSignal): Promise<Answer> {
+  ask(
+    worker: Worker,
+    lanes: readonly LaneInput[],
+    plain: boolean,
+    patience: number,
+    signal?: AbortSignal,
+  ): Promise<Answer> {
     const id = this.next++;
     return new Promise((resolve, reject) => {
       const stop = (): void => {
@@ -93,7 +105,10 @@ class Memory {
 
 function same(a: LaneInput, b: LaneInput): boolean {
   const parts = ["width", "height", "cluster", "parent", "titles", "from", "to"] as const;
-  return a.upward === b.upward && parts.every((part) => a[part].length === b[part].length && a[part].every((value, i) => value === b[part][i]));
+  return (
+    a.upward === b.upward &&
+    parts.every((part) => a[part].length === b[part].length && a[part].every((value, i) => value === b[part][i]))
+  );
 }
 
 const bench = new Bench();
@@ -123,14 +138,19 @@ export class Layouter {
     if (!asked.length) return { lanes: known as LaneLayout[], note: "" };
     const worker = bench.worker ?? (await bench.start(this.startWorker)); // asked at once, where it can be
     if (signal?.aborted) throw new Cancelled("The layout was cancelled.");
-    if (!worker) return { lanes: lanes.map(layered), note: why || "plain layout: graphviz needs a worker, which this page does not allow" };
+    if (!worker)
+      return {
+        lanes: lanes.map(layered),
+        note: why || "plain layout: graphviz needs a worker, which this page does not allow",
+      };
     const answer = await bench.ask(worker, asked, large, large ? 60_000 : PATIENCE_MS, signal);
     if (answer.layouts) {
       const fresh = new Map(asked.map((lane, i) => [lane, answer.layouts![i]!]));
       if (!large) fresh.forEach((layout, lane) => memory.keep(lane, layout));
       return { lanes: lanes.map((lane, i) => known[i] ?? fresh.get(lane)!), note: why };
     }
-    if (boxes > BESIDE) throw new Error(`The layout of ${boxes.toLocaleString("en-US")} boxes failed: ${answer.error ?? "no answer"}.`);
+    if (boxes > BESIDE)
+      throw new Error(`The layout of ${boxes.toLocaleString("en-US")} boxes failed: ${answer.error ?? "no answer"}.`);
     return { lanes: lanes.map(layered), note: `plain layout: graphviz gave none (${answer.error ?? "no answer"})` };
   }
 

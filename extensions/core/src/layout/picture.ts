@@ -37,7 +37,10 @@ const MOST_ALIASES = 4000; // of one picture
 export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>, flat = false): Picture {
   const boxes: Box[] = [];
   const opened: Group[] = [];
-  const at = { forward: new Int32Array(graph.nodes.length).fill(-1), backward: new Int32Array(graph.nodes.length).fill(-1) };
+  const at = {
+    forward: new Int32Array(graph.nodes.length).fill(-1),
+    backward: new Int32Array(graph.nodes.length).fill(-1),
+  };
   const add = (lane: Lane, group: Group | null, node: number, parent: Group): number =>
     boxes.push({ id: group ? group.id : `${lane}#${node}`, lane, group, node, parent, saved: 0, gradients: 0 }) - 1;
   const walk = (group: Group): void => {
@@ -56,7 +59,7 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
   walk(tree.roots.forward);
   walk(tree.roots.backward);
   const boxOf = (node: number, lane?: Lane): number => {
-    const here = lane ? at[lane][node] ?? -1 : -1;
+    const here = lane ? (at[lane][node] ?? -1) : -1;
     return here >= 0 ? here : Math.max(at.forward[node] ?? -1, at.backward[node] ?? -1);
   };
   const own = new Int32Array(graph.nodes.length); // per node, the box in its lane
@@ -64,7 +67,12 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
     const here = (tree.lanes[i] ? at.backward : at.forward)[i]!;
     own[i] = here >= 0 ? here : boxOf(i);
   }
-  return { boxes, open: opened, boxOf, edges: [...dataEdges(graph, tree.lanes, boxes, own, boxOf), ...aliasEdges(graph, boxes.length, own)] };
+  return {
+    boxes,
+    open: opened,
+    boxOf,
+    edges: [...dataEdges(graph, tree.lanes, boxes, own, boxOf), ...aliasEdges(graph, boxes.length, own)],
+  };
 }
 
 /** All nodes of a closed group stand in its box. */
@@ -76,14 +84,23 @@ function fill(group: Group, at: Int32Array, box: number): void {
   }
 }
 
-function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: Int32Array, boxOf: Picture["boxOf"]): Edge[] {
+function dataEdges(
+  graph: Graph,
+  lanes: Uint8Array,
+  boxes: readonly Box[],
+  own: Int32Array,
+  boxOf: Picture["boxOf"],
+): Edge[] {
   const { saved, outputs, gradients } = returnedValues(graph, lanes);
   for (const node of saved) mark(boxes, own[node]!, "saved");
   const output = graph.nodes[graph.nodes.length - 1];
   const returned = [...gradients];
   for (const node of returned) mark(boxes, own[node]!, "gradients");
   const counts = new Map<number, number>();
-  const { inputs: { starts, all }, snapshot: { op } } = graph;
+  const {
+    inputs: { starts, all },
+    snapshot: { op },
+  } = graph;
   for (let node = 0; node < own.length; node++) {
     const last = starts[node + 1]!;
     for (let i = starts[node]!; i < last; i++) {
@@ -102,7 +119,13 @@ function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: 
   // Where many modules return gradients, an edge from each to the output hides the rest; one, from the last, stays.
   const returning = new Set(returned.map((node) => boxOf(node, "backward")));
   const quietTo = output && returning.size > MOST_GRADIENT_EDGES ? boxOf(output.index, "backward") : -1;
-  const last = quietTo < 0 ? -1 : boxOf(returned.reduce((most, node) => Math.max(most, node), -1), "backward");
+  const last =
+    quietTo < 0
+      ? -1
+      : boxOf(
+          returned.reduce((most, node) => Math.max(most, node), -1),
+          "backward",
+        );
   return [...counts].map(([key, count]) => {
     const from = Math.floor(key / boxes.length);
     const to = key % boxes.length;
@@ -112,7 +135,8 @@ function dataEdges(graph: Graph, lanes: Uint8Array, boxes: readonly Box[], own: 
 
 /** Boxes whose values share memory, each with the next in the order of the graph. */
 function aliasEdges(graph: Graph, boxes: number, own: Int32Array): Edge[] {
-  const last = new Array<number>(own.length).fill(-1); // per storage group, of which there are as a rule fewer than nodes: the box
+  // Per storage group, of which there are as a rule fewer than nodes: the box.
+  const last = new Array<number>(own.length).fill(-1);
   const counts = new Map<number, number>();
   for (let i = 0; i < own.length; i++) {
     const storage = graph.nodes[i]!.value?.storage ?? -1;
@@ -131,7 +155,9 @@ function mark(boxes: readonly Box[], box: number, what: "saved" | "gradients"): 
   if (box >= 0) boxes[box]![what]++;
 }
 
-/** The nodes that a graph returns, by what for. A node may be returned for several ends: an output may be saved as well. */
+/**
+ * The nodes that a graph returns, by what for. A node may be returned for several ends: an output may be saved as well.
+ */
 export interface Returned {
   readonly saved: ReadonlySet<number>; // for the backward
   readonly outputs: ReadonlySet<number>; // for the caller, gradients among them
@@ -155,6 +181,7 @@ export function returnedValues(graph: Graph, lanes: Uint8Array | null = null): R
       else if (node >= 0) give(node, meaning);
     });
   }
-  for (const node of output.inputs) if (!saved.has(node) && !outputs.has(node)) give(node, ""); // alone, or in a list in the list
+  // Alone, or in a list in the list.
+  for (const node of output.inputs) if (!saved.has(node) && !outputs.has(node)) give(node, "");
   return { saved, outputs, gradients };
 }

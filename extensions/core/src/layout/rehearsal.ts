@@ -14,7 +14,9 @@ export function rehearsal(): LaneInput {
     upward: false,
     width: new Float32Array(BOXES).fill(90),
     height: new Float32Array(BOXES).fill(40),
-    cluster: Int32Array.from({ length: BOXES }, (_, i) => (i < 4 || i >= BOXES - 4 ? -1 : i < 10 || i >= BOXES - 10 ? 0 : 1)),
+    cluster: Int32Array.from({ length: BOXES }, (_, i) =>
+      i < 4 || i >= BOXES - 4 ? -1 : i < 10 || i >= BOXES - 10 ? 0 : 1,
+    ),
     parent: Int32Array.of(-1, 0),
     titles: Float32Array.of(60, 60),
     from: Int32Array.from([...chain, ...far.map(() => 0)]),

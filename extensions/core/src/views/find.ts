@@ -7,7 +7,12 @@ import type { State } from "../state";
 
 export function find(state: State): HTMLElement {
   const count = h("output", { "aria-live": "polite" });
-  const input = h("input", { type: "search", placeholder: "Find a node", "aria-label": "Find a node; Enter goes to the next", spellcheck: "false" });
+  const input = h("input", {
+    type: "search",
+    placeholder: "Find a node",
+    "aria-label": "Find a node; Enter goes to the next",
+    spellcheck: "false",
+  });
   const matches = (): number[] => {
     const text = input.value.trim().toLowerCase();
     if (!text || !state.graph) return [];
@@ -15,14 +20,22 @@ export function find(state: State): HTMLElement {
   };
   const show = (found: readonly number[]): void => {
     const at = found.indexOf(state.selection.node);
-    count.textContent = !input.value.trim() ? "" : !found.length ? "none" : at < 0 ? String(found.length) : `${at + 1} of ${found.length}`;
+    count.textContent = !input.value.trim()
+      ? ""
+      : !found.length
+        ? "none"
+        : at < 0
+          ? String(found.length)
+          : `${at + 1} of ${found.length}`;
   };
   input.addEventListener("input", () => show(matches()));
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     const found = matches();
     const here = state.selection.node;
-    const next = event.shiftKey ? found.findLast((index) => index < here) ?? found.at(-1) : found.find((index) => index > here) ?? found[0];
+    const next = event.shiftKey
+      ? (found.findLast((index) => index < here) ?? found.at(-1))
+      : (found.find((index) => index > here) ?? found[0]);
     if (next === undefined) return;
     if (!["code", "graph"].includes(state.selection.view)) state.openView("code");
     state.openNode(next);

@@ -15,6 +15,7 @@ export const VIEWS: readonly View[] = [code, diff, graph, aliasing, saved, wrapp
 
 /** Those that have something to show, or may come to have it. Of a program that ran in eager nothing more comes. */
 export function viewsOf({ compilation, recording, selection }: State): readonly View[] {
-  const ended = compilation.error?.ran_in_eager && recording.has({ what: "compilation", compilation: selection.compilation });
+  const ended =
+    compilation.error?.ran_in_eager && recording.has({ what: "compilation", compilation: selection.compilation });
   return ended ? VIEWS.filter((view) => !view.isEmpty?.(compilation)) : VIEWS;
 }

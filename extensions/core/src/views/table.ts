@@ -17,14 +17,29 @@ export interface RowOptions<Row> {
   readonly selected?: (row: Row) => boolean;
 }
 
-export function table<Row>(caption: string, columns: readonly Column<Row>[], rows: readonly Row[], options: RowOptions<Row> = {}): HTMLElement {
+export function table<Row>(
+  caption: string,
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  options: RowOptions<Row> = {},
+): HTMLElement {
   // A column that is empty in every row says nothing; it is left out.
   const used = columns.filter((column) => rows.some((row) => !isEmpty(column.cell(row))));
   const body = h("tbody");
-  const fill = (sorted: readonly Row[]): void => replace(body, ...sorted.slice(0, MOST_ROWS).map((row) => line(row, used, options)));
-  const heads = used.map((column) => h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.order ? "" : column.title));
+  const fill = (sorted: readonly Row[]): void =>
+    replace(body, ...sorted.slice(0, MOST_ROWS).map((row) => line(row, used, options)));
+  const heads = used.map((column) =>
+    h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.order ? "" : column.title),
+  );
   used.forEach((column, i) => {
-    if (column.order) heads[i]!.append(h("button", { type: "button", title: "sort", on: { click: () => sortBy(column, heads[i]!) } }, column.title || "kind"));
+    if (column.order)
+      heads[i]!.append(
+        h(
+          "button",
+          { type: "button", title: "sort", on: { click: () => sortBy(column, heads[i]!) } },
+          column.title || "kind",
+        ),
+      );
   });
   const sortBy = (column: Column<Row>, head: HTMLElement): void => {
     const down = head.getAttribute("aria-sort") === "ascending";
@@ -33,8 +48,13 @@ export function table<Row>(caption: string, columns: readonly Column<Row>[], row
     fill([...rows].sort((a, b) => (down ? -1 : 1) * inOrder(column.order!(a), column.order!(b))));
   };
   fill(rows);
-  return h("div", { class: "table" }, h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body),
-    rows.length > MOST_ROWS && h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`));
+  return h(
+    "div",
+    { class: "table" },
+    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body),
+    rows.length > MOST_ROWS &&
+      h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`),
+  );
 }
 
 function inOrder(a: number | string, b: number | string): number {
@@ -42,8 +62,22 @@ function inOrder(a: number | string, b: number | string): number {
 }
 
 function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected }: RowOptions<Row>): HTMLElement {
-  const cells = columns.map((column, i) => h(i === 0 ? "th" : "td", { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) }, shaped(column, row)));
-  const element = h("tr", { class: onRow ? "link" : undefined, tabindex: onRow ? "0" : undefined, "aria-current": selected?.(row) ? "true" : undefined }, cells);
+  const cells = columns.map((column, i) =>
+    h(
+      i === 0 ? "th" : "td",
+      { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) },
+      shaped(column, row),
+    ),
+  );
+  const element = h(
+    "tr",
+    {
+      class: onRow ? "link" : undefined,
+      tabindex: onRow ? "0" : undefined,
+      "aria-current": selected?.(row) ? "true" : undefined,
+    },
+    cells,
+  );
   if (onRow) {
     element.addEventListener("click", () => onRow(row));
     element.addEventListener("keydown", (event) => {
@@ -60,7 +94,9 @@ function shaped<Row>(column: Column<Row>, row: Row): Child {
 
 const NARROW = 12; // characters of code that a table in a narrow place has room for (tables.css)
 
-/** Code that is broken only where it is longer than `room` characters, or there is little room, and then between words. */
+/**
+ * Code that is broken only where it is longer than `room` characters, or there is little room, and then between words.
+ */
 export function codeText(text: string, room = 22): HTMLElement {
   const span = h("span", {}, text.length > NARROW ? breakable(text) : text);
   span.style.setProperty("--code", `${Math.min(text.length, room)}ch`);
@@ -68,7 +104,9 @@ export function codeText(text: string, room = 22): HTMLElement {
 }
 
 function isEmpty(cell: Child): boolean {
-  return cell === null || cell === undefined || cell === false || cell === "" || (Array.isArray(cell) && cell.every(isEmpty));
+  return (
+    cell === null || cell === undefined || cell === false || cell === "" || (Array.isArray(cell) && cell.every(isEmpty))
+  );
 }
 
 /** A path or a name that may be broken between its words. */

@@ -45,6 +45,8 @@ async function rehearse(graphviz: Graphviz): Promise<void> {
 
 /** Unzips graphviz and compiles it; its package takes it from where this puts it. */
 async function start(): Promise<Graphviz> {
-  (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(await new Response(unzipped(fromBase64(zipped))).arrayBuffer());
+  (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(
+    await new Response(unzipped(fromBase64(zipped))).arrayBuffer(),
+  );
   return Graphviz.load();
 }

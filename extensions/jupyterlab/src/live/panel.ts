@@ -18,7 +18,10 @@ const WORDS = { running: "runs", paused: "stopped after", done: "done", failed: 
 export class LivePanel extends Widget {
   private frame = 0;
 
-  constructor(private readonly kernels: Kernels, private readonly open: Open) {
+  constructor(
+    private readonly kernels: Kernels,
+    private readonly open: Open,
+  ) {
     super();
     this.id = "aotviz-live";
     this.addClass("aotviz-Live");
@@ -57,7 +60,8 @@ export class LivePanel extends Widget {
     if (this.frame || !this.isVisible) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
-      const focused = (this.node.contains(document.activeElement) && document.activeElement?.getAttribute("data-key")) || "";
+      const focused =
+        (this.node.contains(document.activeElement) && document.activeElement?.getAttribute("data-key")) || "";
       replace(this.node, h("h2", {}, "Live compilations"), ...this.content());
       if (focused) this.node.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
     });
@@ -66,30 +70,58 @@ export class LivePanel extends Widget {
   private content(): HTMLElement[] {
     const found = this.kernels.found();
     if (found.length) return found.map((kernel) => this.section(kernel));
-    return [this.kernels.running
-      ? h("p", { class: "aotviz-hint" }, "No running kernel has imported aotviz. Run ", h("code", {}, "import aotviz"), " in a notebook; what it compiles shows here as it happens.")
-      : h("p", { class: "aotviz-hint" }, "No Python kernel is running. Open a notebook and run ", h("code", {}, "import aotviz"), ".")];
+    return [
+      this.kernels.running
+        ? h(
+            "p",
+            { class: "aotviz-hint" },
+            "No running kernel has imported aotviz. Run ",
+            h("code", {}, "import aotviz"),
+            " in a notebook; what it compiles shows here as it happens.",
+          )
+        : h(
+            "p",
+            { class: "aotviz-hint" },
+            "No Python kernel is running. Open a notebook and run ",
+            h("code", {}, "import aotviz"),
+            ".",
+          ),
+    ];
   }
 
   private section(kernel: WatchedKernel): HTMLElement {
     const rows = [...kernel.rows.values()].sort((a, b) => b.started_unix_ms - a.started_unix_ms);
-    return h("section", { "aria-label": kernel.session.path },
+    return h(
+      "section",
+      { "aria-label": kernel.session.path },
       h("h3", { title: kernel.session.path }, kernel.session.name || kernel.session.path),
-      rows.length ? h("ul", {}, rows.map((row) => h("li", {}, this.line(kernel, row)))) : h("p", { class: "aotviz-hint" }, "Nothing has been compiled yet."));
+      rows.length
+        ? h(
+            "ul",
+            {},
+            rows.map((row) => h("li", {}, this.line(kernel, row))),
+          )
+        : h("p", { class: "aotviz-hint" }, "Nothing has been compiled yet."),
+    );
   }
 
   private line(kernel: WatchedKernel, row: Row): HTMLElement {
     const status = row.state === "done" ? `${row.stages} stages` : `${WORDS[row.state]} ${row.stage}`;
-    const button = h("button", {
-      type: "button", class: `aotviz-row ${row.state}`, title: row.error || `Open ${row.name} in the workbench`,
-      data: { key: `${kernel.session.id} ${row.key}`, state: row.state },
-    },
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: `aotviz-row ${row.state}`,
+        title: row.error || `Open ${row.name} in the workbench`,
+        data: { key: `${kernel.session.id} ${row.key}`, state: row.state },
+      },
       h("span", { class: "aotviz-mark", "aria-hidden": "true" }, MARKS[row.state]),
       h("span", { class: "aotviz-name" }, row.name),
       h("span", { class: "aotviz-kind" }, row.kind),
       h("span", { class: "aotviz-status" }, status),
       h("span", { class: "aotviz-time" }, duration(row.elapsed_ms)),
-      row.error && h("span", { class: "aotviz-error" }, row.error));
+      row.error && h("span", { class: "aotviz-error" }, row.error),
+    );
     button.addEventListener("click", () => this.open(row.name, kernel.open(row.key)));
     return button;
   }

@@ -51,8 +51,10 @@ function isObject(data: unknown): data is Record<string, unknown> {
 }
 
 function isRow(data: unknown): data is Row {
-  return isObject(data)
-    && ["key", "name", "kind", "stage", "error"].every((name) => typeof data[name] === "string")
-    && ["stages", "elapsed_ms", "started_unix_ms"].every((name) => Number.isFinite(data[name]))
-    && STATES.includes(data["state"] as string);
+  return (
+    isObject(data) &&
+    ["key", "name", "kind", "stage", "error"].every((name) => typeof data[name] === "string") &&
+    ["stages", "elapsed_ms", "started_unix_ms"].every((name) => Number.isFinite(data[name])) &&
+    STATES.includes(data["state"] as string)
+  );
 }

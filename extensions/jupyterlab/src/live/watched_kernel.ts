@@ -1,13 +1,14 @@
-// One running kernel, while the panel or a tab of it is open: whether aotviz is imported there, and its compilations as they happen.
+// One running kernel, while the panel or a tab of it is open: whether aotviz is imported there, and its compilations as
+// they happen.
 //
 // The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
 // comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
 // that takes nothing from the cell, while one runs. A kernel that was restarted signs its messages otherwise, which is
 // all that a connection beside the notebook's is told of it, if it is told at all: what the server asks of a new kernel
-// may be over before this connection's socket has found it. So a kernel with something to lose is looked at now and then.
-// Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second one
-// that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that it
-// answers while a cell runs.
+// may be over before this connection's socket has found it. So a kernel with something to lose is looked at now and
+// then. Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second
+// one that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that
+// it answers while a cell runs.
 
 import type { Wait } from "@aotviz/core";
 import { Kernel, KernelMessage, type Session } from "@jupyterlab/services";
@@ -22,7 +23,12 @@ const GONE = "The kernel that compiled this was restarted, or has ended, and its
 const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell
 const LOOK_MS = 5_000; // between two looks whether it is still the same kernel
 
-type Waiting = { resolve(bytes: Uint8Array): void; reject(error: Error): void; done(): void; onStage?: ((stage: string) => void) | undefined };
+type Waiting = {
+  resolve(bytes: Uint8Array): void;
+  reject(error: Error): void;
+  done(): void;
+  onStage?: ((stage: string) => void) | undefined;
+};
 type Asked = { readonly ask: "recording" | "part"; readonly question: string } & Question;
 
 export class WatchedKernel {
@@ -45,7 +51,10 @@ export class WatchedKernel {
   private life = ""; // the session of the kernel's messages; a kernel that was restarted has another
   private isDisposed = false;
 
-  constructor(readonly session: Session.IModel, private readonly kernel: Kernel.IKernelConnection) {
+  constructor(
+    readonly session: Session.IModel,
+    private readonly kernel: Kernel.IKernelConnection,
+  ) {
     kernel.iopubMessage.connect(this.hear, this);
     kernel.statusChanged.connect(this.follow, this);
     kernel.disposed.connect(this.dispose, this);
@@ -66,7 +75,10 @@ export class WatchedKernel {
     return this.tabs.size > 0;
   }
 
-  /** One compilation, for a tab that holds the kernel until it is closed. Keys begin anew when a kernel does: it is bound to this one. */
+  /**
+   * One compilation, for a tab that holds the kernel until it is closed. Keys begin anew when a kernel does: it is
+   * bound to this one.
+   */
   open(key: string): LiveCompilation {
     const comm = this.comm;
     let changed = (): void => {};
@@ -87,15 +99,21 @@ export class WatchedKernel {
     };
   }
 
-  private ask(comm: string, asked: (question: string) => Asked, { patient = false, signal, onStage }: Wait = {}): Promise<Uint8Array> {
+  private ask(
+    comm: string,
+    asked: (question: string) => Asked,
+    { patient = false, signal, onStage }: Wait = {},
+  ): Promise<Uint8Array> {
     const question = `${Date.now()}.${this.questions++}`;
     return new Promise((resolve, reject) => {
       if (this.isDisposed || !comm || comm !== this.comm) return reject(new Error(GONE));
       const cancel = (): void => this.send({ ask: "cancel", question });
-      const timer = patient ? undefined : window.setTimeout(() => {
-        this.forget(question);
-        reject(new Error("The kernel does not answer. Is it busy? Try again when it is not."));
-      }, PATIENCE_MS);
+      const timer = patient
+        ? undefined
+        : window.setTimeout(() => {
+            this.forget(question);
+            reject(new Error("The kernel does not answer. Is it busy? Try again when it is not."));
+          }, PATIENCE_MS);
       const done = (): void => {
         window.clearTimeout(timer);
         signal?.removeEventListener("abort", cancel);
@@ -146,8 +164,8 @@ export class WatchedKernel {
     this.askAgain = false;
     const life = this.lives;
     try {
-      if (this.kernel.subshellId === null && await this.hasSubshells()) {
-        const made = await this.control("create_subshell_request").done as KernelMessage.ICreateSubshellReplyMsg;
+      if (this.kernel.subshellId === null && (await this.hasSubshells())) {
+        const made = (await this.control("create_subshell_request").done) as KernelMessage.ICreateSubshellReplyMsg;
         if (life === this.lives && !this.isDisposed) this.kernel.subshellId = made.content.subshell_id;
       }
       const reply = await this.kernel.requestCommInfo({ target_name: TARGET });
@@ -171,31 +189,54 @@ export class WatchedKernel {
    */
   private findLater(): void {
     window.clearTimeout(this.later);
-    if (this.runsCell ?? this.kernel.status === "busy") this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
+    if (this.runsCell ?? this.kernel.status === "busy")
+      this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
   }
 
-  /** What `kernel.info` would tell; that is asked for by the shell channel, and comes when the cell that runs has ended. */
+  /**
+   * What `kernel.info` would tell; that is asked for by the shell channel, and comes when the cell that runs has ended.
+   */
   private async hasSubshells(): Promise<boolean> {
     await new Promise<void>((resolve) => {
       if (this.kernel.connectionStatus === "connected") return resolve();
       this.kernel.connectionStatusChanged.connect((_, status) => status === "connected" && resolve());
     });
-    const told = this.control("kernel_info_request").done.then((reply) => reply?.content as KernelMessage.IInfoReply | undefined);
+    const told = this.control("kernel_info_request").done.then(
+      (reply) => reply?.content as KernelMessage.IInfoReply | undefined,
+    );
     const info = await Promise.race([this.kernel.info, told]);
     return info?.supported_features?.includes("kernel subshells") ?? false;
   }
 
   /** Asks by the control channel, which is answered while a cell runs. */
   private control(msgType: string, content: object = {}): Kernel.IControlFuture {
-    const question = { msgType, channel: "control", content, session: this.kernel.clientId, username: this.kernel.username };
-    return this.kernel.sendControlMessage(KernelMessage.createMessage(question as never) as unknown as KernelMessage.IControlMessage, true, true);
+    const question = {
+      msgType,
+      channel: "control",
+      content,
+      session: this.kernel.clientId,
+      username: this.kernel.username,
+    };
+    return this.kernel.sendControlMessage(
+      KernelMessage.createMessage(question as never) as unknown as KernelMessage.IControlMessage,
+      true,
+      true,
+    );
   }
 
   private send(content: Question): void {
-    this.kernel.sendShellMessage(KernelMessage.createMessage<KernelMessage.ICommMsgMsg<"shell">>({
-      msgType: "comm_msg", channel: "shell", content: { comm_id: this.comm, data: content as never },
-      session: this.kernel.clientId, username: this.kernel.username, subshellId: this.kernel.subshellId,
-    }), false, true);
+    this.kernel.sendShellMessage(
+      KernelMessage.createMessage<KernelMessage.ICommMsgMsg<"shell">>({
+        msgType: "comm_msg",
+        channel: "shell",
+        content: { comm_id: this.comm, data: content as never },
+        session: this.kernel.clientId,
+        username: this.kernel.username,
+        subshellId: this.kernel.subshellId,
+      }),
+      false,
+      true,
+    );
   }
 
   /**
@@ -204,7 +245,8 @@ export class WatchedKernel {
    */
   private look(): void {
     if (!this.comm || this.kernel.connectionStatus !== "connected") return;
-    if (this.looking && !this.looking.isDisposed && Date.now() - this.lookedAt < PATIENCE_MS) return; // e.g. a kernel that is stopped
+    // E.g. a kernel that is stopped.
+    if (this.looking && !this.looking.isDisposed && Date.now() - this.lookedAt < PATIENCE_MS) return;
     this.looking?.dispose();
     this.lookedAt = Date.now();
     const looking = this.control("kernel_info_request");
@@ -263,6 +305,10 @@ export class WatchedKernel {
     const waiting = this.forget(question);
     if (!waiting) return;
     if (error !== undefined || !buffer) return waiting.reject(new Error(error ?? "The kernel's answer was empty."));
-    waiting.resolve(ArrayBuffer.isView(buffer) ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength) : new Uint8Array(buffer));
+    waiting.resolve(
+      ArrayBuffer.isView(buffer)
+        ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength)
+        : new Uint8Array(buffer),
+    );
   }
 }

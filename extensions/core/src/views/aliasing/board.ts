@@ -10,7 +10,12 @@ import { notesAbout, showLines } from "../wrapper/lines";
 import { chains, overlap } from "./geometry";
 import { numbered, strip } from "./strip";
 
-const ROLES: Record<string, string> = { base: "synthetic base", input: "input", output: "output", intermediate: "intermediate" };
+const ROLES: Record<string, string> = {
+  base: "synthetic base",
+  input: "input",
+  output: "output",
+  intermediate: "intermediate",
+};
 const MOST_CARDS = 200; // nobody reads a page of more
 const MOST_ALONE = 2000;
 const MOST_TENSORS = 400; // of one storage, as many as the recorder keeps
@@ -23,19 +28,46 @@ export function board(state: State): HTMLElement {
   const quiet = storages.filter((storage) => !isOfInterest(storage));
   const tensors = storages.reduce((sum, storage) => sum + storage.tensors.length, 0);
   const writes = storages.reduce((sum, storage) => sum + storage.writes.length, 0);
-  return h("section", { class: "board", "aria-label": "Storages" },
-    h("p", { class: "lead" }, `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "write") : "no write"} in place.`),
-    cards.length > 0 && legend(cards.flatMap(({ storage }) => storage.tensors), writes > 0),
-    h("div", { class: "cards" }, cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i))),
-    cards.length > MOST_CARDS && h("p", { class: "muted" }, `and ${plural(cards.length - MOST_CARDS, "more storage", "more storages")}, in compilation.storages`),
-    quiet.length > 0 && alone(quiet));
+  return h(
+    "section",
+    { class: "board", "aria-label": "Storages" },
+    h(
+      "p",
+      { class: "lead" },
+      `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "write") : "no write"} in place.`,
+    ),
+    cards.length > 0 &&
+      legend(
+        cards.flatMap(({ storage }) => storage.tensors),
+        writes > 0,
+      ),
+    h(
+      "div",
+      { class: "cards" },
+      cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i)),
+    ),
+    cards.length > MOST_CARDS &&
+      h(
+        "p",
+        { class: "muted" },
+        `and ${plural(cards.length - MOST_CARDS, "more storage", "more storages")}, in compilation.storages`,
+      ),
+    quiet.length > 0 && alone(quiet),
+  );
 }
 
 /** What the colours of the strips mean, of those that there are; the words stand beside each strip, too. */
 function legend(tensors: readonly AliasTensor[], written: boolean): HTMLElement {
   const roles = Object.keys(ROLES).filter((role) => tensors.some((tensor) => tensor.role === role));
-  const key = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
-  return h("p", { class: "strip-keys muted" }, "A row is a tensor, a strip the memory that it lies in:", roles.map((role) => key(role, ROLES[role]!)), written && key("written", "written in place"));
+  const key = (kind: string, text: string): HTMLElement =>
+    h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
+  return h(
+    "p",
+    { class: "strip-keys muted" },
+    "A row is a tensor, a strip the memory that it lies in:",
+    roles.map((role) => key(role, ROLES[role]!)),
+    written && key("written", "written in place"),
+  );
 }
 
 /** As much of a storage as is shown. */
@@ -53,9 +85,33 @@ function isOfInterest(storage: StorageRecord): boolean {
 
 function alone(storages: readonly StorageRecord[]): HTMLElement {
   const inputs = storages.filter(({ tensors }) => tensors[0]?.role === "input").length;
-  const words = [inputs && plural(inputs, "input"), storages.length - inputs && plural(storages.length - inputs, "output")].filter(Boolean).join(" and ");
-  return h("details", { class: "alone" }, h("summary", {}, `${words} with memory of ${storages.length === 1 ? "its" : "their"} own, never written in place`),
-    h("ul", {}, storages.slice(0, MOST_ALONE).map(({ tensors, nbytes }) => h("li", {}, h("code", {}, tensors[0]?.names.join(" = ") || tensors[0]?.node), h("span", { class: "faint" }, ` ${bytes(nbytes)}`))), storages.length > MOST_ALONE && h("li", { class: "muted" }, `and ${plural(storages.length - MOST_ALONE, "other")}`)));
+  const words = [
+    inputs && plural(inputs, "input"),
+    storages.length - inputs && plural(storages.length - inputs, "output"),
+  ]
+    .filter(Boolean)
+    .join(" and ");
+  return h(
+    "details",
+    { class: "alone" },
+    h("summary", {}, `${words} with memory of ${storages.length === 1 ? "its" : "their"} own, never written in place`),
+    h(
+      "ul",
+      {},
+      storages
+        .slice(0, MOST_ALONE)
+        .map(({ tensors, nbytes }) =>
+          h(
+            "li",
+            {},
+            h("code", {}, tensors[0]?.names.join(" = ") || tensors[0]?.node),
+            h("span", { class: "faint" }, ` ${bytes(nbytes)}`),
+          ),
+        ),
+      storages.length > MOST_ALONE &&
+        h("li", { class: "muted" }, `and ${plural(storages.length - MOST_ALONE, "other")}`),
+    ),
+  );
 }
 
 function card(state: State, storage: StorageRecord, index: number): HTMLElement {
@@ -64,30 +120,117 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
   const names = storage.tensors.flatMap((tensor) => tensor.names);
   const about = notesAbout(notes, names);
   const written = new Set(storage.writes.filter(({ kind }) => kind === "data").map(({ tensor }) => tensor));
-  return h("article", { class: "card", data: { storage: String(index) }, "aria-label": `Storage ${index}` },
-    h("header", {}, h("h3", {}, `storage ${index}`), h("span", { class: "faint" }, `${bytes(storage.nbytes)} · ${storage.device}`),
-      storage.tensors.some(({ role }) => role === "base") && chip("synthetic base", "alias", "inputs that overlap are traced as views of one tensor"),
-      duplicates(compilation.inputs, names).map((name) => chip(`${name} twice`, "alias", "one tensor is passed in two places"))),
-    h("ol", { class: "windows" }, chains(storage.tensors).map(({ index: i, depth }) => row(state, storage, storage.tensors[i]!, depth, written.has(i)))),
-    storage.left_out > 0 && h("p", { class: "muted" }, `and ${plural(storage.left_out, "more tensor or write", "more tensors and writes")} that are not shown`),
-    storage.writes.length > 0 && h("section", {}, h("h4", {}, "Written, in this order"),
-      h("ol", { class: "writes" }, storage.writes.map((write, number) => writeLine(state, storage, write, number + 1))),
-      landing(compilation.inputs, names)),
-    about.length > 0 && h("section", {}, h("h4", {}, "In the wrapper"),
-      h("ul", { class: "enforced" }, about.map((note) => h("li", {}, h("button", {
-        type: "button", class: "link", title: "show these lines", on: { click: () => showLines(state, [note]) },
-      }, `line ${notes[note]!.first}`), h("span", {}, notes[note]!.fact))))));
+  return h(
+    "article",
+    { class: "card", data: { storage: String(index) }, "aria-label": `Storage ${index}` },
+    h(
+      "header",
+      {},
+      h("h3", {}, `storage ${index}`),
+      h("span", { class: "faint" }, `${bytes(storage.nbytes)} · ${storage.device}`),
+      storage.tensors.some(({ role }) => role === "base") &&
+        chip("synthetic base", "alias", "inputs that overlap are traced as views of one tensor"),
+      duplicates(compilation.inputs, names).map((name) =>
+        chip(`${name} twice`, "alias", "one tensor is passed in two places"),
+      ),
+    ),
+    h(
+      "ol",
+      { class: "windows" },
+      chains(storage.tensors).map(({ index: i, depth }) =>
+        row(state, storage, storage.tensors[i]!, depth, written.has(i)),
+      ),
+    ),
+    storage.left_out > 0 &&
+      h(
+        "p",
+        { class: "muted" },
+        `and ${plural(storage.left_out, "more tensor or write", "more tensors and writes")} that are not shown`,
+      ),
+    storage.writes.length > 0 &&
+      h(
+        "section",
+        {},
+        h("h4", {}, "Written, in this order"),
+        h(
+          "ol",
+          { class: "writes" },
+          storage.writes.map((write, number) => writeLine(state, storage, write, number + 1)),
+        ),
+        landing(compilation.inputs, names),
+      ),
+    about.length > 0 &&
+      h(
+        "section",
+        {},
+        h("h4", {}, "In the wrapper"),
+        h(
+          "ul",
+          { class: "enforced" },
+          about.map((note) =>
+            h(
+              "li",
+              {},
+              h(
+                "button",
+                {
+                  type: "button",
+                  class: "link",
+                  title: "show these lines",
+                  on: { click: () => showLines(state, [note]) },
+                },
+                `line ${notes[note]!.first}`,
+              ),
+              h("span", {}, notes[note]!.fact),
+            ),
+          ),
+        ),
+      ),
+  );
 }
 
 function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: number, written: boolean): HTMLElement {
   const cells = numbered(storage, tensor);
   const name = tensor.names.join(" = ") || tensor.node || "unnamed";
-  const item = h("li", { class: `window ${tensor.role}` },
-    h("div", { class: "who" }, h("span", { class: "name" }, depth > 0 && h("i", { class: "branch", "aria-hidden": "true" }, "└"), origin(state, tensor, name), h("span", { class: "role" }, ROLES[tensor.role] ?? tensor.role)),
-      tensor.step && h("code", { class: "step", title: tensor.source }, viewStep(tensor.step))),
-    h("div", { class: "where" }, strip(storage, tensor, written) ?? h("span", { class: "faint" }, storage.nbytes === 0 ? "no bytes" : "at a place that is symbolic"),
-      cells.length > 0 && h("div", { class: "cells", "aria-hidden": "true" }, cells.map((cell) => h("span", {}, cell ?? "")))),
-    h("code", { class: "layout" }, `${shape(tensor.shape)}`, h("small", {}, tensor.stride.length > 0 && `stride ${shape(tensor.stride)}`, tensor.offset !== 0 && ` offset ${tensor.offset}`)));
+  const item = h(
+    "li",
+    { class: `window ${tensor.role}` },
+    h(
+      "div",
+      { class: "who" },
+      h(
+        "span",
+        { class: "name" },
+        depth > 0 && h("i", { class: "branch", "aria-hidden": "true" }, "└"),
+        origin(state, tensor, name),
+        h("span", { class: "role" }, ROLES[tensor.role] ?? tensor.role),
+      ),
+      tensor.step && h("code", { class: "step", title: tensor.source }, viewStep(tensor.step)),
+    ),
+    h(
+      "div",
+      { class: "where" },
+      strip(storage, tensor, written) ??
+        h("span", { class: "faint" }, storage.nbytes === 0 ? "no bytes" : "at a place that is symbolic"),
+      cells.length > 0 &&
+        h(
+          "div",
+          { class: "cells", "aria-hidden": "true" },
+          cells.map((cell) => h("span", {}, cell ?? "")),
+        ),
+    ),
+    h(
+      "code",
+      { class: "layout" },
+      `${shape(tensor.shape)}`,
+      h(
+        "small",
+        {},
+        tensor.stride.length > 0 && `stride ${shape(tensor.stride)}`,
+        tensor.offset !== 0 && ` offset ${tensor.offset}`,
+      ),
+    ),
+  );
   item.style.setProperty("--depth", String(Math.min(depth, 6)));
   return item;
 }
@@ -95,7 +238,9 @@ function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: n
 /** The name, as a link to the node where there is one. */
 function origin(state: State, tensor: AliasTensor, name: string): Child {
   const go = nodeLink(state, tensor.node);
-  return go ? h("button", { type: "button", class: "link", title: tensor.source || undefined, on: { click: go } }, name) : h("code", {}, name);
+  return go
+    ? h("button", { type: "button", class: "link", title: tensor.source || undefined, on: { click: go } }, name)
+    : h("code", {}, name);
 }
 
 /** Goes to a node of the graph that the user's own statements became. */
@@ -111,14 +256,28 @@ function nodeLink(state: State, node: string): (() => void) | null {
 
 function writeLine(state: State, storage: StorageRecord, write: StorageWrite, number: number): HTMLElement {
   const tensor = storage.tensors[write.tensor]!;
-  const seen = storage.tensors.filter((other) => other !== tensor && other.role === "input" && write.kind === "data" && overlap(other, tensor) === true).flatMap((other) => other.names.slice(0, 1));
+  const seen = storage.tensors
+    .filter(
+      (other) => other !== tensor && other.role === "input" && write.kind === "data" && overlap(other, tensor) === true,
+    )
+    .flatMap((other) => other.names.slice(0, 1));
   const go = nodeLink(state, write.node);
-  return h("li", {}, h("span", { class: "number" }, number), h("span", {}, h("code", {}, write.operator), write.kind === "metadata" ? " moves " : " writes ",
-    h("code", {}, tensor.names[0] ?? (tensor.node || "an intermediate")),
-    seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"]),
+  return h(
+    "li",
+    {},
+    h("span", { class: "number" }, number),
+    h(
+      "span",
+      {},
+      h("code", {}, write.operator),
+      write.kind === "metadata" ? " moves " : " writes ",
+      h("code", {}, tensor.names[0] ?? (tensor.node || "an intermediate")),
+      seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"],
+    ),
     !write.grad_mode && chip("no_grad", "", "grad mode was off"),
     write.source && h("small", { title: write.source }, place(write.source)),
-    go && h("button", { type: "button", class: "link", on: { click: go } }, write.node));
+    go && h("button", { type: "button", class: "link", on: { click: go } }, write.node),
+  );
 }
 
 /** `train.py:12 x.add_(1)`: the file without its folders. */
@@ -131,12 +290,16 @@ function place(source: string): string {
 function landing(inputs: readonly InputRecord[], names: readonly string[]): HTMLElement {
   const mine = inputs.filter(({ name, mutation }) => names.includes(name) && mutation !== "NOT_MUTATED");
   const inside = mine.some(({ mutation }) => mutation === "MUTATED_IN_GRAPH");
-  const text = !mine.length ? "It belongs to the call alone: in the graph each write is a new value."
-    : inside ? "The compiled graph writes the caller's tensor itself."
+  const text = !mine.length
+    ? "It belongs to the call alone: in the graph each write is a new value."
+    : inside
+      ? "The compiled graph writes the caller's tensor itself."
       : "In the graph each write is a new value; the wrapper puts the last one into the caller's tensor afterwards.";
   return h("p", { class: "muted" }, text);
 }
 
 function duplicates(inputs: readonly InputRecord[], names: readonly string[]): string[] {
-  return inputs.filter(({ name, duplicate_of }) => duplicate_of !== "" && names.includes(name)).map(({ duplicate_of }) => duplicate_of);
+  return inputs
+    .filter(({ name, duplicate_of }) => duplicate_of !== "" && names.includes(name))
+    .map(({ duplicate_of }) => duplicate_of);
 }

@@ -20,7 +20,8 @@ export interface Window {
 /** Null where a size, a stride or the offset is symbolic, or the layout has none. */
 export function windowOf(tensor: AliasTensor, cells: boolean): Window | null {
   const { shape, stride, offset, itemsize } = tensor;
-  if (!isNumbers(shape) || !isNumbers(stride) || typeof offset !== "number" || shape.length !== stride.length) return null;
+  if (!isNumbers(shape) || !isNumbers(stride) || typeof offset !== "number" || shape.length !== stride.length)
+    return null;
   const count = shape.reduce((product, size) => product * size, 1);
   if (!(count >= 0)) return null;
   if (count === 0) return { runs: [], exact: true };
@@ -32,8 +33,18 @@ export function windowOf(tensor: AliasTensor, cells: boolean): Window | null {
     return { runs: [{ from: low * itemsize, to: (high + 1) * itemsize, index: -1 }], exact: dense };
   }
   const elements = places(shape, stride, offset);
-  if (cells) return { runs: elements.map((place, index) => ({ from: place * itemsize, to: (place + 1) * itemsize, index })), exact: true };
-  return { runs: merged([...new Set(elements)].sort((a, b) => a - b), itemsize), exact: true };
+  if (cells)
+    return {
+      runs: elements.map((place, index) => ({ from: place * itemsize, to: (place + 1) * itemsize, index })),
+      exact: true,
+    };
+  return {
+    runs: merged(
+      [...new Set(elements)].sort((a, b) => a - b),
+      itemsize,
+    ),
+    exact: true,
+  };
 }
 
 /** The size of an element if the storage is small enough to be drawn element by element, else 0. */

@@ -9,12 +9,21 @@ import { chip, type Column, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { board } from "./board";
 
-/** Storage groups that more than one input has, by the number that the board gives them; the others are of no interest. */
+/**
+ * Storage groups that more than one input has, by the number that the board gives them; the others are of no interest.
+ */
 function sharedStorages(inputs: readonly InputRecord[], storages: readonly StorageRecord[]): Map<number, number> {
   const groups = new Map<number, string[]>();
   for (const { name, storage } of inputs) if (storage >= 0) groups.set(storage, [...(groups.get(storage) ?? []), name]);
   const shared = [...groups].filter(([, names]) => names.length > 1);
-  return new Map(shared.map(([group, names], i) => [group, storages.length ? storages.findIndex(({ tensors }) => tensors.some((tensor) => tensor.names.includes(names[0]!))) : i]));
+  return new Map(
+    shared.map(([group, names], i) => [
+      group,
+      storages.length
+        ? storages.findIndex(({ tensors }) => tensors.some((tensor) => tensor.names.includes(names[0]!)))
+        : i,
+    ]),
+  );
 }
 
 function inputColumns(inputs: readonly InputRecord[], storages: readonly StorageRecord[]): Column<InputRecord>[] {
@@ -25,22 +34,32 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
     { title: "Tensor", kind: "code", cell: (row) => dtype(row.dtype) + shape(row.shape) },
     { title: "Device", cell: (row) => row.device },
     {
-      title: "Autograd", kind: "flags", hint: "whether it asks for a gradient, and whether it is a leaf",
+      title: "Autograd",
+      kind: "flags",
+      hint: "whether it asks for a gradient, and whether it is a leaf",
       cell: (row) => (row.requires_grad ? chip(row.is_leaf ? "grad · leaf" : "grad", "grad") : ""),
     },
     {
-      title: "Mutation", kind: "flags", hint: "what the function does to it in place",
+      title: "Mutation",
+      kind: "flags",
+      hint: "what the function does to it in place",
       cell: (row) => [
-        row.mutates_data && chip("data", "warn", row.mutation), row.mutates_metadata && chip("metadata", "warn", row.mutation),
-        row.storage_resized && chip("storage resized", "warn"), row.storage_replaced && chip("set_", "warn"),
-        row.under_no_grad && chip("under no_grad"), row.hidden_from_autograd && chip("hidden from autograd"),
+        row.mutates_data && chip("data", "warn", row.mutation),
+        row.mutates_metadata && chip("metadata", "warn", row.mutation),
+        row.storage_resized && chip("storage resized", "warn"),
+        row.storage_replaced && chip("set_", "warn"),
+        row.under_no_grad && chip("under no_grad"),
+        row.hidden_from_autograd && chip("hidden from autograd"),
       ],
     },
     { title: "Static", hint: "at the same address in every call", cell: (row) => (row.static ? "yes" : "") },
     {
-      title: "Memory", kind: "flags", hint: "inputs with the same number share memory",
+      title: "Memory",
+      kind: "flags",
+      hint: "inputs with the same number share memory",
       cell: (row) => [
-        (shared.get(row.storage) ?? -1) >= 0 && chip(`storage ${shared.get(row.storage)!}`, `storage s${[...shared.keys()].indexOf(row.storage) % 6}`),
+        (shared.get(row.storage) ?? -1) >= 0 &&
+          chip(`storage ${shared.get(row.storage)!}`, `storage s${[...shared.keys()].indexOf(row.storage) % 6}`),
         row.duplicate_of !== "" && chip(`same tensor as ${row.duplicate_of}`, "alias"),
         row.synthetic_base !== "" && chip(`view of ${row.synthetic_base}`, "alias"),
       ],
@@ -51,15 +70,26 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
 
 const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
   { title: "Output", kind: "code", cell: (row) => row.name },
-  { title: "Type", kind: "flags", cell: (row) => chip(row.output_type, row.output_type === "non_alias" ? "" : "alias") },
+  {
+    title: "Type",
+    kind: "flags",
+    cell: (row) => chip(row.output_type, row.output_type === "non_alias" ? "" : "alias"),
+  },
   { title: "Tensor", kind: "code", cell: (row) => dtype(row.dtype) + shape(row.shape) },
   { title: "Device", cell: (row) => row.device },
   {
-    title: "Autograd", kind: "flags", hint: "whether it asks for a gradient, and whether the backward takes one for it",
+    title: "Autograd",
+    kind: "flags",
+    hint: "whether it asks for a gradient, and whether the backward takes one for it",
     cell: (row) => [row.requires_grad && chip("grad", "grad"), row.has_tangent && chip("tangent")],
   },
   { title: "Rebuilt from", kind: "code", cell: (row) => row.base },
-  { title: "By", kind: "code", hint: "the views that rebuild it", cell: (row) => row.view_chain.map(viewStep).join("") },
+  {
+    title: "By",
+    kind: "code",
+    hint: "the views that rebuild it",
+    cell: (row) => row.view_chain.map(viewStep).join(""),
+  },
   { title: "Why", kind: "prose", cell: (row) => row.reason },
 ];
 
@@ -68,7 +98,8 @@ export const aliasing: View = {
   title: "Aliasing",
   isEmpty: ({ inputs, outputs, storages }) => !inputs.length && !outputs.length && !storages.length,
   needs: () => [],
-  badge: ({ compilation: { inputs, outputs } }) => (inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : ""),
+  badge: ({ compilation: { inputs, outputs } }) =>
+    inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : "",
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown[] = [];
     const update = (): void => {
@@ -76,14 +107,24 @@ export const aliasing: View = {
       if (shown[0] === inputs && shown[1] === outputs && shown[2] === storages) return;
       shown = [inputs, outputs, storages];
       if (!inputs.length && !outputs.length) {
-        replace(parent, state.compilation.error || !state.compilation.stages.some(({ name }) => name === "metadata")
-          ? notYet(state, "Nothing is known of inputs and outputs") : notice("empty", "The function has no tensor inputs and no outputs."));
+        replace(
+          parent,
+          state.compilation.error || !state.compilation.stages.some(({ name }) => name === "metadata")
+            ? notYet(state, "Nothing is known of inputs and outputs")
+            : notice("empty", "The function has no tensor inputs and no outputs."),
+        );
         return;
       }
-      replace(parent, h("div", { class: "page" },
-        storages.length > 0 && board(state),
-        table(`Inputs (${inputs.length})`, inputColumns(inputs, storages), inputs),
-        table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs)));
+      replace(
+        parent,
+        h(
+          "div",
+          { class: "page" },
+          storages.length > 0 && board(state),
+          table(`Inputs (${inputs.length})`, inputColumns(inputs, storages), inputs),
+          table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs),
+        ),
+      );
     };
     update();
     return { update, destroy() {} };

@@ -16,13 +16,28 @@ export function strip(storage: StorageRecord, tensor: AliasTensor, written: bool
   const window = total ? windowOf(tensor, size > 0) : null;
   if (!total || !window) return null;
   const scale = WIDTH / total;
-  const drawing = svg("svg", {
-    class: `strip ${tensor.role}${written ? " written" : ""}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label(tensor, window.exact),
-  }, svg("rect", { class: "ground", x: 0.5, y: 0.5, width: WIDTH - 1, height: HEIGHT - 1, rx: 2 }));
+  const drawing = svg(
+    "svg",
+    {
+      class: `strip ${tensor.role}${written ? " written" : ""}`,
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": label(tensor, window.exact),
+    },
+    svg("rect", { class: "ground", x: 0.5, y: 0.5, width: WIDTH - 1, height: HEIGHT - 1, rx: 2 }),
+  );
   for (const { from, to } of window.runs) {
-    drawing.append(svg("rect", {
-      class: window.exact ? "run" : "run sparse", x: from * scale + 0.5, y: 0.5, width: Math.max(THINNEST, (to - from) * scale - 1), height: HEIGHT - 1, rx: size ? 1.5 : 2,
-    }));
+    drawing.append(
+      svg("rect", {
+        class: window.exact ? "run" : "run sparse",
+        x: from * scale + 0.5,
+        y: 0.5,
+        width: Math.max(THINNEST, (to - from) * scale - 1),
+        height: HEIGHT - 1,
+        rx: size ? 1.5 : 2,
+      }),
+    );
   }
   return drawing;
 }

@@ -48,15 +48,23 @@ export const code: View = {
       if (nodes.includes(state.selection.node) || !nodes.length) mark(true);
       else state.openNode(nodes[0]!);
     };
-    const toggle = (text: string, pressed: boolean, click: () => void): HTMLElement => h("button", {
-      type: "button", class: "small", "aria-pressed": String(pressed), on: {
-        click: () => {
-          click();
-          shown = null;
-          update();
+    const toggle = (text: string, pressed: boolean, click: () => void): HTMLElement =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "small",
+          "aria-pressed": String(pressed),
+          on: {
+            click: () => {
+              click();
+              shown = null;
+              update();
+            },
+          },
         },
-      },
-    }, text);
+        text,
+      );
 
     const openGraph = (graph: Graph): void => {
       close();
@@ -68,19 +76,28 @@ export const code: View = {
       const made = kernelText(state);
       sources = new SourcePane(graph, choose);
       const sided = !sources.isEmpty && (withSources ?? parent.clientWidth >= WIDE);
-      replace(bar, !sources.isEmpty && toggle("Your code", sided, () => (withSources = !sided)), made !== null && toggle("Kernels", withKernels, () => (withKernels = !withKernels)));
+      replace(
+        bar,
+        !sources.isEmpty && toggle("Your code", sided, () => (withSources = !sided)),
+        made !== null && toggle("Kernels", withKernels, () => (withKernels = !withKernels)),
+      );
       replace(columns, sided && sources.element, place);
       if (!sided) sources = null;
       replace(parent, bar.childElementCount > 0 && bar, columns);
       reader = editor!.reader({
-        parent: place, root, text: lines.join("\n"), label: `Code of the ${graph.role} graph`, onLine(line) {
+        parent: place,
+        root,
+        text: lines.join("\n"),
+        label: `Code of the ${graph.role} graph`,
+        onLine(line) {
           own = true;
           group = [];
           state.openNode(nodes[line] ?? -1);
           own = false;
         },
       });
-      if (made !== null && withKernels) kernels = new KernelPane(columns, context, editor!, graph, made, choose, () => mark(false));
+      if (made !== null && withKernels)
+        kernels = new KernelPane(columns, context, editor!, graph, made, choose, () => mark(false));
     };
 
     const mark = (scroll: boolean): void => {
@@ -89,7 +106,10 @@ export const code: View = {
       if (!graph) return;
       if (!group.includes(node)) group = node < 0 ? [] : [node];
       const { lineOf } = listingOf(state, graph);
-      reader?.mark(group.flatMap((index) => lineOf.get(index) ?? []), scroll);
+      reader?.mark(
+        group.flatMap((index) => lineOf.get(index) ?? []),
+        scroll,
+      );
       sources?.mark(group);
       kernels?.mark(group, true);
     };
@@ -129,7 +149,11 @@ export const code: View = {
         update();
       },
       (error: unknown) => {
-        if (!gone) replace(parent, notice("error", "The code view could not be loaded.", `${String(error)} The other views still work.`));
+        if (!gone)
+          replace(
+            parent,
+            notice("error", "The code view could not be loaded.", `${String(error)} The other views still work.`),
+          );
       },
     );
     return {

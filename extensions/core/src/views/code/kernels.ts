@@ -14,7 +14,9 @@ export function kernelText({ compilation, selection }: State): number | null {
   const { stages } = compilation;
   const named = stages.findLastIndex(({ code }) => code.has(`inductor ${selection.role}`));
   if (named >= 0) return named;
-  const lower = stages.findLastIndex(({ name, code }) => name === "lower" && [...code.keys()].some((key) => key.endsWith(".py")));
+  const lower = stages.findLastIndex(
+    ({ name, code }) => name === "lower" && [...code.keys()].some((key) => key.endsWith(".py")),
+  );
   return lower >= 0 && ["forward", "backward", "inference"].includes(selection.role) ? lower : null;
 }
 
@@ -25,9 +27,23 @@ export class KernelPane {
   private readonly place = h("div", { class: "editor" });
   private readonly said = h("span", { class: "muted" });
 
-  constructor(parent: HTMLElement, private readonly context: Context, private readonly editor: Editor, private readonly graph: Graph,
-    private readonly stage: number, private readonly choose: (nodes: readonly number[]) => void, private readonly ready: () => void) {
-    parent.append(h("section", { class: "kernels", "aria-label": "Generated kernels" }, h("div", { class: "bar" }, this.said), this.place));
+  constructor(
+    parent: HTMLElement,
+    private readonly context: Context,
+    private readonly editor: Editor,
+    private readonly graph: Graph,
+    private readonly stage: number,
+    private readonly choose: (nodes: readonly number[]) => void,
+    private readonly ready: () => void,
+  ) {
+    parent.append(
+      h(
+        "section",
+        { class: "kernels", "aria-label": "Generated kernels" },
+        h("div", { class: "bar" }, this.said),
+        this.place,
+      ),
+    );
     const { compilation } = context.state.selection;
     const need: Need = { what: "code", compilation, stage };
     const coming = context.state.recording.load([need]);
@@ -36,7 +52,11 @@ export class KernelPane {
       return;
     }
     replace(this.place, notice("loading", "Loading the generated code …"));
-    coming.then(() => this.show(), (error: unknown) => replace(this.place, notice("error", "The generated code could not be loaded.", String(error))));
+    coming.then(
+      () => this.show(),
+      (error: unknown) =>
+        replace(this.place, notice("error", "The generated code could not be loaded.", String(error))),
+    );
   }
 
   destroy(): void {
@@ -46,10 +66,18 @@ export class KernelPane {
 
   mark(chosen: readonly number[], scroll: boolean): void {
     const kernels = [...new Set(chosen.flatMap((node) => kernelsOf(this.kernels, this.graph.nodes[node]!)))];
-    this.reader?.mark(kernels.flatMap(({ first, last, calls }) => [...(first < 0 ? [] : [first, last]), ...calls]), scroll);
-    this.said.textContent = !chosen.length ? plural(this.kernels.length, "kernel")
-      : !kernels.length ? (this.kernels.some(({ nodes }) => nodes.length) ? "no kernel computes this node as it is: Inductor rewrote or removed it" : "no kernel is named after this node: Inductor fused or removed it")
-        : kernels.every(({ nodes }) => nodes.length) ? kernels.map(({ name }) => name).join(", ")
+    this.reader?.mark(
+      kernels.flatMap(({ first, last, calls }) => [...(first < 0 ? [] : [first, last]), ...calls]),
+      scroll,
+    );
+    this.said.textContent = !chosen.length
+      ? plural(this.kernels.length, "kernel")
+      : !kernels.length
+        ? this.kernels.some(({ nodes }) => nodes.length)
+          ? "no kernel computes this node as it is: Inductor rewrote or removed it"
+          : "no kernel is named after this node: Inductor fused or removed it"
+        : kernels.every(({ nodes }) => nodes.length)
+          ? kernels.map(({ name }) => name).join(", ")
           : `by operator: ${kernels.map(({ name }) => name).join(", ")}`;
     this.said.title = this.said.textContent;
   }
@@ -59,14 +87,28 @@ export class KernelPane {
     const { code, kernels } = this.context.state.compilation.stages[this.stage]!;
     const name = this.name();
     const text = name === null ? undefined : code.get(name);
-    if (name === null || text === undefined) return replace(this.place, notice("empty", "No generated code of this graph was recorded.", "It was not compiled yet, or another backend compiled it."));
+    if (name === null || text === undefined)
+      return replace(
+        this.place,
+        notice(
+          "empty",
+          "No generated code of this graph was recorded.",
+          "It was not compiled yet, or another backend compiled it.",
+        ),
+      );
     this.kernels = kernelsIn(text, kernels.get(name));
     replace(this.place);
     this.reader = this.editor.reader({
-      parent: this.place, root: this.context.root, text, label: `Generated code of the ${this.graph.role} graph`,
+      parent: this.place,
+      root: this.context.root,
+      text,
+      label: `Generated code of the ${this.graph.role} graph`,
       onLine: (line) => {
-        const chosen = this.kernels.filter(({ first, last, calls }) => (first >= 0 && first <= line && line <= last) || calls.includes(line));
-        if (chosen.length) this.choose([...new Set(chosen.flatMap((kernel) => nodesOf(kernel, this.graph)).map(({ index }) => index))]);
+        const chosen = this.kernels.filter(
+          ({ first, last, calls }) => (first >= 0 && first <= line && line <= last) || calls.includes(line),
+        );
+        if (chosen.length)
+          this.choose([...new Set(chosen.flatMap((kernel) => nodesOf(kernel, this.graph)).map(({ index }) => index))]);
       },
     });
     this.ready();

@@ -20,25 +20,56 @@ export function comparison(state: State, other: number): HTMLElement {
   const b = recording.compilation(other);
   const facts = differingFacts(a, b);
   const place = h("section", { class: "comparison", "aria-label": "Two compilations compared" });
-  const title = (letter: string, { id, name }: CompilationData): Child => [chip(letter, letter === "A" ? "grad" : "alias"), h("b", {}, `${id} · ${name} `)];
-  replace(place,
-    h("p", { class: "lead" }, title("A", a), " and ", title("B", b), h("button", { type: "button", class: "small", on: { click: () => state.openView("diff") } }, "Diff of their graphs"), " ",
-      h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close")),
-    facts.length ? table("Facts that differ", [
-      { title: "About", cell: (row) => row.about }, { title: "Fact", cell: (row) => row.fact },
-      { title: "A", kind: "code", cell: (row) => row.a || "–" }, { title: "B", kind: "code", cell: (row) => row.b || "–" },
-    ], facts) : h("p", { class: "muted" }, "No option, input, output or saved tensor differs."),
-    table("Stages", [
-      { title: "Stage", cell: (row) => row.name },
-      { title: "A", kind: "text", cell: (row) => cell(state, a, row.a) }, { title: "B", kind: "text", cell: (row) => cell(state, b, row.b) },
-    ], matched(a, b), {
-      onRow: (row) => {
-        if (row.a < 0) return;
-        state.openStage(row.a);
-        if (row.b >= 0 && b.stages[row.b]!.graphs.size) state.compareWith({ compilation: other, stage: row.b });
-        state.openView("diff");
+  const title = (letter: string, { id, name }: CompilationData): Child => [
+    chip(letter, letter === "A" ? "grad" : "alias"),
+    h("b", {}, `${id} · ${name} `),
+  ];
+  replace(
+    place,
+    h(
+      "p",
+      { class: "lead" },
+      title("A", a),
+      " and ",
+      title("B", b),
+      h(
+        "button",
+        { type: "button", class: "small", on: { click: () => state.openView("diff") } },
+        "Diff of their graphs",
+      ),
+      " ",
+      h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close"),
+    ),
+    facts.length
+      ? table(
+          "Facts that differ",
+          [
+            { title: "About", cell: (row) => row.about },
+            { title: "Fact", cell: (row) => row.fact },
+            { title: "A", kind: "code", cell: (row) => row.a || "–" },
+            { title: "B", kind: "code", cell: (row) => row.b || "–" },
+          ],
+          facts,
+        )
+      : h("p", { class: "muted" }, "No option, input, output or saved tensor differs."),
+    table(
+      "Stages",
+      [
+        { title: "Stage", cell: (row) => row.name },
+        { title: "A", kind: "text", cell: (row) => cell(state, a, row.a) },
+        { title: "B", kind: "text", cell: (row) => cell(state, b, row.b) },
+      ],
+      matched(a, b),
+      {
+        onRow: (row) => {
+          if (row.a < 0) return;
+          state.openStage(row.a);
+          if (row.b >= 0 && b.stages[row.b]!.graphs.size) state.compareWith({ compilation: other, stage: row.b });
+          state.openView("diff");
+        },
       },
-    }));
+    ),
+  );
   return place;
 }
 
@@ -59,6 +90,11 @@ export function matched(a: CompilationData, b: CompilationData): StageRow[] {
 function cell(state: State, compilation: CompilationData, index: number): Child {
   const stage = compilation.stages[index];
   if (!stage) return h("span", { class: "faint" }, "–");
-  const graphs = changes(state.recording, compilation, index).map(({ role, nodes, bytes: size }) => `${role} ${nodes}${size > 0 ? ` · ${bytes(size)}` : ""}`);
-  return [[...graphs, ...(stage.elapsed_ns > 0 ? [milliseconds(stage.elapsed_ns)] : [])].join(" · "), h("small", {}, stage.summary)];
+  const graphs = changes(state.recording, compilation, index).map(
+    ({ role, nodes, bytes: size }) => `${role} ${nodes}${size > 0 ? ` · ${bytes(size)}` : ""}`,
+  );
+  return [
+    [...graphs, ...(stage.elapsed_ns > 0 ? [milliseconds(stage.elapsed_ns)] : [])].join(" · "),
+    h("small", {}, stage.summary),
+  ];
 }

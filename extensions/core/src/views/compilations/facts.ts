@@ -19,18 +19,25 @@ export function differingFacts(a: CompilationData, b: CompilationData): FactRow[
   put("compilation", "kind", a.kind, b.kind);
   put("compilation", "compiled because", a.because[0] ?? "", b.because[0] ?? "");
   put("compilation", "error", failure(a), failure(b));
-  for (const name of new Set([...a.options.keys(), ...b.options.keys()])) put("option", name, a.options.get(name) ?? "", b.options.get(name) ?? "");
+  for (const name of new Set([...a.options.keys(), ...b.options.keys()]))
+    put("option", name, a.options.get(name) ?? "", b.options.get(name) ?? "");
   compared("input", a.inputs, b.inputs, put);
   compared("output", a.outputs, b.outputs, put);
   put("saved tensors", "count", String(a.saved_tensors.length), String(b.saved_tensors.length));
   compared("saved tensor", a.saved_tensors, b.saved_tensors, put);
   const lines = ({ wrapper }: CompilationData): string => (wrapper ? `${wrapper.source.split("\n").length} lines` : "");
-  if (a.wrapper?.source !== b.wrapper?.source) rows.push({ about: "wrapper", fact: "source", a: lines(a), b: lines(b) });
+  if (a.wrapper?.source !== b.wrapper?.source)
+    rows.push({ about: "wrapper", fact: "source", a: lines(a), b: lines(b) });
   return rows;
 }
 
 /** Records of the same name, field by field; one that only one side has is one row. */
-function compared<R extends { readonly name: string }>(what: string, a: readonly R[], b: readonly R[], put: (about: string, fact: string, x: string, y: string) => void): void {
+function compared<R extends { readonly name: string }>(
+  what: string,
+  a: readonly R[],
+  b: readonly R[],
+  put: (about: string, fact: string, x: string, y: string) => void,
+): void {
   const theirs = new Map(b.map((record) => [record.name, record]));
   const ours = new Set(a.map(({ name }) => name));
   for (const record of a) {
@@ -39,7 +46,13 @@ function compared<R extends { readonly name: string }>(what: string, a: readonly
       put(`${what} ${record.name}`, "", "there", "");
       continue;
     }
-    for (const field of Object.keys(record) as (keyof R & string)[]) put(`${what} ${record.name}`, field === "nbytes" ? "bytes" : field.replace(/_/g, " "), said(record[field]), said(other[field]));
+    for (const field of Object.keys(record) as (keyof R & string)[])
+      put(
+        `${what} ${record.name}`,
+        field === "nbytes" ? "bytes" : field.replace(/_/g, " "),
+        said(record[field]),
+        said(other[field]),
+      );
   }
   for (const { name } of b) if (!ours.has(name)) put(`${what} ${name}`, "", "", "there");
 }

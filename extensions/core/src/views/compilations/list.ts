@@ -33,10 +33,20 @@ export type Order = keyof typeof ORDERS;
 export function list(compilations: readonly CompilationHead[], { text, kind, rank, only, by, down }: Query): Row[] {
   const words = text.toLowerCase().match(/rank \d+\b:?|\S+/g) ?? []; // a rank's number belongs to its word
   const order = ORDERS[by];
-  return compilations.map((head, position) => ({ head, position }))
-    .filter(({ head }) => (!kind || head.kind === kind) && (rank === null || head.rank === rank)
-      && (only === "all" || (only === "again" ? head.because.length > 0 : head.error !== null && head.error.ran_in_eager === (only === "eager")))
-      && words.every((word) => (/^rank \d+:?$/.test(word) ? `rank ${head.rank}` === word.replace(":", "") : haystack(head).includes(word))))
+  return compilations
+    .map((head, position) => ({ head, position }))
+    .filter(
+      ({ head }) =>
+        (!kind || head.kind === kind) &&
+        (rank === null || head.rank === rank) &&
+        (only === "all" ||
+          (only === "again"
+            ? head.because.length > 0
+            : head.error !== null && head.error.ran_in_eager === (only === "eager"))) &&
+        words.every((word) =>
+          /^rank \d+:?$/.test(word) ? `rank ${head.rank}` === word.replace(":", "") : haystack(head).includes(word),
+        ),
+    )
     .sort((a, b) => {
       const [x, y] = [order(a), order(b)];
       const way = x < y ? -1 : x > y ? 1 : 0;
@@ -46,5 +56,7 @@ export function list(compilations: readonly CompilationHead[], { text, kind, ran
 
 function haystack(head: CompilationHead): string {
   const error = head.error ? `${endedAs(head.error)} ${head.error.type} ${head.error.message}` : "";
-  return [head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()].join(" ").toLowerCase();
+  return [head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()]
+    .join(" ")
+    .toLowerCase();
 }

@@ -7,7 +7,7 @@ import type { Editor } from "../../editor/types";
 import { plural } from "../../format";
 import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
-import { noGraph, withoutGraph } from "../absent";
+import { noGraph, toNextGraph, withoutGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -31,11 +31,46 @@ export const diff: View = {
     let sideBySide: boolean | null = null; // until the reader chooses, by the width there is
     let gone = false;
 
-    const bar = (...children: Parameters<typeof h>[2][]): HTMLElement => h("div", { class: "bar" },
-      h("label", { class: "muted" }, "compared with ", opponent(state)), ...children, h("span", { class: "spring" }),
-      h("span", { class: "choice", role: "radiogroup", "aria-label": "Compare by" }, ([["text", false], ["nodes", true]] as const).map(([text, value]) =>
-        h("button", { type: "button", class: "small", role: "radio", "aria-checked": String(byNode === value), on: { click: () => redraw(() => (byNode = value)) } }, `by ${text}`))),
-      h("button", { type: "button", class: "small", disabled: byNode, on: { click: () => redraw(() => (sideBySide = !isWide())) } }, isWide() ? "In one column" : "Side by side"));
+    const bar = (...children: Parameters<typeof h>[2][]): HTMLElement =>
+      h(
+        "div",
+        { class: "bar" },
+        h("label", { class: "muted" }, "compared with ", opponent(state)),
+        ...children,
+        h("span", { class: "spring" }),
+        h(
+          "span",
+          { class: "choice", role: "radiogroup", "aria-label": "Compare by" },
+          (
+            [
+              ["text", false],
+              ["nodes", true],
+            ] as const
+          ).map(([text, value]) =>
+            h(
+              "button",
+              {
+                type: "button",
+                class: "small",
+                role: "radio",
+                "aria-checked": String(byNode === value),
+                on: { click: () => redraw(() => (byNode = value)) },
+              },
+              `by ${text}`,
+            ),
+          ),
+        ),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "small",
+            disabled: byNode,
+            on: { click: () => redraw(() => (sideBySide = !isWide())) },
+          },
+          isWide() ? "In one column" : "Side by side",
+        ),
+      );
     const isWide = (): boolean => sideBySide ?? parent.clientWidth >= WIDE;
     const redraw = (change: () => void): void => {
       change();
@@ -43,12 +78,17 @@ export const diff: View = {
       update();
     };
     const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
-    const next = (): HTMLElement | false => state.compilation.stages.length > state.selection.stage + 1
-      && h("button", { type: "button", class: "small", on: { click: () => state.openStage(state.selection.stage + 1) } }, `Go to ${state.compilation.stages[state.selection.stage + 1]!.name}`);
-
     const update = (): void => {
       const { graph, selection, opposite } = state;
-      const key = JSON.stringify([selection.compilation, selection.stage, selection.role, opposite, byNode, isWide(), byNode && selection.node]);
+      const key = JSON.stringify([
+        selection.compilation,
+        selection.stage,
+        selection.role,
+        opposite,
+        byNode,
+        isWide(),
+        byNode && selection.node,
+      ]);
       if ((shown === key && drawn === graph && among === state.recording.index) || (!editor && !byNode)) return;
       [shown, drawn, among] = [key, graph, state.recording.index];
       view?.destroy();
@@ -57,11 +97,32 @@ export const diff: View = {
       if (!graph) return replace(parent, bar(), noGraph(state));
       if (!before) {
         return selection.against
-          ? empty("There is no such graph to compare with.", "The other compilation has no stage of this name with a graph: pick another stage here, or another one to compare with.")
-          : replace(parent, bar(), notice("empty", "This is the first graph.", "There is no earlier one to compare it with. Step on, or pick another one to compare with.", next()));
+          ? empty(
+              "There is no such graph to compare with.",
+              "The other compilation has no stage of this name with a graph: pick another stage here, or another one to compare with.",
+            )
+          : replace(
+              parent,
+              bar(),
+              notice(
+                "empty",
+                "This is the first graph.",
+                "There is no earlier one to compare it with. Step on, or pick another one to compare with.",
+                toNextGraph(state),
+              ),
+            );
       }
       if (byNode) {
-        replace(parent, bar(), nodeTable(state, before, graph, opposite.compilation === selection.compilation ? null : state.recording.compilation(opposite.compilation)));
+        replace(
+          parent,
+          bar(),
+          nodeTable(
+            state,
+            before,
+            graph,
+            opposite.compilation === selection.compilation ? null : state.recording.compilation(opposite.compilation),
+          ),
+        );
       } else {
         showText(state.recording.compilation(opposite.compilation), before, graph);
       }
@@ -73,10 +134,22 @@ export const diff: View = {
       const { added, removed } = counts(blocks);
       if (!blocks.length) return empty("The graph is the same.", "No line of it differs.");
       const place = h("div", { class: "editor merge" });
-      replace(parent, bar(chip(`+${added}`, "added", plural(added, "line") + " added"), chip(`−${removed}`, "removed", plural(removed, "line") + " removed")), place);
+      replace(
+        parent,
+        bar(
+          chip(`+${added}`, "added", plural(added, "line") + " added"),
+          chip(`−${removed}`, "removed", plural(removed, "line") + " removed"),
+        ),
+        place,
+      );
       view = editor!.diff({
-        parent: place, root, before: a.lines.join("\n"), after: b.lines.join("\n"), spans: spans(a.lines, b.lines, blocks),
-        sideBySide: isWide(), onLine: (line) => state.openNode(b.nodes[line] ?? -1),
+        parent: place,
+        root,
+        before: a.lines.join("\n"),
+        after: b.lines.join("\n"),
+        spans: spans(a.lines, b.lines, blocks),
+        sideBySide: isWide(),
+        onLine: (line) => state.openNode(b.nodes[line] ?? -1),
       });
     };
 

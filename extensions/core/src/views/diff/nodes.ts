@@ -9,7 +9,12 @@ import type { State } from "../../state";
 import type { CompilationData } from "../../wire";
 import { chip, codeText, table } from "../table";
 
-const KINDS: { readonly [change in Change]: string } = { same: "", changed: "warn", added: "added", removed: "removed" };
+const KINDS: { readonly [change in Change]: string } = {
+  same: "",
+  changed: "warn",
+  added: "added",
+  removed: "removed",
+};
 const found = new WeakMap<Graph, WeakMap<Graph, NodeChange[]>>();
 
 /** `other` is the compilation that `before` is of, if it is not the one that is open. */
@@ -20,22 +25,65 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
   if (!rows) pairs.set(after, (rows = diffNodes(state.recording, before, after, !other)));
   const count = (change: Change): number => rows.filter((row) => row.change === change).length;
   const differing = rows.filter(({ change }) => change !== "same");
-  const summary = h("p", { class: "lead" }, chip(`+${count("added")}`, "added", "nodes added"), chip(`−${count("removed")}`, "removed", "nodes removed"),
-    chip(`${count("changed")} changed`, "warn"), chip(`${count("same")} the same`));
-  if (!differing.length) return h("div", { class: "page" }, summary, notice("empty", "Every node is the same.", "They differ, if at all, in their order."));
-  const text = (node: Node, graph: Graph): string => (node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording));
+  const summary = h(
+    "p",
+    { class: "lead" },
+    chip(`+${count("added")}`, "added", "nodes added"),
+    chip(`−${count("removed")}`, "removed", "nodes removed"),
+    chip(`${count("changed")} changed`, "warn"),
+    chip(`${count("same")} the same`),
+  );
+  if (!differing.length)
+    return h(
+      "div",
+      { class: "page" },
+      summary,
+      notice("empty", "Every node is the same.", "They differ, if at all, in their order."),
+    );
+  const text = (node: Node, graph: Graph): string =>
+    node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording);
   const type = (node: Node | null): string => (node?.value ? format.value(state.recording, node.value, []) : "");
   const titled = (compilation: CompilationData): string => `${compilation.id} · ${compilation.name}`;
-  return h("div", { class: "page" }, summary, table("Nodes that differ", [
-    { title: "Change", kind: "flags", cell: ({ change, differs }) => [chip(change, KINDS[change]), differs.length > 0 && h("small", {}, differs.join(", "))] },
-    { title: other ? titled(other) : "Before", kind: "code", cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)) },
-    { title: other ? titled(state.compilation) : "After", kind: "code", cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)) },
-  ], differing, {
-    onRow: (row) => state.openNode(row.after?.index ?? -1),
-    selected: (row) => row.after !== null && row.after.index === state.selection.node,
-  }));
+  return h(
+    "div",
+    { class: "page" },
+    summary,
+    table(
+      "Nodes that differ",
+      [
+        {
+          title: "Change",
+          kind: "flags",
+          cell: ({ change, differs }) => [
+            chip(change, KINDS[change]),
+            differs.length > 0 && h("small", {}, differs.join(", ")),
+          ],
+        },
+        {
+          title: other ? titled(other) : "Before",
+          kind: "code",
+          cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)),
+        },
+        {
+          title: other ? titled(state.compilation) : "After",
+          kind: "code",
+          cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)),
+        },
+      ],
+      differing,
+      {
+        onRow: (row) => state.openNode(row.after?.index ?? -1),
+        selected: (row) => row.after !== null && row.after.index === state.selection.node,
+      },
+    ),
+  );
 }
 
 function side(node: Node | null, text: string | null, type: string): Child {
-  return node && [codeText(node.name + (type && `: ${type}`)), text && h("small", {}, text.length > 300 ? `${text.slice(0, 300)} …` : text)];
+  return (
+    node && [
+      codeText(node.name + (type && `: ${type}`)),
+      text && h("small", {}, text.length > 300 ? `${text.slice(0, 300)} …` : text),
+    ]
+  );
 }

@@ -40,7 +40,11 @@ function subjects(state: State, roles: ReadonlyMap<string, string>, { subjects: 
   const link = (name: string): Child => {
     const role = roles.get(name);
     if (role === undefined) return h("span", {}, name);
-    return h("button", { type: "button", class: "link", on: { click: () => state.openNamed(state.selection.stage, role, name) } }, name);
+    return h(
+      "button",
+      { type: "button", class: "link", on: { click: () => state.openNamed(state.selection.stage, role, name) } },
+      name,
+    );
   };
   const listed = (some: readonly string[]): HTMLElement => h("span", { class: "subjects" }, some.map(link));
   if (names.length <= MOST_SUBJECTS) return listed(names);
@@ -57,7 +61,10 @@ export const evidence: View = {
   needs(state) {
     const { compilation, stage } = state.selection;
     const roles = [...(state.stage?.graphs.keys() ?? [])];
-    return [...roles.flatMap((role) => state.graphNeed(stage, role)), ...(state.stage?.code.size ? [{ what: "code", compilation, stage } as const] : [])];
+    return [
+      ...roles.flatMap((role) => state.graphNeed(stage, role)),
+      ...(state.stage?.code.size ? [{ what: "code", compilation, stage } as const] : []),
+    ];
   },
   badge: ({ stage }) => String(stage?.evidence.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
@@ -71,12 +78,25 @@ export const evidence: View = {
         return;
       }
       const roles = rolesOf(state);
-      replace(parent, h("div", { class: "page" },
-        stage.evidence.length > 0 && table("Why", [
-          { title: "About", kind: "code", cell: (row) => subjects(state, roles, row) },
-          { title: "Reason", kind: "prose", cell: (row) => row.reason },
-        ], grouped(stage.evidence)),
-        [...stage.code].map(([name, text]) => h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)))));
+      replace(
+        parent,
+        h(
+          "div",
+          { class: "page" },
+          stage.evidence.length > 0 &&
+            table(
+              "Why",
+              [
+                { title: "About", kind: "code", cell: (row) => subjects(state, roles, row) },
+                { title: "Reason", kind: "prose", cell: (row) => row.reason },
+              ],
+              grouped(stage.evidence),
+            ),
+          [...stage.code].map(([name, text]) =>
+            h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)),
+          ),
+        ),
+      );
     };
     update();
     return { update, destroy() {} };

@@ -11,7 +11,12 @@ import type { Context, Mounted } from "../view";
 
 const MANY = 12; // users shown before "and n more"
 const OPS: Record<string, string> = {
-  p: "placeholder", f: "call_function", m: "call_module", c: "call_method", a: "get_attr", o: "output",
+  p: "placeholder",
+  f: "call_function",
+  m: "call_module",
+  c: "call_method",
+  a: "get_attr",
+  o: "output",
 };
 
 export function facts(parent: HTMLElement, { state }: Context): Mounted {
@@ -19,12 +24,32 @@ export function facts(parent: HTMLElement, { state }: Context): Mounted {
     const { node, graph } = state;
     parent.hidden = !node;
     if (!node || !graph) return void replace(parent);
-    replace(parent,
-      h("header", {}, h("h3", {}, node.name), h("button", { type: "button", class: "close", "aria-label": "Close", on: { click: () => state.openNode(-1) } }, "×")),
-      h("p", { class: "tags" }, h("span", { class: `lane ${node.backward ? "backward" : "forward"}` }, node.backward ? "backward" : "forward"), OPS[node.op] ?? node.op),
-      h("pre", { class: "call" }, node.op === "p" || node.op === "o" ? node.target : call(node, graph, state.recording)),
+    replace(
+      parent,
+      h(
+        "header",
+        {},
+        h("h3", {}, node.name),
+        h(
+          "button",
+          { type: "button", class: "close", "aria-label": "Close", on: { click: () => state.openNode(-1) } },
+          "×",
+        ),
+      ),
+      h(
+        "p",
+        { class: "tags" },
+        h("span", { class: `lane ${node.backward ? "backward" : "forward"}` }, node.backward ? "backward" : "forward"),
+        OPS[node.op] ?? node.op,
+      ),
+      h(
+        "pre",
+        { class: "call" },
+        node.op === "p" || node.op === "o" ? node.target : call(node, graph, state.recording),
+      ),
       h("dl", {}, ...valueFacts(state, node.value, ""), ...nodeFacts(state, graph, node)),
-      elsewhere(state, node));
+      elsewhere(state, node),
+    );
     parent.scrollTop = 0;
   };
   update();
@@ -57,19 +82,42 @@ function valueFacts(state: State, value: ValueRecord | null, prefix: string): Ch
 
 function nodeFacts(state: State, graph: Graph, node: Node): Child[] {
   const innermost = node.modules[node.modules.length - 1];
-  const sharing = node.value && node.value.storage >= 0
-    ? graph.nodes.filter((other) => other !== node && other.value?.storage === node.value!.storage).map((other) => other.index) : [];
-  const twins = node.sequence >= 0
-    ? graph.nodes.filter((other) => other.sequence === node.sequence && other.backward !== node.backward).map((other) => other.index) : [];
+  const sharing =
+    node.value && node.value.storage >= 0
+      ? graph.nodes
+          .filter((other) => other !== node && other.value?.storage === node.value!.storage)
+          .map((other) => other.index)
+      : [];
+  const twins =
+    node.sequence >= 0
+      ? graph.nodes
+          .filter((other) => other.sequence === node.sequence && other.backward !== node.backward)
+          .map((other) => other.index)
+      : [];
   return [
     ...fact("means", node.descriptor && h("code", {}, node.descriptor)),
-    ...fact("module", innermost !== undefined && [h("code", {}, innermost.path || "(root)"), innermost.type && ` ${innermost.type}`]),
-    ...fact("source", node.source && [
-      node.source.file && h("span", { title: node.source.file }, format.place(node.source.file, node.source.line), node.source.scope && ` in ${node.source.scope}`),
-      node.source.code && h("pre", {}, node.source.code),
-    ]),
+    ...fact(
+      "module",
+      innermost !== undefined && [h("code", {}, innermost.path || "(root)"), innermost.type && ` ${innermost.type}`],
+    ),
+    ...fact(
+      "source",
+      node.source && [
+        node.source.file &&
+          h(
+            "span",
+            { title: node.source.file },
+            format.place(node.source.file, node.source.line),
+            node.source.scope && ` in ${node.source.scope}`,
+          ),
+        node.source.code && h("pre", {}, node.source.code),
+      ],
+    ),
     ...fact("reads", links(state, graph, node.inputs)),
-    ...fact("users", node.users.length ? links(state, graph, node.users) : node.op === "o" ? "" : "none: its value is not used"),
+    ...fact(
+      "users",
+      node.users.length ? links(state, graph, node.users) : node.op === "o" ? "" : "none: its value is not used",
+    ),
     ...fact("same memory", links(state, graph, sharing)),
     ...fact(node.backward ? "its forward" : "its backward", links(state, graph, twins)),
   ];
@@ -79,24 +127,56 @@ function links(state: State, graph: Graph, nodes: readonly number[]): Child {
   if (!nodes.length) return "";
   const buttons = nodes.slice(0, MANY).map((index) => {
     const other = graph.nodes[index]!;
-    return h("button", { type: "button", class: "link", title: other.target, on: { click: () => state.openNode(index) } }, other.name);
+    return h(
+      "button",
+      { type: "button", class: "link", title: other.target, on: { click: () => state.openNode(index) } },
+      other.name,
+    );
   });
-  return h("span", { class: "links" }, buttons, nodes.length > MANY && h("span", { class: "muted" }, ` and ${nodes.length - MANY} more`));
+  return h(
+    "span",
+    { class: "links" },
+    buttons,
+    nodes.length > MANY && h("span", { class: "muted" }, ` and ${nodes.length - MANY} more`),
+  );
 }
 
 /** Other stages where the same value is. */
 function elsewhere(state: State, node: Node): Child {
   if (node.valueIndex < 0) return null;
   const { compilation, recording, selection } = state;
-  const seen = new Set([compilation.stages[selection.stage]?.graphs.get(selection.role)]); // a graph that stages share counts once
-  const found = compilation.stages.flatMap((stage, i) => [...stage.graphs].flatMap(([role, graph]) => {
-    if (seen.has(graph)) return [];
-    seen.add(graph);
-    if (!recording.graphValues(compilation, graph).includes(node.valueIndex)) return [];
-    const same = recording.graph(compilation, stage, role)?.nodes.filter((other) => other.valueIndex === node.valueIndex) ?? [];
-    return [{ stage, i, role, name: (same.find(({ name }) => name === node.name) ?? same[0])?.name ?? "" }];
-  }));
+  // A graph that stages share counts once.
+  const seen = new Set([compilation.stages[selection.stage]?.graphs.get(selection.role)]);
+  const found = compilation.stages.flatMap((stage, i) =>
+    [...stage.graphs].flatMap(([role, graph]) => {
+      if (seen.has(graph)) return [];
+      seen.add(graph);
+      if (!recording.graphValues(compilation, graph).includes(node.valueIndex)) return [];
+      const same =
+        recording.graph(compilation, stage, role)?.nodes.filter((other) => other.valueIndex === node.valueIndex) ?? [];
+      return [{ stage, i, role, name: (same.find(({ name }) => name === node.name) ?? same[0])?.name ?? "" }];
+    }),
+  );
   if (!found.length) return null;
-  return h("section", {}, h("h4", {}, "The same value in other stages"), h("ul", {}, found.map(({ stage, i, role, name }) =>
-    h("li", {}, h("button", { type: "button", class: "link", on: { click: () => state.openStage(i, role) } }, stage.graphs.size > 1 ? `${stage.name} · ${role}` : stage.name), name && name !== node.name && h("code", {}, name)))));
+  return h(
+    "section",
+    {},
+    h("h4", {}, "The same value in other stages"),
+    h(
+      "ul",
+      {},
+      found.map(({ stage, i, role, name }) =>
+        h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", class: "link", on: { click: () => state.openStage(i, role) } },
+            stage.graphs.size > 1 ? `${stage.name} · ${role}` : stage.name,
+          ),
+          name && name !== node.name && h("code", {}, name),
+        ),
+      ),
+    ),
+  );
 }

@@ -45,7 +45,12 @@ export function follow(canvas: HTMLCanvasElement, hand: Hand): void {
     pinch = null;
     if (pointers.size === 2) {
       const [a, b] = [...pointers.values()] as [{ x: number; y: number }, { x: number; y: number }];
-      pinch = { distance: Math.hypot(a.x - b.x, a.y - b.y) || 1, camera: hand.get(), x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+      pinch = {
+        distance: Math.hypot(a.x - b.x, a.y - b.y) || 1,
+        camera: hand.get(),
+        x: (a.x + b.x) / 2,
+        y: (a.y + b.y) / 2,
+      };
     }
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -55,14 +60,22 @@ export function follow(canvas: HTMLCanvasElement, hand: Hand): void {
     if (pinch && pointers.size === 2) {
       const [a, b] = [...pointers.values()] as [{ x: number; y: number }, { x: number; y: number }];
       const next = zoomed(pinch.camera, Math.hypot(a.x - b.x, a.y - b.y) / pinch.distance, pinch.x, pinch.y);
-      hand.set({ ...next, x: next.x - ((a.x + b.x) / 2 - pinch.x) / next.scale, y: next.y - ((a.y + b.y) / 2 - pinch.y) / next.scale });
+      hand.set({
+        ...next,
+        x: next.x - ((a.x + b.x) / 2 - pinch.x) / next.scale,
+        y: next.y - ((a.y + b.y) / 2 - pinch.y) / next.scale,
+      });
       if (from) from.moved = true;
     } else if (from) {
       const [dx, dy] = [at.x - from.x, at.y - from.y];
       from.moved ||= Math.hypot(dx, dy) > DRAG;
       if (!from.moved) return;
       canvas.classList.add("dragging");
-      hand.set({ scale: from.camera.scale, x: from.camera.x - dx / from.camera.scale, y: from.camera.y - dy / from.camera.scale });
+      hand.set({
+        scale: from.camera.scale,
+        x: from.camera.x - dx / from.camera.scale,
+        y: from.camera.y - dy / from.camera.scale,
+      });
     }
   });
   const end = (event: PointerEvent): void => {
@@ -75,30 +88,49 @@ export function follow(canvas: HTMLCanvasElement, hand: Hand): void {
   canvas.addEventListener("pointerup", end);
   canvas.addEventListener("pointercancel", end);
   canvas.addEventListener("pointerleave", () => hand.hover(NaN, NaN));
-  canvas.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.metaKey && !hand.mayWheel()) return;
-    event.preventDefault();
-    const camera = hand.get();
-    const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? 400 : 1;
-    const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
-    const at = local(event);
-    if (event.shiftKey || (!event.ctrlKey && Math.abs(dx) > Math.abs(dy))) {
-      hand.set({ ...camera, x: camera.x + (dx || dy) / camera.scale, y: camera.y + (dx && dy) / camera.scale });
-    } else {
-      hand.set(zoomed(camera, Math.exp(-Math.max(-240, Math.min(240, dy)) / (event.ctrlKey ? 110 : 420)), at.x, at.y));
-    }
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey && !hand.mayWheel()) return;
+      event.preventDefault();
+      const camera = hand.get();
+      const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? 400 : 1;
+      const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
+      const at = local(event);
+      if (event.shiftKey || (!event.ctrlKey && Math.abs(dx) > Math.abs(dy))) {
+        hand.set({ ...camera, x: camera.x + (dx || dy) / camera.scale, y: camera.y + (dx && dy) / camera.scale });
+      } else {
+        hand.set(
+          zoomed(camera, Math.exp(-Math.max(-240, Math.min(240, dy)) / (event.ctrlKey ? 110 : 420)), at.x, at.y),
+        );
+      }
+    },
+    { passive: false },
+  );
   canvas.addEventListener("keydown", (event) => {
     if (keyMoves(event.key, canvas, hand)) event.preventDefault();
   });
 }
 
 /** What a key does to the camera; false where it does nothing. Shared with the outline for + - 0. */
-export function keyMoves(key: string, canvas: HTMLCanvasElement, hand: Pick<Hand, "get" | "set" | "fit">, arrows = true): boolean {
+export function keyMoves(
+  key: string,
+  canvas: HTMLCanvasElement,
+  hand: Pick<Hand, "get" | "set" | "fit">,
+  arrows = true,
+): boolean {
   const camera = hand.get();
-  const arrow = arrows ? { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key] : undefined;
-  if (arrow) hand.set({ ...camera, x: camera.x + (STEP * arrow[0]!) / camera.scale, y: camera.y + (STEP * arrow[1]!) / camera.scale });
-  else if (key === "+" || key === "=") hand.set(zoomed(camera, 1.25, canvas.clientWidth / 2, canvas.clientHeight / 2), true);
+  const arrow = arrows
+    ? { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key]
+    : undefined;
+  if (arrow)
+    hand.set({
+      ...camera,
+      x: camera.x + (STEP * arrow[0]!) / camera.scale,
+      y: camera.y + (STEP * arrow[1]!) / camera.scale,
+    });
+  else if (key === "+" || key === "=")
+    hand.set(zoomed(camera, 1.25, canvas.clientWidth / 2, canvas.clientHeight / 2), true);
   else if (key === "-") hand.set(zoomed(camera, 0.8, canvas.clientWidth / 2, canvas.clientHeight / 2), true);
   else if (key === "0") hand.fit();
   else return false;

@@ -12,7 +12,12 @@ import { operator } from "./labels";
 import { CATEGORIES, RAMP } from "./palette";
 
 export const COLOURINGS = {
-  direction: "forward / backward", kind: "kind of operation", dtype: "dtype", device: "device", storage: "shared storage", fate: "saved / recomputed",
+  direction: "forward / backward",
+  kind: "kind of operation",
+  dtype: "dtype",
+  device: "device",
+  storage: "shared storage",
+  fate: "saved / recomputed",
   bytes: "memory made (≈ cost)",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
@@ -25,7 +30,8 @@ export interface LegendEntry {
 
 export interface Tint {
   readonly colour: number; // of most of the box
-  readonly shares: readonly (readonly [colour: number, share: number])[]; // of a closed group, largest first; colour -1: none
+  // Of a closed group, largest first; colour -1: none.
+  readonly shares: readonly (readonly [colour: number, share: number])[];
 }
 
 export interface Colouring {
@@ -37,12 +43,24 @@ export interface Colouring {
 
 const KINDS: readonly (readonly [string, RegExp])[] = [
   ["attention", /attention|scaled_dot_product/],
-  ["matrix product, convolution", /^_?(add|ba|scaled_|int_)*b?mm(_|$)|^(matmul|linear|dot|mv|addmv|einsum)|conv(olution)?/],
+  [
+    "matrix product, convolution",
+    /^_?(add|ba|scaled_|int_)*b?mm(_|$)|^(matmul|linear|dot|mv|addmv|einsum)|conv(olution)?/,
+  ],
   ["normalisation, softmax", /norm|softmax/],
   ["random", /dropout|^rand|bernoulli|philox|^normal|^uniform/],
-  ["view", /^((_?unsafe_)?view|_reshape_alias|reshape|permute|transpose|t|expand|slice|select|unsqueeze|squeeze|split|split_with_sizes|as_strided|alias|detach|unbind|diagonal|narrow|unfold|movedim)(_copy)?$/],
-  ["reduction", /^(sum|mean|amax|amin|max|min|var|var_mean|std|argmax|argmin|prod|any|all|logsumexp|cumsum|cumprod|topk|sort)(_|$)/],
-  ["copy, gather, scatter", /clone|copy|^(cat|stack|index|gather|scatter|embedding|constant_pad_nd|flip|roll|repeat|convert_element_type)/],
+  [
+    "view",
+    /^((_?unsafe_)?view|_reshape_alias|reshape|permute|transpose|t|expand|slice|select|unsqueeze|squeeze|split|split_with_sizes|as_strided|alias|detach|unbind|diagonal|narrow|unfold|movedim)(_copy)?$/,
+  ],
+  [
+    "reduction",
+    /^(sum|mean|amax|amin|max|min|var|var_mean|std|argmax|argmin|prod|any|all|logsumexp|cumsum|cumprod|topk|sort)(_|$)/,
+  ],
+  [
+    "copy, gather, scatter",
+    /clone|copy|^(cat|stack|index|gather|scatter|embedding|constant_pad_nd|flip|roll|repeat|convert_element_type)/,
+  ],
   ["creation", /^(full|zeros|ones|empty|arange|iota|scalar_tensor|lift)/],
 ];
 
@@ -79,12 +97,26 @@ export function colouring(state: State, graph: Graph, boxes: readonly Box[], by:
   });
   const order = [...counts].sort((a, b) => b[1] - a[1]);
   // Kinds keep their colours from graph to graph; of anything else the most frequent get the colours that there are.
-  const number = new Map(order.map(([key], i) => [key, by === "kind" ? KIND_NAMES.indexOf(key) : Math.min(i, CATEGORIES - 1)]));
-  const legend = order.slice(0, order.length > CATEGORIES ? CATEGORIES - 1 : CATEGORIES).map(([text, count]) => ({ text, colour: number.get(text)!, count }));
+  const number = new Map(
+    order.map(([key], i) => [key, by === "kind" ? KIND_NAMES.indexOf(key) : Math.min(i, CATEGORIES - 1)]),
+  );
+  const legend = order
+    .slice(0, order.length > CATEGORIES ? CATEGORIES - 1 : CATEGORIES)
+    .map(([text, count]) => ({ text, colour: number.get(text)!, count }));
   const others = order.slice(legend.length);
-  if (others.length) legend.push({ text: `${others.length} others`, colour: CATEGORIES - 1, count: others.reduce((sum, [, count]) => sum + count, 0) });
+  if (others.length)
+    legend.push({
+      text: `${others.length} others`,
+      colour: CATEGORIES - 1,
+      count: others.reduce((sum, [, count]) => sum + count, 0),
+    });
   const colourOf = (node: number): number => number.get(keyed[node]!) ?? -1;
-  return { by, ramp: false, legend, tints: boxes.map((box) => (box.group ? mixture(box.group, colourOf) : single(colourOf(box.node)))) };
+  return {
+    by,
+    ramp: false,
+    legend,
+    tints: boxes.map((box) => (box.group ? mixture(box.group, colourOf) : single(colourOf(box.node)))),
+  };
 }
 
 function single(colour: number): Tint | null {
@@ -94,7 +126,9 @@ function single(colour: number): Tint | null {
 function mixture(group: Group, colourOf: (node: number) => number): Tint | null {
   const counts = new Map<number, number>();
   eachNode(group, (node) => counts.set(colourOf(node), (counts.get(colourOf(node)) ?? 0) + 1));
-  const shares = [...counts].map(([colour, count]) => [colour, count / group.size] as const).sort((a, b) => b[1] - a[1]);
+  const shares = [...counts]
+    .map(([colour, count]) => [colour, count / group.size] as const)
+    .sort((a, b) => b[1] - a[1]);
   const most = shares.find(([colour]) => colour >= 0);
   return most ? { colour: most[0], shares } : null;
 }
@@ -107,14 +141,17 @@ function eachNode(group: Group, visit: (node: number) => void): void {
   }
 }
 
-/** Of each node, what it makes anew, as the rail counts it: an input makes nothing, nor does a view. A tuple's are of its maker. */
+/**
+ * Of each node, what it makes anew, as the rail counts it: an input makes nothing, nor does a view. A tuple's are of
+ * its maker.
+ */
 export function madeBytes(state: State, graph: Graph): number[] {
   const { values } = state.compilation;
   const storages = new Set<number>();
   const seen = new Set<ValueRecord>(); // a recording that lies may have a tuple hold itself
   const made = (whole: ValueRecord | null): number => {
     let sum = 0;
-    for (const pending = [whole]; pending.length; ) {
+    for (const pending = [whole]; pending.length;) {
       const value = pending.pop();
       if (!value || seen.has(value)) continue;
       seen.add(value);
@@ -141,9 +178,16 @@ function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
   const span = Math.log(most / least) || 1;
   const step = (total: number): number => Math.min(RAMP - 1, Math.floor((RAMP * Math.log(total / least)) / span));
   const legend = Array.from({ length: RAMP }, (_, colour) => ({
-    colour, text: `up to ${bytes(Math.round(least * Math.exp((span * (colour + 1)) / RAMP)))}`, count: totals.filter((total) => total > 0 && step(total) === colour).length,
+    colour,
+    text: `up to ${bytes(Math.round(least * Math.exp((span * (colour + 1)) / RAMP)))}`,
+    count: totals.filter((total) => total > 0 && step(total) === colour).length,
   })).filter(({ count }) => count > 0);
-  return { by: "bytes", ramp: true, legend, tints: totals.map((total) => (total > 0 ? { colour: step(total), shares: [] } : null)) };
+  return {
+    by: "bytes",
+    ramp: true,
+    legend,
+    tints: totals.map((total) => (total > 0 ? { colour: step(total), shares: [] } : null)),
+  };
 }
 
 function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "bytes">): (node: Node) => string {
@@ -166,13 +210,22 @@ function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "b
     };
   }
   const { saved, recomputed } = fates(state);
-  return ({ op, valueIndex }) => (op === "o" || valueIndex < 0 ? "" : saved.has(valueIndex) ? "saved for the backward" : recomputed.has(valueIndex) ? "recomputed in the backward" : "");
+  return ({ op, valueIndex }) =>
+    op === "o" || valueIndex < 0
+      ? ""
+      : saved.has(valueIndex)
+        ? "saved for the backward"
+        : recomputed.has(valueIndex)
+          ? "recomputed in the backward"
+          : "";
 }
 
 /** The last graphs of the forward and of the backward: what they say of a value is what happens to it. */
 export function fateGraphs({ compilation }: State): { stage: number; role: "forward" | "backward" }[] {
   return (["forward", "backward"] as const).flatMap((role) => {
-    const stage = compilation.stages.findLastIndex(({ graphs }) => graphs.has(role) && graphs.has("forward") === graphs.has("backward"));
+    const stage = compilation.stages.findLastIndex(
+      ({ graphs }) => graphs.has(role) && graphs.has("forward") === graphs.has("backward"),
+    );
     return stage < 0 ? [] : [{ stage, role }];
   });
 }
@@ -187,7 +240,9 @@ export function fates(state: State): { saved: ReadonlySet<number>; recomputed: R
     if (!graph) continue;
     const kept = role === "forward" ? returnedValues(graph).saved : [];
     for (const node of kept) saved.add(graph.nodes[node]!.valueIndex);
-    if (role === "backward") for (const { op, index, valueIndex } of graph.nodes) if (op === "f" && graph.snapshot.backward[index] !== "1") recomputed.add(valueIndex);
+    if (role === "backward")
+      for (const { op, index, valueIndex } of graph.nodes)
+        if (op === "f" && graph.snapshot.backward[index] !== "1") recomputed.add(valueIndex);
   }
   return { saved, recomputed };
 }

@@ -21,7 +21,11 @@ export interface ControlActions {
 
 export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions): HTMLElement {
   const toggle = (what: "aliases" | "chain" | "flat" | "outline", text: string, title: string): HTMLElement => {
-    const button = h("button", { type: "button", class: "small toggle", title, "aria-pressed": String(wishes[what]), data: { toggle: what } }, text);
+    const button = h(
+      "button",
+      { type: "button", class: "small toggle", title, "aria-pressed": String(wishes[what]), data: { toggle: what } },
+      text,
+    );
     button.addEventListener("click", () => {
       wishes[what] = !wishes[what];
       button.setAttribute("aria-pressed", String(wishes[what]));
@@ -29,42 +33,95 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
     });
     return button;
   };
-  const button = (text: string, title: string, click: () => void): HTMLElement => h("button", { type: "button", class: "small", title, "aria-label": title, on: { click } }, text);
-  const select = h("select", { class: "small", "aria-label": "Colour by" },
-    Object.entries(COLOURINGS).map(([by, text]) => h("option", { value: by, selected: by === wishes.by }, text)));
+  const button = (text: string, title: string, click: () => void): HTMLElement =>
+    h("button", { type: "button", class: "small", title, "aria-label": title, on: { click } }, text);
+  const select = h(
+    "select",
+    { class: "small", "aria-label": "Colour by" },
+    Object.entries(COLOURINGS).map(([by, text]) => h("option", { value: by, selected: by === wishes.by }, text)),
+  );
   select.addEventListener("change", () => {
     wishes.by = select.value as ColourBy;
     actions.changed("colour");
   });
-  return h("div", { class: "bar graph-bar", role: "toolbar", "aria-label": "Graph" },
-    toggle("outline", "Outline", "Show the graph as a list beside the drawing"), search,
+  return h(
+    "div",
+    { class: "bar graph-bar", role: "toolbar", "aria-label": "Graph" },
+    toggle("outline", "Outline", "Show the graph as a list beside the drawing"),
+    search,
     h("label", { class: "colour-by" }, h("span", {}, "Colour"), select),
     toggle("aliases", "Aliases", "Draw which values share memory"),
-    toggle("chain", "Whole chain", "Of the selected node, highlight everything that it depends on and that depends on it"),
+    toggle(
+      "chain",
+      "Whole chain",
+      "Of the selected node, highlight everything that it depends on and that depends on it",
+    ),
     toggle("flat", "Flat", "Every node by itself, without modules"),
-    h("span", { class: "together" }, button("Open all", "Open all modules", () => actions.everything(true)), button("Close all", "Close all modules", () => actions.everything(false))),
-    h("span", { class: "together" }, button("−", "Zoom out", () => actions.zoom("-")), button("Fit", "Fit to the view", () => actions.zoom("0")), button("+", "Zoom in", () => actions.zoom("+"))));
+    h(
+      "span",
+      { class: "together" },
+      button("Open all", "Open all modules", () => actions.everything(true)),
+      button("Close all", "Close all modules", () => actions.everything(false)),
+    ),
+    h(
+      "span",
+      { class: "together" },
+      button("−", "Zoom out", () => actions.zoom("-")),
+      button("Fit", "Fit to the view", () => actions.zoom("0")),
+      button("+", "Zoom in", () => actions.zoom("+")),
+    ),
+  );
 }
 
 /** What the colours and lines mean; none is told by colour alone. */
-export function legend(colouring: Colouring, has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean }): HTMLElement {
-  const key = (kind: string, text: string): HTMLElement => h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
+export function legend(
+  colouring: Colouring,
+  has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean },
+): HTMLElement {
+  const key = (kind: string, text: string): HTMLElement =>
+    h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
   const swatch = (colour: number): string => (colouring.ramp ? `swatch r${colour}` : `swatch c${colour}`);
-  return h("div", { class: "legend" },
-    colouring.by === "direction" ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]] : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
+  return h(
+    "div",
+    { class: "legend" },
+    colouring.by === "direction"
+      ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]]
+      : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
     colouring.by !== "direction" && !colouring.legend.length && h("span", {}, "no node has this property"),
-    has.saved && key("saved-mark", "saves for the backward"), has.gradients && key("gradient-mark", "returns a gradient"),
-    has.across && key("line across", "forward value used by the backward"), has.alias && key("line alias", "shares memory"));
+    has.saved && key("saved-mark", "saves for the backward"),
+    has.gradients && key("gradient-mark", "returns a gradient"),
+    has.across && key("line across", "forward value used by the backward"),
+    has.alias && key("line alias", "shares memory"),
+  );
 }
 
 /** Waiting, with a way out that appears when the wait is long enough to want one. */
 export function waiting(text: string, cancel: () => void, progress: HTMLElement | null = null): HTMLElement {
-  return h("div", { class: "notice loading", role: "status" }, h("strong", {}, text), progress, h("button", { type: "button", class: "small", on: { click: cancel } }, "Cancel"));
+  return h(
+    "div",
+    { class: "notice loading", role: "status" },
+    h("strong", {}, text),
+    progress,
+    h("button", { type: "button", class: "small", on: { click: cancel } }, "Cancel"),
+  );
 }
 
 /** A sentence, and buttons for what can be done about it. */
-export function advice(kind: "empty" | "error", title: string, text: string, ...choices: [string, () => void][]): HTMLElement {
-  return h("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" }, h("strong", {}, title), text && h("p", {}, text),
-    h("p", { class: "together" }, choices.map(([name, click]) => h("button", { type: "button", class: "small", on: { click } }, name))));
+export function advice(
+  kind: "empty" | "error",
+  title: string,
+  text: string,
+  ...choices: [string, () => void][]
+): HTMLElement {
+  return h(
+    "div",
+    { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
+    h("strong", {}, title),
+    text && h("p", {}, text),
+    h(
+      "p",
+      { class: "together" },
+      choices.map(([name, click]) => h("button", { type: "button", class: "small", on: { click } }, name)),
+    ),
+  );
 }
-

@@ -11,7 +11,8 @@ export function emphasis(graph: Graph, scene: Scene, node: number, transitive: b
   const { boxOf } = scene.picture;
   const { inputs, users } = defUse(graph, node, transitive);
   const laneFor = (other: number): Lane | undefined => (graph.nodes[other] ? laneOf(graph.nodes[other]!) : undefined);
-  const boxes = (nodes: ReadonlySet<number>): Set<number> => new Set([...nodes].map((other) => boxOf(other, laneFor(other))));
+  const boxes = (nodes: ReadonlySet<number>): Set<number> =>
+    new Set([...nodes].map((other) => boxOf(other, laneFor(other))));
   const selected = boxOf(node, laneFor(node));
   const [inputBoxes, userBoxes] = [boxes(inputs), boxes(users)];
   inputBoxes.delete(selected);

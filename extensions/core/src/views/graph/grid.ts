@@ -13,7 +13,10 @@ export interface Found {
   readonly routes: number[];
 }
 
-export type Hit = { readonly kind: "box"; readonly box: number } | { readonly kind: "title"; readonly cluster: number } | { readonly kind: "edge"; readonly route: number };
+export type Hit =
+  | { readonly kind: "box"; readonly box: number }
+  | { readonly kind: "title"; readonly cluster: number }
+  | { readonly kind: "edge"; readonly route: number };
 
 export class Grid {
   private readonly cells = new Map<number, Found>();
@@ -29,7 +32,9 @@ export class Grid {
       for (const cell of this.over(x - 10, y, x + width + 10, y + height)) this.at(cell).boxes.push(box);
     });
     scene.routes.forEach(({ left, top, right, bottom }, i) => {
-      const cells = (Math.floor(right / CELL) - Math.floor(left / CELL) + 1) * (Math.floor(bottom / CELL) - Math.floor(top / CELL) + 1);
+      const cells =
+        (Math.floor(right / CELL) - Math.floor(left / CELL) + 1) *
+        (Math.floor(bottom / CELL) - Math.floor(top / CELL) + 1);
       if (cells > MOST_CELLS) this.long.push(i);
       else for (const cell of this.over(left, top, right, bottom)) this.at(cell).routes.push(i);
     });
@@ -45,13 +50,15 @@ export class Grid {
       this.seen[offset + i] = question;
       list.push(i);
     };
-    const touches = (route: Route): boolean => route.left <= right && route.right >= left && route.top <= bottom && route.bottom >= top;
+    const touches = (route: Route): boolean =>
+      route.left <= right && route.right >= left && route.top <= bottom && route.bottom >= top;
     for (const cell of this.over(left, top, right, bottom)) {
       const here = this.cells.get(cell);
       if (!here) continue;
       for (const box of here.boxes) {
         const { x, y, width, height } = places[box]!;
-        if (x - 10 <= right && x + width + 10 >= left && y <= bottom && y + height >= top) add(found.boxes, box, routes.length);
+        if (x - 10 <= right && x + width + 10 >= left && y <= bottom && y + height >= top)
+          add(found.boxes, box, routes.length);
       }
       for (const i of here.routes) if (touches(routes[i]!)) add(found.routes, i, 0);
     }
@@ -71,7 +78,10 @@ export class Grid {
     });
     if (box !== undefined) return { kind: "box", box };
     const bar = Math.max(TITLE, 16 / scale);
-    const cluster = clusters.findLastIndex((place) => x >= place.x && x <= place.x + place.width && y >= place.y && y <= place.y + Math.min(bar, place.height));
+    const cluster = clusters.findLastIndex(
+      (place) =>
+        x >= place.x && x <= place.x + place.width && y >= place.y && y <= place.y + Math.min(bar, place.height),
+    );
     if (cluster >= 0) return { kind: "title", cluster };
     let [nearest, least] = [-1, reach];
     for (const i of found.routes) {
@@ -89,7 +99,8 @@ export class Grid {
   }
 
   private *over(left: number, top: number, right: number, bottom: number): Iterable<number> {
-    const clamp = (v: number, most: number): number => Math.max(-1, Math.min(Math.ceil(most / CELL), Math.floor(v / CELL)));
+    const clamp = (v: number, most: number): number =>
+      Math.max(-1, Math.min(Math.ceil(most / CELL), Math.floor(v / CELL)));
     const [x1, x2] = [clamp(left, this.scene.width), clamp(right, this.scene.width)];
     const [y1, y2] = [clamp(top, this.scene.height), clamp(bottom, this.scene.height)];
     for (let y = y1; y <= y2; y++) for (let x = x1; x <= x2; x++) yield (y + 1) * this.columns + x + 1;

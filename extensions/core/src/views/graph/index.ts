@@ -82,11 +82,20 @@ class GraphView implements Mounted {
   private missedIn = -1; // the stage that was last said not to have the followed node
   private own = false; // the selection came from the canvas: it needn't be looked for
 
-  constructor(private readonly parent: HTMLElement, private readonly context: Context) {
+  constructor(
+    private readonly parent: HTMLElement,
+    private readonly context: Context,
+  ) {
     this.state = context.state;
     if (!kept.has(this.state)) kept.set(this.state, { open: new Map(), wishes: null, node: null });
     this.kept = kept.get(this.state)!;
-    this.wishes = this.kept.wishes ??= { by: "direction", aliases: true, chain: false, flat: false, outline: parent.clientWidth >= NARROW };
+    this.wishes = this.kept.wishes ??= {
+      by: "direction",
+      aliases: true,
+      chain: false,
+      flat: false,
+      outline: parent.clientWidth >= NARROW,
+    };
     this.box = h("div", { class: "graph-view" });
     replace(parent, this.box);
     this.palette = readPalette(this.box);
@@ -96,7 +105,8 @@ class GraphView implements Mounted {
       select: (node) => this.state.openNode(node),
       cursor: (row) => this.point(row),
       neighbour: (node, which) => this.state.openNode(this.shown?.nodes[node]?.[which][0] ?? node),
-      key: (key) => (key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.letGo(), true) : this.surface.key(key)),
+      key: (key) =>
+        key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.letGo(), true) : this.surface.key(key),
     });
     this.map = minimap((x, y) => {
       const { width, height, scale } = this.surface.view;
@@ -119,10 +129,17 @@ class GraphView implements Mounted {
       zoom: (key) => this.surface.key(key),
     });
     this.stage.append(this.surface.canvas, this.map.element, this.overlay, this.tip);
-    this.box.append(controls, h("div", { class: "graph-body" }, this.tree.element, this.stage), h("div", { class: "graph-foot" }, this.note, this.status, this.keys));
+    this.box.append(
+      controls,
+      h("div", { class: "graph-body" }, this.tree.element, this.stage),
+      h("div", { class: "graph-foot" }, this.note, this.status, this.keys),
+    );
     this.box.classList.toggle("outlined", this.wishes.outline);
     this.themes = new MutationObserver(() => this.retheme());
-    this.themes.observe(this.box.closest(".workbench") ?? this.box, { attributes: true, attributeFilter: ["data-theme"] });
+    this.themes.observe(this.box.closest(".workbench") ?? this.box, {
+      attributes: true,
+      attributeFilter: ["data-theme"],
+    });
     this.update();
   }
 
@@ -147,7 +164,8 @@ class GraphView implements Mounted {
     if (selection.node >= 0) {
       this.kept.node = { graph, node: graph.nodes[selection.node]! };
       replace(this.note);
-    } else if (this.kept.node?.graph === graph) this.kept.node = null; // let go of; one that is not here is still followed
+    } else if (this.kept.node?.graph === graph)
+      this.kept.node = null; // let go of; one that is not here is still followed
     else if (this.hierarchy && this.missedIn !== selection.stage) this.sayGone(graph);
     if (!this.hierarchy) return; // it is on its way
     if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
@@ -161,19 +179,35 @@ class GraphView implements Mounted {
     this.grouping.abort();
     this.shown = graph;
     replace(this.note);
-    const work = grouping(graph, new Set(this.state.compilation.inputs.filter((input) => input.kind === "input" && !input.static /* Dynamo's parameters are such inputs */).map(({ name }) => name)));
+    const work = grouping(
+      graph,
+      new Set(
+        this.state.compilation.inputs
+          .filter((input) => input.kind === "input" && !input.static /* Dynamo's parameters are such inputs */)
+          .map(({ name }) => name),
+      ),
+    );
     if (graph.nodes.length <= AT_ONCE) return this.changed(graph, atOnce(work), fresh, before);
     this.running = this.hierarchy = this.drawn = null;
     this.tree.clear();
     const { signal } = (this.grouping = new AbortController());
     const bar = h("progress", { max: 1, "aria-label": "How far it is" });
-    this.cover(waiting(`Putting ${format.plural(graph.nodes.length, "node")} into their modules …`, () => {
-      this.grouping.abort();
-      this.cover(advice("empty", "The graph is not shown.", "", ["Try again", () => this.change(graph)]));
-    }, bar));
-    inSteps(work, signal, (share) => (bar.value = share)).then((tree) => this.changed(graph, tree, true, before), (error: unknown) => {
-      if (!signal.aborted) this.cover(this.refusal(error));
-    });
+    this.cover(
+      waiting(
+        `Putting ${format.plural(graph.nodes.length, "node")} into their modules …`,
+        () => {
+          this.grouping.abort();
+          this.cover(advice("empty", "The graph is not shown.", "", ["Try again", () => this.change(graph)]));
+        },
+        bar,
+      ),
+    );
+    inSteps(work, signal, (share) => (bar.value = share)).then(
+      (tree) => this.changed(graph, tree, true, before),
+      (error: unknown) => {
+        if (!signal.aborted) this.cover(this.refusal(error));
+      },
+    );
   }
 
   /** The same groups stay open, the selected node is followed. */
@@ -199,11 +233,27 @@ class GraphView implements Mounted {
     const { node } = this.kept.node;
     const { kin, by } = became(node, graph);
     const { stage } = this.state;
-    const buttons = kin.map((index) => h("button", { type: "button", class: "link", on: { click: () => this.state.openNode(index) } }, graph.nodes[index]!.name));
+    const buttons = kin.map((index) =>
+      h(
+        "button",
+        { type: "button", class: "link", on: { click: () => this.state.openNode(index) } },
+        graph.nodes[index]!.name,
+      ),
+    );
     const links = buttons.flatMap((button, i) => (i ? [", ", button] : [button]));
     const place = stage ? `${stage.name}${stage.graphs.size > 1 ? ` (${graph.role})` : ""}` : "this stage";
-    replace(this.note, h("code", {}, node.name), ` is not in ${place}. `,
-      kin.length ? [by === "call" ? "Of the same call there is here: " : "From the same source line there is here: ", links as (HTMLElement | string)[], "."] : "Nothing here comes from the same call or source line.");
+    replace(
+      this.note,
+      h("code", {}, node.name),
+      ` is not in ${place}. `,
+      kin.length
+        ? [
+            by === "call" ? "Of the same call there is here: " : "From the same source line there is here: ",
+            links as (HTMLElement | string)[],
+            ".",
+          ]
+        : "Nothing here comes from the same call or source line.",
+    );
   }
 
   /** No node is selected, and none followed. */
@@ -227,7 +277,8 @@ class GraphView implements Mounted {
   }
 
   private openGroup(group: Group, open: boolean, bring: boolean): void {
-    if (!group.parent) { // a lane: on the canvas it is always open
+    if (!group.parent) {
+      // a lane: on the canvas it is always open
       if (open) this.open.delete(closedLane(group));
       else this.open.add(closedLane(group));
       return this.listRows();
@@ -242,7 +293,10 @@ class GraphView implements Mounted {
     if (!this.hierarchy) return;
     this.open.clear();
     const roots: Group[] = Object.values(this.hierarchy.roots);
-    for (const id of open ? [...this.hierarchy.groups.values()].filter((group) => !roots.includes(group)).map(({ id }) => id) : firstOpen(this.hierarchy)) this.open.add(id);
+    for (const id of open
+      ? [...this.hierarchy.groups.values()].filter((group) => !roots.includes(group)).map(({ id }) => id)
+      : firstOpen(this.hierarchy))
+      this.open.add(id);
     this.drawn = null;
     void this.lay(null, -1);
   }
@@ -253,22 +307,43 @@ class GraphView implements Mounted {
     const tree = this.hierarchy;
     if (!graph || !tree) return;
     const running = (this.running = new AbortController());
-    const late = setTimeout(() => this.cover(waiting("Laying out the graph …", () => this.stop(running))), this.drawn ? SLOW_MS : 0);
+    const late = setTimeout(
+      () => this.cover(waiting("Laying out the graph …", () => this.stop(running))),
+      this.drawn ? SLOW_MS : 0,
+    );
     try {
       const seen = picture(graph, tree, this.open, this.wishes.flat);
       if (seen.boxes.length > MOST_BOXES) throw new TooMany(seen.boxes.length);
       const labels = seen.boxes.map((box) => label(this.state, graph, box));
       const sizes = labels.map(({ size }) => size);
       const lanes = lanesOf(seen, sizes);
-      const { lanes: layouts, note } = await this.context.layouter.layout(lanes.map(({ input }) => input), running.signal);
+      const { lanes: layouts, note } = await this.context.layouter.layout(
+        lanes.map(({ input }) => input),
+        running.signal,
+      );
       if (this.running !== running) return; // another was asked for since
       const scene = join(seen, sizes, lanes, layouts);
       const touches = touching(scene);
-      this.show({
-        scene, grid: new Grid(scene), labels, colouring: colouring(this.state, graph, seen.boxes, this.wishes.by), aliases: this.wishes.aliases, emphasis: NOTHING,
-        found: this.boxesOf(seen), touching: (box) => touches[box] ?? [],
-      }, around, node, bring);
-      replace(this.status, `${format.plural(graph.nodes.length, "node")} in ${boxes(seen.boxes.length)}`, note && h("span", { title: note }, " · plain layout"));
+      this.show(
+        {
+          scene,
+          grid: new Grid(scene),
+          labels,
+          colouring: colouring(this.state, graph, seen.boxes, this.wishes.by),
+          aliases: this.wishes.aliases,
+          emphasis: NOTHING,
+          found: this.boxesOf(seen),
+          touching: (box) => touches[box] ?? [],
+        },
+        around,
+        node,
+        bring,
+      );
+      replace(
+        this.status,
+        `${format.plural(graph.nodes.length, "node")} in ${boxes(seen.boxes.length)}`,
+        note && h("span", { title: note }, " · plain layout"),
+      );
       this.cover(null);
     } catch (error) {
       if (error instanceof Cancelled || this.running !== running) return;
@@ -281,13 +356,35 @@ class GraphView implements Mounted {
 
   private refusal(error: unknown): HTMLElement {
     const close: [string, () => void] = ["Close all modules", () => this.startOver()];
-    if (error instanceof TooMany) return advice("empty", `${boxes(error.boxes)} are too many to draw.`, "The outline and the search still show all of them. Close some modules to see the rest as a drawing.", close);
-    return advice("error", "The graph could not be laid out.", String(error), ["Try again", () => void this.lay(null, -1)], close);
+    if (error instanceof TooMany)
+      return advice(
+        "empty",
+        `${boxes(error.boxes)} are too many to draw.`,
+        "The outline and the search still show all of them. Close some modules to see the rest as a drawing.",
+        close,
+      );
+    return advice(
+      "error",
+      "The graph could not be laid out.",
+      String(error),
+      ["Try again", () => void this.lay(null, -1)],
+      close,
+    );
   }
 
   private stop(running: AbortController): void {
     running.abort();
-    this.cover(this.drawn ? null : advice("empty", "The layout was cancelled.", "", ["Try again", () => void this.lay(null, -1)], ["Close all modules", () => this.startOver()]));
+    this.cover(
+      this.drawn
+        ? null
+        : advice(
+            "empty",
+            "The layout was cancelled.",
+            "",
+            ["Try again", () => void this.lay(null, -1)],
+            ["Close all modules", () => this.startOver()],
+          ),
+    );
   }
 
   /** Modules as they were at first. */
@@ -311,8 +408,12 @@ class GraphView implements Mounted {
     if (before) {
       const [dx, dy] = place && was ? [place.x - was.x, place.y - was.y] : [0, 0];
       from = new Map();
-      before.scene.clusters.forEach(({ group, ...rectangle }) => from!.set(group.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }));
-      before.scene.places.forEach((rectangle, i) => from!.set(before.scene.picture.boxes[i]!.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }));
+      before.scene.clusters.forEach(({ group, ...rectangle }) =>
+        from!.set(group.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }),
+      );
+      before.scene.places.forEach((rectangle, i) =>
+        from!.set(before.scene.picture.boxes[i]!.id, { ...rectangle, x: rectangle.x + dx, y: rectangle.y + dy }),
+      );
     }
     const overview = overviewOf(this.drawn, this.palette);
     const whole = this.surface.whole;
@@ -336,17 +437,27 @@ class GraphView implements Mounted {
     this.tree.show(this.rows, (row) => {
       if (row.group) {
         const { group } = row;
-        return { label: group.parent ? group.label : group.lane, detail: groupDetail(group), title: `${group.path || group.label}: ${row.open ? "close" : "open"}` };
+        return {
+          label: group.parent ? group.label : group.lane,
+          detail: groupDetail(group),
+          title: `${group.path || group.label}: ${row.open ? "close" : "open"}`,
+        };
       }
       const node = shown.nodes[row.node]!;
       const type = format.value(this.state.recording, node.value, this.state.compilation.values);
-      return { label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node), detail: type, title: `${node.name} = ${node.target}${type && `: ${type}`}` };
+      return {
+        label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node),
+        detail: type,
+        title: `${node.name} = ${node.target}${type && `: ${type}`}`,
+      };
     });
   }
 
   private emphasised(scene: Scene): Drawn["emphasis"] {
     const { graph, selection } = this.state;
-    return graph === this.shown && graph && selection.node >= 0 ? emphasis(graph, scene, selection.node, this.wishes.chain) : NOTHING;
+    return graph === this.shown && graph && selection.node >= 0
+      ? emphasis(graph, scene, selection.node, this.wishes.chain)
+      : NOTHING;
   }
 
   /** Shows the selection, and looks for it if it was made elsewhere. */
@@ -395,9 +506,11 @@ class GraphView implements Mounted {
     const { recording } = this.state;
     const coming = this.wishes.by === "fate" ? recording.load(fateNeeds(this.state)) : null;
     const done = (): void => {
-      if (this.shown && this.drawn) this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
+      if (this.shown && this.drawn)
+        this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
     };
-    if (coming) coming.then(done, (error: unknown) => replace(this.note, `What was saved could not be loaded: ${String(error)}`));
+    if (coming)
+      coming.then(done, (error: unknown) => replace(this.note, `What was saved could not be loaded: ${String(error)}`));
     else done();
   }
 
@@ -414,11 +527,20 @@ class GraphView implements Mounted {
     const { scene } = drawn;
     const has = (kind: string): boolean => scene.routes.some((route) => route.kind === kind);
     const { boxes: drawnBoxes } = scene.picture;
-    replace(this.keys, legend(drawn.colouring, {
-      lanes: new Set(drawnBoxes.map(({ lane }) => lane)),
-      across: has("across"), alias: this.wishes.aliases && has("alias"), saved: drawnBoxes.some(({ saved }) => saved > 0), gradients: drawnBoxes.some(({ gradients }) => gradients > 0),
-    }));
-    this.surface.canvas.setAttribute("aria-label", `Drawing of ${boxes(scene.places.length)}. The outline lists the same; arrows pan, plus and minus zoom, 0 fits.`);
+    replace(
+      this.keys,
+      legend(drawn.colouring, {
+        lanes: new Set(drawnBoxes.map(({ lane }) => lane)),
+        across: has("across"),
+        alias: this.wishes.aliases && has("alias"),
+        saved: drawnBoxes.some(({ saved }) => saved > 0),
+        gradients: drawnBoxes.some(({ gradients }) => gradients > 0),
+      }),
+    );
+    this.surface.canvas.setAttribute(
+      "aria-label",
+      `Drawing of ${boxes(scene.places.length)}. The outline lists the same; arrows pan, plus and minus zoom, 0 fits.`,
+    );
   }
 
   private click(hit: Hit | null): void {
@@ -438,7 +560,11 @@ class GraphView implements Mounted {
   private point(row: Row | null): void {
     const { drawn } = this;
     if (!drawn) return;
-    const box = !row ? -1 : row.group ? drawn.scene.picture.boxes.findIndex(({ id }) => id === row.id) : drawn.scene.picture.boxOf(row.node, row.id.startsWith("backward") ? "backward" : "forward");
+    const box = !row
+      ? -1
+      : row.group
+        ? drawn.scene.picture.boxes.findIndex(({ id }) => id === row.id)
+        : drawn.scene.picture.boxOf(row.node, row.id.startsWith("backward") ? "backward" : "forward");
     this.surface.encircle(box);
     const place = box >= 0 ? drawn.scene.places[box] : row && placeOf(drawn.scene, row.id);
     if (place) this.surface.reveal(place, true, false);

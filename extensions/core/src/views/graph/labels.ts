@@ -21,12 +21,20 @@ const DETAIL_LETTER = 6.25;
 export function label(state: State, graph: Graph, box: Box): Label {
   if (box.group) {
     const { type, size } = box.group;
-    return sized("module", clip(box.group.label), clip([type !== box.group.label && type, format.plural(size, "node")].filter(Boolean).join(" · ")));
+    return sized(
+      "module",
+      clip(box.group.label),
+      clip([type !== box.group.label && type, format.plural(size, "node")].filter(Boolean).join(" · ")),
+    );
   }
   const node = graph.nodes[box.node]!;
   if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
   const type = format.value(state.recording, node.value, state.compilation.values);
-  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(nodeTitle(node, box.parent.path)), clip(type));
+  return sized(
+    node.op === "p" || node.op === "a" ? "input" : "node",
+    clip(nodeTitle(node, box.parent.path)),
+    clip(type),
+  );
 }
 
 /** `mm` for aten.mm.default; for a parameter its name below the module around it; else the node's name. */
@@ -53,6 +61,8 @@ function clip(text: string): string {
 }
 
 function sized(kind: Label["kind"], title: string, detail: string): Label {
-  const width = Math.max(title.length * LETTER * (kind === "module" ? 1.04 : 1), detail.length * DETAIL_LETTER, 34) + (kind === "module" ? 38 : 20);
+  const width =
+    Math.max(title.length * LETTER * (kind === "module" ? 1.04 : 1), detail.length * DETAIL_LETTER, 34) +
+    (kind === "module" ? 38 : 20);
   return { kind, title, detail, size: { width: Math.ceil(width), height: detail ? 40 : 26 } };
 }

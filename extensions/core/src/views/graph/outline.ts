@@ -27,7 +27,8 @@ export function rowsOf(tree: Hierarchy, open: ReadonlySet<string>): Row[] {
     const inside = members(group);
     inside.forEach((member, i) => {
       const place = { level, position: i + 1, siblings: inside.length };
-      if (typeof member === "number") out.push({ ...place, id: `${group.lane}#${member}`, group: null, node: member, open: false });
+      if (typeof member === "number")
+        out.push({ ...place, id: `${group.lane}#${member}`, group: null, node: member, open: false });
       else {
         const shown = open.has(member.id);
         out.push({ ...place, id: member.id, group: member, node: -1, open: shown });
@@ -36,15 +37,18 @@ export function rowsOf(tree: Hierarchy, open: ReadonlySet<string>): Row[] {
     });
   };
   if (lanes.length < 2) lanes.forEach((root) => walk(root, 1));
-  else lanes.forEach((root, i) => {
-    const shown = !open.has(closedLane(root));
-    out.push({ id: root.id, level: 1, group: root, node: -1, open: shown, position: i + 1, siblings: 2 });
-    if (shown) walk(root, 2);
-  });
+  else
+    lanes.forEach((root, i) => {
+      const shown = !open.has(closedLane(root));
+      out.push({ id: root.id, level: 1, group: root, node: -1, open: shown, position: i + 1, siblings: 2 });
+      if (shown) walk(root, 2);
+    });
   return out;
 }
 
-/** In the set of open groups, the mark of a lane that is closed in the outline (on the canvas a lane is always open). */
+/**
+ * In the set of open groups, the mark of a lane that is closed in the outline (on the canvas a lane is always open).
+ */
 export function closedLane(root: Group): string {
   return `closed ${root.id}`;
 }
@@ -68,7 +72,11 @@ export interface Outline {
 
 export function outline(actions: OutlineActions): Outline {
   let rows: readonly Row[] = [];
-  let describe: (row: Row) => { label: string; detail: string; title: string } = () => ({ label: "", detail: "", title: "" });
+  let describe: (row: Row) => { label: string; detail: string; title: string } = () => ({
+    label: "",
+    detail: "",
+    title: "",
+  });
   let active = 0; // index of the row that Tab goes to
   let chosen = -1; // node
   let height = 0; // pixels of the element, when its rows were last made
@@ -92,11 +100,33 @@ export function outline(actions: OutlineActions): Outline {
   const rowElement = (i: number): HTMLElement => {
     const row = rows[i]!;
     const { label, detail, title } = describe(row);
-    const made = h("div", {
-      role: "treeitem", class: `row ${row.group ? "group" : "node"}`, tabindex: i === active ? "0" : "-1", title, "aria-level": row.level, "aria-posinset": row.position, "aria-setsize": row.siblings,
-      "aria-expanded": row.group ? String(row.open) : undefined, "aria-selected": String(row.node >= 0 && row.node === chosen), data: { row: row.id },
-      on: { click: () => { active = i; act(row); focusRow(); }, focus: () => actions.cursor(row), blur: () => actions.cursor(null) },
-    }, row.group && h("span", { class: "sign", "aria-hidden": "true" }, row.open ? "▾" : "▸"), h("span", { class: "label" }, label), detail && h("span", { class: "detail" }, detail));
+    const made = h(
+      "div",
+      {
+        role: "treeitem",
+        class: `row ${row.group ? "group" : "node"}`,
+        tabindex: i === active ? "0" : "-1",
+        title,
+        "aria-level": row.level,
+        "aria-posinset": row.position,
+        "aria-setsize": row.siblings,
+        "aria-expanded": row.group ? String(row.open) : undefined,
+        "aria-selected": String(row.node >= 0 && row.node === chosen),
+        data: { row: row.id },
+        on: {
+          click: () => {
+            active = i;
+            act(row);
+            focusRow();
+          },
+          focus: () => actions.cursor(row),
+          blur: () => actions.cursor(null),
+        },
+      },
+      row.group && h("span", { class: "sign", "aria-hidden": "true" }, row.open ? "▾" : "▸"),
+      h("span", { class: "label" }, label),
+      detail && h("span", { class: "detail" }, detail),
+    );
     made.style.top = `${i * ROW}px`;
     made.style.paddingLeft = `${6 + 13 * (row.level - 1) + (row.group ? 0 : 15)}px`;
     return made;
@@ -107,7 +137,8 @@ export function outline(actions: OutlineActions): Outline {
   };
   const bring = (i: number): void => {
     if (i * ROW < element.scrollTop) element.scrollTop = i * ROW;
-    else if ((i + 1) * ROW > element.scrollTop + element.clientHeight) element.scrollTop = (i + 1) * ROW - element.clientHeight;
+    else if ((i + 1) * ROW > element.scrollTop + element.clientHeight)
+      element.scrollTop = (i + 1) * ROW - element.clientHeight;
   };
   const focusRow = (): void => {
     bring(active);
@@ -137,7 +168,8 @@ export function outline(actions: OutlineActions): Outline {
     else if (event.key === "ArrowRight" && row.group) row.open ? move(active + 1) : actions.open(row.group, true);
     else if (event.key === "ArrowLeft") row.group && row.open ? actions.open(row.group, false) : move(parentOf(active));
     else if (event.key === "Enter" || event.key === " ") act(row);
-    else if ((event.key === "i" || event.key === "u") && row.node >= 0) actions.neighbour(row.node, event.key === "i" ? "inputs" : "users");
+    else if ((event.key === "i" || event.key === "u") && row.node >= 0)
+      actions.neighbour(row.node, event.key === "i" ? "inputs" : "users");
     else if (!actions.key(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -163,7 +195,8 @@ export function outline(actions: OutlineActions): Outline {
       const i = node < 0 ? -1 : rows.findIndex((row) => row.node === node);
       if (i >= 0 && follow) {
         active = i;
-        if (i * ROW < element.scrollTop || (i + 1) * ROW > element.scrollTop + element.clientHeight) element.scrollTop = Math.max(0, (i + 0.5) * ROW - element.clientHeight / 2);
+        if (i * ROW < element.scrollTop || (i + 1) * ROW > element.scrollTop + element.clientHeight)
+          element.scrollTop = Math.max(0, (i + 0.5) * ROW - element.clientHeight / 2);
       }
       render();
     },

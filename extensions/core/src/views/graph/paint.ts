@@ -29,7 +29,13 @@ export interface Drawn {
   touching(box: number): readonly number[]; // routes that begin or end there
 }
 
-export const NOTHING: Emphasis = { selected: -1, inputs: new Set(), users: new Set(), routes: new Map(), others: "plain" };
+export const NOTHING: Emphasis = {
+  selected: -1,
+  inputs: new Set(),
+  users: new Set(),
+  routes: new Map(),
+  others: "plain",
+};
 
 export const FAR = 0.24; // below this scale boxes are plain rectangles
 export const READ = 0.42; // above it there is text in them
@@ -53,17 +59,48 @@ export function levelOf(scale: number): "far" | "middle" | "near" {
 }
 
 /** The context's transform takes the drawing's coordinates to the canvas. */
-export function* paint(ctx: CanvasRenderingContext2D, drawn: Drawn, palette: Palette, area: Area, scale: number): Generator<void, void> {
+export function* paint(
+  ctx: CanvasRenderingContext2D,
+  drawn: Drawn,
+  palette: Palette,
+  area: Area,
+  scale: number,
+): Generator<void, void> {
   const { scene, grid, emphasis } = drawn;
   const found = grid.within(area.left, area.top, area.right, area.bottom);
   const inArea = (place: { x: number; y: number; width: number; height: number }): boolean =>
-    place.x <= area.right && place.x + place.width >= area.left && place.y <= area.bottom && place.y + place.height >= area.top;
+    place.x <= area.right &&
+    place.x + place.width >= area.left &&
+    place.y <= area.bottom &&
+    place.y + place.height >= area.top;
   const clusters = scene.clusters.filter(inArea);
   for (const cluster of clusters) paintCluster(ctx, cluster, palette, scale);
-  if (scale >= FAR) for (const { lane, x, y } of scene.headings) text(ctx, lane === "forward" ? "forward ↓" : "backward ↑", x, y, palette.colour[lane], `600 12px ${palette.sans}`, "center");
+  if (scale >= FAR)
+    for (const { lane, x, y } of scene.headings)
+      text(
+        ctx,
+        lane === "forward" ? "forward ↓" : "backward ↑",
+        x,
+        y,
+        palette.colour[lane],
+        `600 12px ${palette.sans}`,
+        "center",
+      );
   const shown = found.routes.filter((i) => isShown(drawn, i));
-  yield* paintRoutes(ctx, drawn, shown.filter((i) => !emphasis.routes.has(i)), palette, scale);
-  yield* paintRoutes(ctx, drawn, shown.filter((i) => emphasis.routes.has(i)), palette, scale);
+  yield* paintRoutes(
+    ctx,
+    drawn,
+    shown.filter((i) => !emphasis.routes.has(i)),
+    palette,
+    scale,
+  );
+  yield* paintRoutes(
+    ctx,
+    drawn,
+    shown.filter((i) => emphasis.routes.has(i)),
+    palette,
+    scale,
+  );
   for (const cluster of clusters) paintTitle(ctx, cluster, palette, scale, area);
   let painted = 0;
   for (const box of found.boxes) {
@@ -79,7 +116,12 @@ export function isShown(drawn: Drawn, route: number): boolean {
   return drawn.emphasis.routes.has(route) || (kind === "alias" ? drawn.aliases : kind !== "quiet");
 }
 
-function paintCluster(ctx: CanvasRenderingContext2D, { group, x, y, width, height }: Cluster, { colour }: Palette, scale: number): void {
+function paintCluster(
+  ctx: CanvasRenderingContext2D,
+  { group, x, y, width, height }: Cluster,
+  { colour }: Palette,
+  scale: number,
+): void {
   rounded(ctx, x, y, width, height, 8);
   ctx.fillStyle = colour[`${group.lane}-open`];
   ctx.fill();
@@ -89,7 +131,13 @@ function paintCluster(ctx: CanvasRenderingContext2D, { group, x, y, width, heigh
 }
 
 /** Titles keep a readable size on the screen for as long as their group has room for them. */
-function paintTitle(ctx: CanvasRenderingContext2D, { group, x, y, width, height }: Cluster, palette: Palette, scale: number, area: Area): void {
+function paintTitle(
+  ctx: CanvasRenderingContext2D,
+  { group, x, y, width, height }: Cluster,
+  palette: Palette,
+  scale: number,
+  area: Area,
+): void {
   const size = Math.max(FONT, 9.5 / scale);
   const letters = Math.floor((width - 14) / (0.61 * size));
   if (letters < 4 || height < 2 * size) return;
@@ -108,13 +156,21 @@ function paintTitle(ctx: CanvasRenderingContext2D, { group, x, y, width, height 
 
 type Role = Route["kind"] | "long" | "inputs" | "users";
 
-function* paintRoutes(ctx: CanvasRenderingContext2D, drawn: Drawn, shown: readonly number[], palette: Palette, scale: number): Generator<void, void> {
+function* paintRoutes(
+  ctx: CanvasRenderingContext2D,
+  drawn: Drawn,
+  shown: readonly number[],
+  palette: Palette,
+  scale: number,
+): Generator<void, void> {
   const { routes } = drawn.scene;
   const { emphasis } = drawn;
   const styles = new Map<string, number[]>();
   for (const i of shown) {
     const { kind, top, bottom } = routes[i]!;
-    const role = emphasis.routes.get(i) ?? (kind === "inside" && bottom - top > LONG && routes[i]!.points.length === 4 ? "long" : kind);
+    const role =
+      emphasis.routes.get(i) ??
+      (kind === "inside" && bottom - top > LONG && routes[i]!.points.length === 4 ? "long" : kind);
     const width = scale < FAR || kind === "alias" ? 0 : Math.min(4, Math.floor(Math.log2(routes[i]!.count)));
     const key = `${role} ${width}`;
     const list = styles.get(key);
@@ -125,8 +181,29 @@ function* paintRoutes(ctx: CanvasRenderingContext2D, drawn: Drawn, shown: readon
   for (const [key, list] of styles) {
     const [role, width] = key.split(" ") as [Role, string];
     const strong = role === "inputs" || role === "users";
-    ctx.strokeStyle = ctx.fillStyle = palette.colour[({ inside: "edge", long: "edge", across: "across", quiet: "edge", alias: "alias", inputs: "inputs", users: "users" } as const)[role]];
-    ctx.globalAlpha = strong ? 1 : emphasis.routes.size || emphasis.others === "dim" || role === "long" ? 0.35 : role === "alias" ? 0.6 : scale < FAR ? 0.6 : 1;
+    ctx.strokeStyle = ctx.fillStyle =
+      palette.colour[
+        (
+          {
+            inside: "edge",
+            long: "edge",
+            across: "across",
+            quiet: "edge",
+            alias: "alias",
+            inputs: "inputs",
+            users: "users",
+          } as const
+        )[role]
+      ];
+    ctx.globalAlpha = strong
+      ? 1
+      : emphasis.routes.size || emphasis.others === "dim" || role === "long"
+        ? 0.35
+        : role === "alias"
+          ? 0.6
+          : scale < FAR
+            ? 0.6
+            : 1;
     ctx.lineWidth = Math.max((strong ? 1.8 : 1) + Number(width) / 3, (strong ? 1.4 : 0.5) / scale);
     for (let start = 0; start < list.length; start += BATCH) {
       const batch = list.slice(start, start + BATCH);
@@ -156,7 +233,9 @@ export function trace(ctx: CanvasRenderingContext2D, points: Float32Array, scale
   const last = points.length - 2;
   ctx.moveTo(points[0]!, points[1]!);
   if (points.length === 4 || scale < FAR / 2) ctx.lineTo(points[last]!, points[last + 1]!);
-  else for (let i = 2; i + 5 < points.length; i += 6) ctx.bezierCurveTo(points[i]!, points[i + 1]!, points[i + 2]!, points[i + 3]!, points[i + 4]!, points[i + 5]!);
+  else
+    for (let i = 2; i + 5 < points.length; i += 6)
+      ctx.bezierCurveTo(points[i]!, points[i + 1]!, points[i + 2]!, points[i + 3]!, points[i + 4]!, points[i + 5]!);
 }
 
 function arrow(ctx: CanvasRenderingContext2D, points: Float32Array): void {
@@ -177,7 +256,8 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
   const { x, y, width, height } = scene.places[index]!;
   const box = scene.picture.boxes[index]!;
   const { colour } = palette;
-  const related = index === emphasis.selected || emphasis.inputs.has(index) || emphasis.users.has(index) || drawn.found.has(index);
+  const related =
+    index === emphasis.selected || emphasis.inputs.has(index) || emphasis.users.has(index) || drawn.found.has(index);
   ctx.globalAlpha = emphasis.others === "dim" && !related ? FAINT : 1;
   const [fill, border] = fillOf(drawn, index, palette, scale);
   if (scale < FAR) {
@@ -196,18 +276,63 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
     ctx.setLineDash([]);
     paintShares(ctx, drawn, index, palette);
   }
-  const ring: ColourName | null = index === emphasis.selected ? "accent" : emphasis.inputs.has(index) ? "inputs" : emphasis.users.has(index) ? "users" : drawn.found.has(index) ? "accent" : null;
-  if (ring) outline(ctx, drawn.scene, index, colour[ring], (index === emphasis.selected ? 2.5 : 1.6) / Math.min(1, scale));
-  paintText(ctx, drawn.labels[index]!, x, y, width, height, palette, scale, drawn.colouring.ramp ? colour.text : colour.muted);
+  const ring: ColourName | null =
+    index === emphasis.selected
+      ? "accent"
+      : emphasis.inputs.has(index)
+        ? "inputs"
+        : emphasis.users.has(index)
+          ? "users"
+          : drawn.found.has(index)
+            ? "accent"
+            : null;
+  if (ring)
+    outline(ctx, drawn.scene, index, colour[ring], (index === emphasis.selected ? 2.5 : 1.6) / Math.min(1, scale));
+  paintText(
+    ctx,
+    drawn.labels[index]!,
+    x,
+    y,
+    width,
+    height,
+    palette,
+    scale,
+    drawn.colouring.ramp ? colour.text : colour.muted,
+  );
   if (scale >= FAR) {
     const counted = box.group !== null;
-    if (box.saved) badge(ctx, x + width, y + height / 2, counted ? box.saved : 0, colour.alias, colour["alias-fill"], palette, scale);
-    if (box.gradients) badge(ctx, x, y + height / 2, counted ? box.gradients : 0, colour.backward, colour["backward-fill"], palette, scale);
+    if (box.saved)
+      badge(
+        ctx,
+        x + width,
+        y + height / 2,
+        counted ? box.saved : 0,
+        colour.alias,
+        colour["alias-fill"],
+        palette,
+        scale,
+      );
+    if (box.gradients)
+      badge(
+        ctx,
+        x,
+        y + height / 2,
+        counted ? box.gradients : 0,
+        colour.backward,
+        colour["backward-fill"],
+        palette,
+        scale,
+      );
   }
 }
 
 /** Fill and border: what the colouring says, else the lane. Far boxes are too small for a pale fill to be seen. */
-function fillOf({ scene, labels, colouring, emphasis }: Drawn, index: number, palette: Palette, scale: number): [string, string] {
+function fillOf(
+  { scene, labels, colouring, emphasis }: Drawn,
+  index: number,
+  palette: Palette,
+  scale: number,
+): [string, string] {
   const { colour } = palette;
   const { lane } = scene.picture.boxes[index]!;
   const far = scale < FAR;
@@ -215,7 +340,14 @@ function fillOf({ scene, labels, colouring, emphasis }: Drawn, index: number, pa
     if (far) return [colour[`${lane}-far`], colour[lane]];
     if (index === emphasis.selected) return [colour.selected, colour.accent];
     const { kind } = labels[index]!;
-    return [kind === "module" || kind === "output" ? colour[`${lane}-fill`] : kind === "input" ? colour.sunken : colour.background, colour[lane]];
+    return [
+      kind === "module" || kind === "output"
+        ? colour[`${lane}-fill`]
+        : kind === "input"
+          ? colour.sunken
+          : colour.background,
+      colour[lane],
+    ];
   }
   const tint = colouring.tints[index];
   if (!tint) return far ? [colour.neutral, colour.line] : [colour["neutral-fill"], colour.line];
@@ -224,7 +356,12 @@ function fillOf({ scene, labels, colouring, emphasis }: Drawn, index: number, pa
 }
 
 /** The mixture of a closed group, as a strip along its foot. */
-function paintShares(ctx: CanvasRenderingContext2D, { scene, colouring }: Drawn, index: number, { category, colour }: Palette): void {
+function paintShares(
+  ctx: CanvasRenderingContext2D,
+  { scene, colouring }: Drawn,
+  index: number,
+  { category, colour }: Palette,
+): void {
   const tint = colouring.tints[index];
   if (!tint?.shares.length) return;
   const { x, y, width, height } = scene.places[index]!;
@@ -236,23 +373,51 @@ function paintShares(ctx: CanvasRenderingContext2D, { scene, colouring }: Drawn,
   }
 }
 
-function paintText(ctx: CanvasRenderingContext2D, label: Label, x: number, y: number, width: number, height: number, palette: Palette, scale: number, faint: string): void {
+function paintText(
+  ctx: CanvasRenderingContext2D,
+  label: Label,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  palette: Palette,
+  scale: number,
+  faint: string,
+): void {
   const { colour, mono } = palette;
   const module = label.kind === "module";
   const left = module ? x + 26 : x + width / 2;
   const align = module ? "left" : "center";
   if (scale >= READ) {
     if (module) text(ctx, "▸", x + 11, y + height / 2 + 4, faint, `${FONT}px ${mono}`, "left");
-    text(ctx, label.title, left, label.detail ? y + 17 : y + height / 2 + 4, colour.text, `${module ? "600 " : ""}${FONT}px ${mono}`, align);
+    text(
+      ctx,
+      label.title,
+      left,
+      label.detail ? y + 17 : y + height / 2 + 4,
+      colour.text,
+      `${module ? "600 " : ""}${FONT}px ${mono}`,
+      align,
+    );
     if (label.detail) text(ctx, label.detail, left, y + 31, faint, `${DETAIL_FONT}px ${mono}`, align);
     return;
   }
   // Too small for both lines: the title alone, as large as the box allows, if it can be read at all.
   const size = Math.min(0.62 * height, (width - 8) / (0.61 * Math.max(4, label.title.length)));
-  if (size * scale >= 6.5) text(ctx, label.title, x + width / 2, y + height / 2 + 0.35 * size, colour.text, `${size}px ${mono}`, "center");
+  if (size * scale >= 6.5)
+    text(ctx, label.title, x + width / 2, y + height / 2 + 0.35 * size, colour.text, `${size}px ${mono}`, "center");
 }
 
-function badge(ctx: CanvasRenderingContext2D, x: number, y: number, count: number, strong: string, pale: string, palette: Palette, scale: number): void {
+function badge(
+  ctx: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  count: number,
+  strong: string,
+  pale: string,
+  palette: Palette,
+  scale: number,
+): void {
   ctx.beginPath();
   ctx.arc(x, y, count ? 8 : 4.5, 0, 2 * Math.PI);
   ctx.fillStyle = pale;
@@ -260,11 +425,18 @@ function badge(ctx: CanvasRenderingContext2D, x: number, y: number, count: numbe
   ctx.strokeStyle = strong;
   ctx.lineWidth = 1;
   ctx.stroke();
-  if (count && scale >= READ) text(ctx, String(count), x, y + 3.5, strong, `600 ${count > 99 ? 8 : 9.5}px ${palette.sans}`, "center");
+  if (count && scale >= READ)
+    text(ctx, String(count), x, y + 3.5, strong, `600 ${count > 99 ? 8 : 9.5}px ${palette.sans}`, "center");
 }
 
 /** A line around a box. */
-export function outline(ctx: CanvasRenderingContext2D, scene: Scene, index: number, colour: string, thickness: number): void {
+export function outline(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  index: number,
+  colour: string,
+  thickness: number,
+): void {
   const { x, y, width, height } = scene.places[index]!;
   rounded(ctx, x, y, width, height, 6);
   ctx.strokeStyle = colour;
@@ -272,14 +444,29 @@ export function outline(ctx: CanvasRenderingContext2D, scene: Scene, index: numb
   ctx.stroke();
 }
 
-function text(ctx: CanvasRenderingContext2D, words: string, x: number, y: number, colour: string, font: string, align: CanvasTextAlign): void {
+function text(
+  ctx: CanvasRenderingContext2D,
+  words: string,
+  x: number,
+  y: number,
+  colour: string,
+  font: string,
+  align: CanvasTextAlign,
+): void {
   if (ctx.font !== font) ctx.font = font;
   ctx.textAlign = align;
   ctx.fillStyle = colour;
   ctx.fillText(words, x, y);
 }
 
-function rounded(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, radius: number): void {
+function rounded(
+  ctx: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  radius: number,
+): void {
   ctx.beginPath();
   ctx.roundRect(x, y, width, height, Math.max(0, Math.min(radius, width / 2, height / 2)));
 }

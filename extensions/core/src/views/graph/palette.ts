@@ -2,8 +2,30 @@
 // theme as everything else does.
 
 const NAMES = [
-  "background", "text", "muted", "faint", "accent", "selected", "line", "sunken", "forward", "forward-fill", "forward-far", "backward", "backward-fill",
-  "backward-far", "alias", "alias-fill", "across", "edge", "inputs", "users", "neutral", "neutral-fill", "forward-open", "backward-open",
+  "background",
+  "text",
+  "muted",
+  "faint",
+  "accent",
+  "selected",
+  "line",
+  "sunken",
+  "forward",
+  "forward-fill",
+  "forward-far",
+  "backward",
+  "backward-fill",
+  "backward-far",
+  "alias",
+  "alias-fill",
+  "across",
+  "edge",
+  "inputs",
+  "users",
+  "neutral",
+  "neutral-fill",
+  "forward-open",
+  "backward-open",
 ] as const;
 export const CATEGORIES = 10; // colours that tell categories apart; the last is for all the others
 
@@ -29,14 +51,22 @@ export function readPalette(element: HTMLElement): Palette {
     probes.append(one);
     return () => getComputedStyle(one)[property];
   };
-  const several = (name: string, count: number): (() => string)[] => Array.from({ length: count }, (_, i) => probe("color", `graph-${name}-${i}`));
+  const several = (name: string, count: number): (() => string)[] =>
+    Array.from({ length: count }, (_, i) => probe("color", `graph-${name}-${i}`));
   const colours = NAMES.map((name) => [name, probe("color", `graph-${name}`)] as const);
   const [category, categoryFill, ramp] = [several("c", CATEGORIES), several("f", CATEGORIES), several("r", RAMP)];
   const [mono, sans] = [probe("fontFamily", "aot-mono"), probe("fontFamily", "aot-sans")];
   element.append(probes); // all at once: the browser works out the style of the page once
   const read = (all: readonly (() => string)[]): string[] => all.map((one) => one());
   const colour = Object.fromEntries(colours.map(([name, one]) => [name, one()])) as Palette["colour"];
-  const palette = { colour, category: read(category), categoryFill: read(categoryFill), ramp: read(ramp), mono: mono(), sans: sans() };
+  const palette = {
+    colour,
+    category: read(category),
+    categoryFill: read(categoryFill),
+    ramp: read(ramp),
+    mono: mono(),
+    sans: sans(),
+  };
   probes.remove();
   return palette;
 }

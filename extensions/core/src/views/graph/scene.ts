@@ -62,24 +62,36 @@ export function lanesOf(picture: Picture, sizes: readonly Size[]): LaneOf[] {
     const groups = picture.open.filter((group) => group.lane === lane);
     const number = new Map(groups.map((group, i) => [group, i]));
     const clusterOf = (group: Group | null): number => (group && number.get(group)) ?? -1;
-    const edges = picture.edges.flatMap(({ kind, from, to }, i) => (kind === "data" && place[from]! >= 0 && place[to]! >= 0 ? [i] : []));
-    return [{
-      lane, boxes, groups, edges,
-      input: {
-        upward: lane === "backward" && boxes.length < picture.boxes.length,
-        width: Float32Array.from(boxes, (box) => sizes[box]!.width),
-        height: Float32Array.from(boxes, (box) => sizes[box]!.height),
-        cluster: Int32Array.from(boxes, (box) => clusterOf(picture.boxes[box]!.parent)),
-        parent: Int32Array.from(groups, (group) => clusterOf(group.parent)),
-        titles: Float32Array.from(groups, (group) => TITLE_LETTER * openTitle(group).length),
-        from: Int32Array.from(edges, (edge) => place[picture.edges[edge]!.from]!),
-        to: Int32Array.from(edges, (edge) => place[picture.edges[edge]!.to]!),
+    const edges = picture.edges.flatMap(({ kind, from, to }, i) =>
+      kind === "data" && place[from]! >= 0 && place[to]! >= 0 ? [i] : [],
+    );
+    return [
+      {
+        lane,
+        boxes,
+        groups,
+        edges,
+        input: {
+          upward: lane === "backward" && boxes.length < picture.boxes.length,
+          width: Float32Array.from(boxes, (box) => sizes[box]!.width),
+          height: Float32Array.from(boxes, (box) => sizes[box]!.height),
+          cluster: Int32Array.from(boxes, (box) => clusterOf(picture.boxes[box]!.parent)),
+          parent: Int32Array.from(groups, (group) => clusterOf(group.parent)),
+          titles: Float32Array.from(groups, (group) => TITLE_LETTER * openTitle(group).length),
+          from: Int32Array.from(edges, (edge) => place[picture.edges[edge]!.from]!),
+          to: Int32Array.from(edges, (edge) => place[picture.edges[edge]!.to]!),
+        },
       },
-    }];
+    ];
   });
 }
 
-export function join(picture: Picture, sizes: readonly Size[], lanes: readonly LaneOf[], answers: readonly LaneLayout[]): Scene {
+export function join(
+  picture: Picture,
+  sizes: readonly Size[],
+  lanes: readonly LaneOf[],
+  answers: readonly LaneLayout[],
+): Scene {
   const layouts = evened(lanes, answers);
   const places: Rectangle[] = sizes.map((size) => ({ x: 0, y: 0, ...size }));
   const clusters: Cluster[] = [];
@@ -94,14 +106,27 @@ export function join(picture: Picture, sizes: readonly Size[], lanes: readonly L
     const y = top + (tallest - layout.height) / 2;
     boxes.forEach((box, at) => (places[box] = { ...sizes[box]!, x: layout.x[at]! + x, y: layout.y[at]! + y }));
     groups.forEach((group, at) => {
-      const [left, up, width, height] = layout.clusters.subarray(4 * at, 4 * at + 4) as unknown as [number, number, number, number];
+      const [left, up, width, height] = layout.clusters.subarray(4 * at, 4 * at + 4) as unknown as [
+        number,
+        number,
+        number,
+        number,
+      ];
       clusters.push({ group, x: left + x, y: up + y, width, height });
     });
     edges.forEach((edge, at) => {
       const { from, to, count } = picture.edges[edge]!;
       drawn.add(edge);
       const curve = layout.curves[at];
-      routes.push(route(from, to, count, "inside", curve ? curve.map((v, j) => v + (j % 2 ? y : x)) : straight(places[from]!, places[to]!)));
+      routes.push(
+        route(
+          from,
+          to,
+          count,
+          "inside",
+          curve ? curve.map((v, j) => v + (j % 2 ? y : x)) : straight(places[from]!, places[to]!),
+        ),
+      );
     });
     if (lanes.length > 1) headings.push({ lane, x: x + layout.width / 2, y: MARGIN + 12 });
     x += layout.width + APART;
@@ -142,7 +167,10 @@ function across(a: Rectangle, b: Rectangle): Float32Array {
   return Float32Array.of(x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2);
 }
 
-/** From right side to right side, around what is between; that is how aliases differ from data by shape, not colour alone. */
+/**
+ * From right side to right side, around what is between; that is how aliases differ from data by shape, not colour
+ * alone.
+ */
 function beside(a: Rectangle, b: Rectangle): Float32Array {
   const [x1, x2] = [a.x + a.width, b.x + b.width];
   const [y1, y2] = [a.y + 0.75 * a.height, b.y + 0.25 * b.height];
@@ -188,11 +216,16 @@ export function stretch(layout: LaneLayout, heights: Float32Array, wanted: numbe
   for (let i = 0; i < clusters.length; i += 4) {
     const top = moved(clusters[i + 1]!);
     clusters[i + 3] = moved(clusters[i + 1]! + clusters[i + 3]!) - top;
-    clusters[i + 1] = Math.max(top, moved(clusters[i + 1]! + TITLE) - TITLE); // the title stays by what it is the title of
+    // The title stays by what it is the title of.
+    clusters[i + 1] = Math.max(top, moved(clusters[i + 1]! + TITLE) - TITLE);
     clusters[i + 3]! -= clusters[i + 1]! - top;
   }
   return {
-    width: layout.width, height: layout.height + more * (rows.length - 1), x: layout.x, y: layout.y.map(moved), clusters,
+    width: layout.width,
+    height: layout.height + more * (rows.length - 1),
+    x: layout.x,
+    y: layout.y.map(moved),
+    clusters,
     curves: layout.curves.map((curve) => curve && smoothed(curve.map((v, i) => (i % 2 ? moved(v) : v)))),
   };
 }
@@ -204,7 +237,10 @@ function smoothed(points: Float32Array): Float32Array {
     const [dx, dy] = [points[i + 2]! - points[i - 2]!, points[i + 3]! - points[i - 1]!];
     const length = Math.hypot(dx, dy);
     if (length < 1) continue;
-    for (const [at, sign] of [[i - 2, -1], [i + 2, 1]] as const) {
+    for (const [at, sign] of [
+      [i - 2, -1],
+      [i + 2, 1],
+    ] as const) {
       const reach = (sign * Math.hypot(points[at]! - x, points[at + 1]! - y)) / length;
       points[at] = x + reach * dx;
       points[at + 1] = y + reach * dy;

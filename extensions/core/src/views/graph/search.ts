@@ -31,7 +31,10 @@ type Texts = { readonly [field in Field]: string };
 export class SearchIndex {
   private texts: Texts[] | null = null;
 
-  constructor(private readonly state: State, private readonly graph: Graph) {}
+  constructor(
+    private readonly state: State,
+    private readonly graph: Graph,
+  ) {}
 
   /** Indices of the nodes that all terms fit, in order. */
   find(query: string): number[] {
@@ -40,7 +43,12 @@ export class SearchIndex {
     this.texts ??= this.graph.nodes.map((node) => this.textsOf(node));
     const out: number[] = [];
     this.texts.forEach((texts, i) => {
-      if (terms.every(({ field, text }) => (field === "any" ? FIELDS.some((name) => texts[name].includes(text)) : texts[field].includes(text)))) out.push(i);
+      if (
+        terms.every(({ field, text }) =>
+          field === "any" ? FIELDS.some((name) => texts[name].includes(text)) : texts[field].includes(text),
+        )
+      )
+        out.push(i);
     });
     return out;
   }
@@ -60,7 +68,9 @@ export class SearchIndex {
       name: `${node.name} ${node.descriptor}`.toLowerCase(),
       op: node.op === "o" ? "output" : node.target.toLowerCase(),
       shape: format.value(recording, value, compilation.values).replace(/\s/g, "").toLowerCase(),
-      dtype: tensor ? `${recording.text(tensor.dtype)} ${format.dtype(recording.text(tensor.dtype))}`.toLowerCase() : "",
+      dtype: tensor
+        ? `${recording.text(tensor.dtype)} ${format.dtype(recording.text(tensor.dtype))}`.toLowerCase()
+        : "",
       line: source ? `${source.file}:${source.line} ${source.scope} ${source.code}`.toLowerCase() : "",
       module: inner ? `${inner.path} ${inner.type}`.toLowerCase() : "",
     };

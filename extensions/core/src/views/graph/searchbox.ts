@@ -23,12 +23,30 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
   let nodes: number[] = [];
   let cursor = -1; // in the list
   const count = h("output", { "aria-live": "polite" });
-  const list = h("ul", { class: "results", role: "listbox", id: "aot-results", "aria-label": "Nodes found", hidden: true });
-  const input = h("input", {
-    type: "search", placeholder: "Search nodes", title: HINT, "aria-label": `Search the graph. ${HINT}`, spellcheck: "false", role: "combobox",
-    "aria-expanded": "false", "aria-controls": "aot-results", "aria-autocomplete": "list",
+  const list = h("ul", {
+    class: "results",
+    role: "listbox",
+    id: "aot-results",
+    "aria-label": "Nodes found",
+    hidden: true,
   });
-  const button = (text: string, title: string, step: 1 | -1): HTMLButtonElement => h("button", { type: "button", class: "small", title, "aria-label": title, disabled: true, on: { click: () => go(step) } }, text);
+  const input = h("input", {
+    type: "search",
+    placeholder: "Search nodes",
+    title: HINT,
+    "aria-label": `Search the graph. ${HINT}`,
+    spellcheck: "false",
+    role: "combobox",
+    "aria-expanded": "false",
+    "aria-controls": "aot-results",
+    "aria-autocomplete": "list",
+  });
+  const button = (text: string, title: string, step: 1 | -1): HTMLButtonElement =>
+    h(
+      "button",
+      { type: "button", class: "small", title, "aria-label": title, disabled: true, on: { click: () => go(step) } },
+      text,
+    );
   const previous = button("‹", "Previous result", -1);
   const next = button("›", "Next result", 1);
 
@@ -48,25 +66,62 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
   };
   const tell = (): void => {
     const at = nodes.indexOf(state.selection.node);
-    count.textContent = !input.value.trim() ? "" : !nodes.length ? "none" : at < 0 ? format.plural(nodes.length, "result") : `${at + 1} of ${nodes.length}`;
+    count.textContent = !input.value.trim()
+      ? ""
+      : !nodes.length
+        ? "none"
+        : at < 0
+          ? format.plural(nodes.length, "result")
+          : `${at + 1} of ${nodes.length}`;
     previous.disabled = next.disabled = !nodes.length;
   };
   const run = (): void => {
     if (graph && !index) index = new SearchIndex(state, graph);
     nodes = index?.find(input.value) ?? [];
     cursor = -1;
-    replace(list, nodes.slice(0, MOST).map((node, i) => row(node, i)),
-      nodes.length > MOST && h("li", { class: "more", role: "presentation" }, `and ${format.plural(nodes.length - MOST, "more result")}: add a word to narrow the search`),
-      !nodes.length && h("li", { class: "more", role: "presentation" }, "Nothing fits. Try a part of a name, op:mm, shape:[8, 64], line:model.py:12."));
+    replace(
+      list,
+      nodes.slice(0, MOST).map((node, i) => row(node, i)),
+      nodes.length > MOST &&
+        h(
+          "li",
+          { class: "more", role: "presentation" },
+          `and ${format.plural(nodes.length - MOST, "more result")}: add a word to narrow the search`,
+        ),
+      !nodes.length &&
+        h(
+          "li",
+          { class: "more", role: "presentation" },
+          "Nothing fits. Try a part of a name, op:mm, shape:[8, 64], line:model.py:12.",
+        ),
+    );
     tell();
     found(input.value.trim() ? nodes : []);
   };
   const row = (index: number, i: number): HTMLElement => {
     const node = graph!.nodes[index]!;
     const type = format.value(state.recording, node.value, state.compilation.values);
-    const where = (node.op === "p" ? nodeTitle(node) : node.modules[node.modules.length - 1]?.path) || (node.source ? format.place(node.source.file, node.source.line) : "");
-    return h("li", { role: "option", id: `aot-result-${i}`, "aria-selected": "false", on: { mousedown: (event: MouseEvent) => { event.preventDefault(); pick(index); } } },
-      h("b", {}, node.name), h("span", {}, node.op === "p" ? "input" : operator(node.target)), h("span", {}, type), h("span", { class: "where", title: where }, h("bdi", {}, where)));
+    const where =
+      (node.op === "p" ? nodeTitle(node) : node.modules[node.modules.length - 1]?.path) ||
+      (node.source ? format.place(node.source.file, node.source.line) : "");
+    return h(
+      "li",
+      {
+        role: "option",
+        id: `aot-result-${i}`,
+        "aria-selected": "false",
+        on: {
+          mousedown: (event: MouseEvent) => {
+            event.preventDefault();
+            pick(index);
+          },
+        },
+      },
+      h("b", {}, node.name),
+      h("span", {}, node.op === "p" ? "input" : operator(node.target)),
+      h("span", {}, type),
+      h("span", { class: "where", title: where }, h("bdi", {}, where)),
+    );
   };
   const pick = (node: number): void => {
     open(false);
@@ -78,7 +133,10 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
     const here = state.selection.node;
     const exact = nodes.includes(here) ? -1 : index!.named(input.value, nodes);
     if (exact >= 0) return pick(exact);
-    const target = step > 0 ? nodes.find((node) => node > here) ?? nodes[0]! : nodes.findLast((node) => node < here) ?? nodes[nodes.length - 1]!;
+    const target =
+      step > 0
+        ? (nodes.find((node) => node > here) ?? nodes[0]!)
+        : (nodes.findLast((node) => node < here) ?? nodes[nodes.length - 1]!);
     pick(target);
   };
   input.addEventListener("input", () => {

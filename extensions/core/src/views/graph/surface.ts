@@ -45,7 +45,10 @@ export class Surface {
   private readonly calm = matchMedia("(prefers-reduced-motion: reduce)");
   private readonly sizes: ResizeObserver;
 
-  constructor(private palette: Palette, private readonly pointed: Pointed) {
+  constructor(
+    private palette: Palette,
+    private readonly pointed: Pointed,
+  ) {
     this.hand = {
       get: () => this.glide?.to ?? this.camera,
       set: (camera, gentle = false) => this.move(camera, gentle),
@@ -84,7 +87,8 @@ export class Surface {
       this.hover = null;
       this.announced = false;
     }
-    this.grow = from && !this.calm.matches && drawn.scene.places.length <= ANIMATED ? { from, start: performance.now() } : null;
+    this.grow =
+      from && !this.calm.matches && drawn.scene.places.length <= ANIMATED ? { from, start: performance.now() } : null;
     this.ask();
   }
 
@@ -113,7 +117,14 @@ export class Surface {
     if (!this.drawn) return;
     const { width, height } = this.drawn.scene;
     const scale = Math.min(1.2, this.canvas.clientWidth / width, this.canvas.clientHeight / height);
-    this.move({ scale, x: width / 2 - this.canvas.clientWidth / 2 / scale, y: height / 2 - this.canvas.clientHeight / 2 / scale }, gentle);
+    this.move(
+      {
+        scale,
+        x: width / 2 - this.canvas.clientWidth / 2 / scale,
+        y: height / 2 - this.canvas.clientHeight / 2 / scale,
+      },
+      gentle,
+    );
   }
 
   /** The whole if it can be read, else its top. */
@@ -121,7 +132,10 @@ export class Surface {
     if (!this.drawn) return;
     const { width, height } = this.drawn.scene;
     const [w, hh] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    const scale = Math.min(1, Math.max(Math.min(w / width, hh / height), Math.min(LEAST_OPENING, Math.max(0.42, w / width))));
+    const scale = Math.min(
+      1,
+      Math.max(Math.min(w / width, hh / height), Math.min(LEAST_OPENING, Math.max(0.42, w / width))),
+    );
     this.move({ scale, x: width / 2 - w / 2 / scale, y: height * scale <= hh ? height / 2 - hh / 2 / scale : 0 });
   }
 
@@ -129,7 +143,9 @@ export class Surface {
   get whole(): boolean {
     if (!this.drawn) return false;
     const { x, y, scale, width, height } = this.view;
-    return x <= 0 && y <= 0 && x + width / scale >= this.drawn.scene.width && y + height / scale >= this.drawn.scene.height;
+    return (
+      x <= 0 && y <= 0 && x + width / scale >= this.drawn.scene.width && y + height / scale >= this.drawn.scene.height
+    );
   }
 
   /** Shows the whole again, if it can still be read; whether it can. */
@@ -145,17 +161,31 @@ export class Surface {
     const { width, height } = this.view;
     const now = this.hand.get();
     const scale = readable && now.scale < LEAST_OPENING ? LEAST_OPENING : now.scale;
-    const inside = scale === now.scale && place.x >= now.x && place.x + place.width <= now.x + width / scale && place.y >= now.y && place.y + place.height <= now.y + height / scale;
+    const inside =
+      scale === now.scale &&
+      place.x >= now.x &&
+      place.x + place.width <= now.x + width / scale &&
+      place.y >= now.y &&
+      place.y + place.height <= now.y + height / scale;
     if (inside) return;
     const tall = place.height * scale > height * 0.8;
     const wide = place.width * scale > width * 0.9;
-    this.move({ scale, x: wide ? place.x - 20 / scale : place.x + place.width / 2 - width / 2 / scale, y: tall ? place.y - 24 / scale : place.y + place.height / 2 - height / 2 / scale }, gentle);
+    this.move(
+      {
+        scale,
+        x: wide ? place.x - 20 / scale : place.x + place.width / 2 - width / 2 / scale,
+        y: tall ? place.y - 24 / scale : place.y + place.height / 2 - height / 2 / scale,
+      },
+      gentle,
+    );
   }
 
   /** Moves without being seen to, so that a place of the drawing comes where another was. */
   anchor(before: { x: number; y: number }, after: { x: number; y: number }): void {
     this.glide = null;
-    this.place(this.bounded({ ...this.camera, x: this.camera.x + after.x - before.x, y: this.camera.y + after.y - before.y }));
+    this.place(
+      this.bounded({ ...this.camera, x: this.camera.x + after.x - before.x, y: this.camera.y + after.y - before.y }),
+    );
   }
 
   key(key: string): boolean {
@@ -174,14 +204,17 @@ export class Surface {
     const { width, height } = this.drawn.scene;
     const kept = Math.max(SMALLEST, Math.min(LARGEST, scale));
     const [w, hh] = [this.canvas.clientWidth / kept, this.canvas.clientHeight / kept];
-    const within = (v: number, size: number, room: number): number => Math.max(-0.8 * room, Math.min(size - 0.2 * room, v));
+    const within = (v: number, size: number, room: number): number =>
+      Math.max(-0.8 * room, Math.min(size - 0.2 * room, v));
     return { scale: kept, x: within(x, width, w), y: within(y, height, hh) };
   }
 
   private at(x: number, y: number): Hit | null {
     const { drawn, camera } = this;
     if (!drawn || Number.isNaN(x)) return null;
-    return drawn.grid.hit(camera.x + x / camera.scale, camera.y + y / camera.scale, camera.scale, (route) => isShown(drawn, route));
+    return drawn.grid.hit(camera.x + x / camera.scale, camera.y + y / camera.scale, camera.scale, (route) =>
+      isShown(drawn, route),
+    );
   }
 
   private point(x: number, y: number): void {
@@ -199,7 +232,12 @@ export class Surface {
     if (root.activeElement && this.canvas.parentElement?.parentElement?.contains(root.activeElement)) return true;
     let at: Node | null = this.canvas;
     while (at) {
-      if (at instanceof HTMLElement && at.scrollHeight > at.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(at).overflowY)) return false;
+      if (
+        at instanceof HTMLElement &&
+        at.scrollHeight > at.clientHeight + 1 &&
+        /auto|scroll/.test(getComputedStyle(at).overflowY)
+      )
+        return false;
       at = at instanceof ShadowRoot ? at.host : at.parentNode;
     }
     const page = document.scrollingElement;
@@ -207,7 +245,9 @@ export class Surface {
   }
 
   private ask(): void {
-    if (!this.asked) this.asked = requestAnimationFrame((now) => this.frame(now));
+    if (this.asked) return;
+    this.asked = requestAnimationFrame((now) => this.frame(now));
+    this.canvas.ariaBusy = "true";
   }
 
   /** The size that the canvas is to have. */
@@ -216,8 +256,10 @@ export class Surface {
     return [Math.round(this.canvas.clientWidth * ratio), Math.round(this.canvas.clientHeight * ratio)];
   }
 
+  /** Paints; where more is to come, in the next frame. The canvas is busy until the last of them. */
   private frame(now: number): void {
     this.asked = 0;
+    this.canvas.ariaBusy = "false";
     const { drawn, canvas, ctx } = this;
     const ratio = devicePixelRatio || 1;
     const [width, height] = this.pixels();
@@ -233,7 +275,8 @@ export class Surface {
       this.place(between(from, to, ease(t), canvas.clientWidth, canvas.clientHeight));
     }
     let more = this.glide !== null;
-    const first = !this.announced && !this.tiles && isSmall(drawn); // it is there sooner without tiles, and they come with the next frame that is asked for
+    // It is there sooner without tiles, and they come with the next frame that is asked for.
+    const first = !this.announced && !this.tiles && isSmall(drawn);
     const growing = this.grow ? (now - this.grow.start) / GROW_MS : 1;
     if (growing >= 1) this.grow = null;
     if (this.grow) {
@@ -258,7 +301,12 @@ export class Surface {
     const [x, y] = [Math.round(camera.x * zoom), Math.round(camera.y * zoom)];
     this.clear();
     ctx.setTransform(zoom, 0, 0, zoom, -x, -y);
-    const view = { left: x / zoom, top: y / zoom, right: (x + canvas.width) / zoom, bottom: (y + canvas.height) / zoom };
+    const view = {
+      left: x / zoom,
+      top: y / zoom,
+      right: (x + canvas.width) / zoom,
+      bottom: (y + canvas.height) / zoom,
+    };
     for (const _ of paint(ctx, drawn, palette, view, camera.scale)) void _;
   }
 
@@ -306,12 +354,15 @@ export class Surface {
       const start = origin(from, id, around);
       return start ? { ...place, x: start.x + t * (place.x - start.x), y: start.y + t * (place.y - start.y) } : place;
     };
-    const places = scene.places.map((place, i) => moved(place, scene.picture.boxes[i]!.id, scene.picture.boxes[i]!.parent));
+    const places = scene.places.map((place, i) =>
+      moved(place, scene.picture.boxes[i]!.id, scene.picture.boxes[i]!.parent),
+    );
     const clusters = scene.clusters.map((cluster) => moved(cluster, cluster.group.id, cluster.group.parent));
     const all = { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity };
     const everything = { boxes: places.map((_, i) => i), routes: t < 0.6 ? [] : scene.routes.map((_, i) => i) };
     const grid = { within: () => everything } as unknown as Drawn["grid"];
-    for (const _ of paint(ctx, { ...drawn, scene: { ...scene, places, clusters }, grid }, palette, all, camera.scale)) void _;
+    for (const _ of paint(ctx, { ...drawn, scene: { ...scene, places, clusters }, grid }, palette, all, camera.scale))
+      void _;
   }
 
   private paintPointer(drawn: Drawn): void {
@@ -334,7 +385,8 @@ export class Surface {
       }
     }
     ctx.stroke();
-    if (hover.kind === "box") outline(ctx, drawn.scene, hover.box, palette.colour.accent, 2 / Math.min(1, camera.scale));
+    if (hover.kind === "box")
+      outline(ctx, drawn.scene, hover.box, palette.colour.accent, 2 / Math.min(1, camera.scale));
   }
 }
 
@@ -357,7 +409,10 @@ function ease(t: number): number {
 function between(from: Camera, to: Camera, t: number, width: number, height: number): Camera {
   if (t >= 1) return to;
   const scale = from.scale * (to.scale / from.scale) ** t;
-  const middle = (camera: Camera): [number, number] => [camera.x + width / 2 / camera.scale, camera.y + height / 2 / camera.scale];
+  const middle = (camera: Camera): [number, number] => [
+    camera.x + width / 2 / camera.scale,
+    camera.y + height / 2 / camera.scale,
+  ];
   const [[ax, ay], [bx, by]] = [middle(from), middle(to)];
   return { scale, x: ax + t * (bx - ax) - width / 2 / scale, y: ay + t * (by - ay) - height / 2 / scale };
 }

@@ -20,9 +20,17 @@ export class Tiles {
   private readonly tiles = new Map<string, Tile>();
   private frame = 0;
 
-  constructor(readonly zoom: number, private readonly scale: number, private readonly drawn: Drawn, private readonly palette: Palette) {}
+  constructor(
+    readonly zoom: number,
+    private readonly scale: number,
+    private readonly drawn: Drawn,
+    private readonly palette: Palette,
+  ) {}
 
-  /** Paints what the view lacks, for a while; whether there is more to paint. `x`, `y`: the view's corner, in device pixels. */
+  /**
+   * Paints what the view lacks, for a while; whether there is more to paint. `x`, `y`: the view's corner, in device
+   * pixels.
+   */
   work(x: number, y: number, width: number, height: number, patient: boolean): boolean {
     this.frame++;
     const until = performance.now() + BUDGET_MS;
@@ -73,7 +81,8 @@ export class Tiles {
 
   private missing(left: number, top: number, right: number, bottom: number): [number, number][] {
     const out: [number, number][] = [];
-    for (let j = top; j <= bottom; j++) for (let i = left; i <= right; i++) if (this.holds(i, j) && !this.tiles.get(`${i},${j}`)?.done) out.push([i, j]);
+    for (let j = top; j <= bottom; j++)
+      for (let i = left; i <= right; i++) if (this.holds(i, j) && !this.tiles.get(`${i},${j}`)?.done) out.push([i, j]);
     return out;
   }
 
@@ -105,5 +114,10 @@ export class Tiles {
 }
 
 function span(x: number, y: number, width: number, height: number): [number, number, number, number] {
-  return [Math.floor(x / TILE), Math.floor(y / TILE), Math.floor((x + width - 1) / TILE), Math.floor((y + height - 1) / TILE)];
+  return [
+    Math.floor(x / TILE),
+    Math.floor(y / TILE),
+    Math.floor((x + width - 1) / TILE),
+    Math.floor((y + height - 1) / TILE),
+  ];
 }

@@ -7,11 +7,13 @@ import type { Drawn } from "./paint";
 
 export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
   const { scene, labels, colouring } = drawn;
-  if (hit.kind === "title") return `${scene.clusters[hit.cluster]!.group.path || scene.clusters[hit.cluster]!.group.label}: click to close`;
+  if (hit.kind === "title")
+    return `${scene.clusters[hit.cluster]!.group.path || scene.clusters[hit.cluster]!.group.label}: click to close`;
   if (hit.kind === "edge") {
     const { from, to, count, kind } = scene.routes[hit.route]!;
     const ends = `${labels[from]!.title} → ${labels[to]!.title}`;
-    if (kind === "alias") return `${ends}: ${count === 1 ? "they share memory" : `${count} pairs of values share memory`}`;
+    if (kind === "alias")
+      return `${ends}: ${count === 1 ? "they share memory" : `${count} pairs of values share memory`}`;
     return `${ends}: ${plural(count, "value")}${kind === "across" ? ", from the forward to the backward" : ""}`;
   }
   const box = scene.picture.boxes[hit.box]!;
@@ -21,8 +23,14 @@ export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
   const node = graph.nodes[box.node];
   const source = node?.source?.code;
   return [
-    box.group ? `${box.group.path || box.group.label} ${detail}: click to open` : `${node && node.op === "f" ? `${node.name} = ${node.target}` : title}  ${detail}`,
-    source, category && (box.group && !colouring.ramp ? `mostly ${category}` : category),
-    box.saved > 0 && `saves ${plural(box.saved, "value")} for the backward`, box.gradients > 0 && `returns ${plural(box.gradients, "gradient")}`,
-  ].filter(Boolean).join("\n");
+    box.group
+      ? `${box.group.path || box.group.label} ${detail}: click to open`
+      : `${node && node.op === "f" ? `${node.name} = ${node.target}` : title}  ${detail}`,
+    source,
+    category && (box.group && !colouring.ramp ? `mostly ${category}` : category),
+    box.saved > 0 && `saves ${plural(box.saved, "value")} for the backward`,
+    box.gradients > 0 && `returns ${plural(box.gradients, "gradient")}`,
+  ]
+    .filter(Boolean)
+    .join("\n");
 }

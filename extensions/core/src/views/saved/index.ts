@@ -1,5 +1,6 @@
 // What the forward keeps for the backward: how much, from where, why it was not recomputed, what is computed again
-// instead, who reads it, and whether its memory may be reused. A click goes to the node; the bars choose what is listed.
+// instead, who reads it, and whether its memory may be reused. A click goes to the node; the bars choose what is
+// listed.
 
 import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
@@ -12,8 +13,10 @@ import { bars, inGroup, steps } from "./plot";
 import { whatIf } from "./what_if";
 
 const MOST_READERS = 3;
-const FATES: Record<Fate, readonly [string, string, string]> = { // text, kind of chip, meaning
-  saved: ["saved", "alias", "kept by the forward for the backward"], shared: ["shared", "alias", "in the memory of another value that is saved: counted there"],
+const FATES: Record<Fate, readonly [string, string, string]> = {
+  // text, kind of chip, meaning
+  saved: ["saved", "alias", "kept by the forward for the backward"],
+  shared: ["shared", "alias", "in the memory of another value that is saved: counted there"],
   input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
   recomputed: ["computed again", "warn", "the backward runs the node once more"],
 };
@@ -22,27 +25,91 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
   const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
   const named = new Map(rows.map((row) => [row.name, row]));
   return [
-    { title: "Value", kind: "code", order: (row) => row.name, cell: (row) => [codeText(row.name), h("small", {}, codeText(row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind, 16))] },
     {
-      title: "Kind", kind: "flags", hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between", order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
-      cell: (row) => [chip(...FATES[row.fate]), row.fate !== "recomputed" && [chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated), row.checked && chip("checked", "", "its version is checked before the backward"), row.hook && chip("packed", "", row.hook)]],
+      title: "Value",
+      kind: "code",
+      order: (row) => row.name,
+      cell: (row) => [
+        codeText(row.name),
+        h("small", {}, codeText(row.kind === "tensor" ? dtype(row.dtype) + shape(row.shape) : row.kind, 16)),
+      ],
     },
-    { title: "Size", kind: "number", order: (row) => -(row.nbytes ?? Infinity), cell: (row) => [bytes(row.nbytes), memory(row, named.get(row.whose)), meter((row.nbytes ?? 0) / largest)] },
-    { title: "Made by", kind: "code", hint: "the operator or input, and its module", order: (row) => row.module + row.producer, cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))] },
+    {
+      title: "Kind",
+      kind: "flags",
+      hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between",
+      order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
+      cell: (row) => [
+        chip(...FATES[row.fate]),
+        row.fate !== "recomputed" && [
+          chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated),
+          row.checked && chip("checked", "", "its version is checked before the backward"),
+          row.hook && chip("packed", "", row.hook),
+        ],
+      ],
+    },
+    {
+      title: "Size",
+      kind: "number",
+      order: (row) => -(row.nbytes ?? Infinity),
+      cell: (row) => [bytes(row.nbytes), memory(row, named.get(row.whose)), meter((row.nbytes ?? 0) / largest)],
+    },
+    {
+      title: "Made by",
+      kind: "code",
+      hint: "the operator or input, and its module",
+      order: (row) => row.module + row.producer,
+      cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))],
+    },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
     { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
-    { title: "Read by", kind: "code", hint: "nodes of the backward, in their order", order: (row) => row.until, cell: (row) => readers(state, row.consumers) },
+    {
+      title: "Read by",
+      kind: "code",
+      hint: "nodes of the backward, in their order",
+      order: (row) => row.until,
+      cell: (row) => readers(state, row.consumers),
+    },
   ];
 }
 
 /** Whose memory a value lies in that has none of its own, or how much is held for one that does not fill its memory. */
 function memory(row: Row, owner: Row | undefined): Child {
   if (row.fate === "shared") {
-    const where = [owner?.producer, owner?.module && `in ${owner.module}`, owner?.source && `at ${owner.source}`].filter(Boolean).join(" ");
-    return h("small", { title: `It lies in the memory of ${row.whose}${where && ` (${where})`}, which is saved too, and is counted there.` }, "in ", codeText(row.whose, 14));
+    const where = [owner?.producer, owner?.module && `in ${owner.module}`, owner?.source && `at ${owner.source}`]
+      .filter(Boolean)
+      .join(" ");
+    return h(
+      "small",
+      {
+        title: `It lies in the memory of ${row.whose}${where && ` (${where})`}, which is saved too, and is counted there.`,
+      },
+      "in ",
+      codeText(row.whose, 14),
+    );
   }
-  if (row.fate === "input") return row.whose && h("small", { title: `It lies in the memory of ${row.whose}, which the caller holds anyway.` }, "in ", codeText(row.whose, 14));
-  return row.cost !== null && row.cost !== row.nbytes && h("small", { title: "The value is a part of a larger piece of memory, or has elements that are one in memory; all of that is held for it." }, `holds ${bytes(row.cost)}`);
+  if (row.fate === "input")
+    return (
+      row.whose &&
+      h(
+        "small",
+        { title: `It lies in the memory of ${row.whose}, which the caller holds anyway.` },
+        "in ",
+        codeText(row.whose, 14),
+      )
+    );
+  return (
+    row.cost !== null &&
+    row.cost !== row.nbytes &&
+    h(
+      "small",
+      {
+        title:
+          "The value is a part of a larger piece of memory, or has elements that are one in memory; all of that is held for it.",
+      },
+      `holds ${bytes(row.cost)}`,
+    )
+  );
 }
 
 /** `model.py:12` and, below it, as much of the line as there is room for. */
@@ -58,9 +125,23 @@ function readers(state: State, names: readonly string[]): Child {
     event.stopPropagation();
     openNode(state, "backward", name);
   };
-  return [names.slice(0, MOST_READERS).map((name) => h("button", {
-    type: "button", class: "link", on: { click: (event: Event) => open(event, name), keydown: (event: KeyboardEvent) => event.key === "Enter" && event.stopPropagation() },
-  }, codeText(name, 14))), names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`)];
+  return [
+    names.slice(0, MOST_READERS).map((name) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "link",
+          on: {
+            click: (event: Event) => open(event, name),
+            keydown: (event: KeyboardEvent) => event.key === "Enter" && event.stopPropagation(),
+          },
+        },
+        codeText(name, 14),
+      ),
+    ),
+    names.length > MOST_READERS && h("small", { title: names.join(", ") }, `and ${names.length - MOST_READERS} more`),
+  ];
 }
 
 function meter(part: number): HTMLElement {
@@ -73,7 +154,8 @@ function meter(part: number): HTMLElement {
 function openNode(state: State, role: string, name: string): void {
   const { stages } = state.compilation;
   const stage = stages.findIndex((record) => record.graphs.has(role));
-  if (stage >= 0) state.openNamed(stages[state.selection.stage]?.graphs.has(role) ? state.selection.stage : stage, role, name);
+  if (stage >= 0)
+    state.openNamed(stages[state.selection.stage]?.graphs.has(role) ? state.selection.stage : stage, role, name);
 }
 
 export const saved: View = {
@@ -109,26 +191,70 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
     return null;
   }
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the values by name, operator, module or source", spellcheck: "false" });
-  const fate = h("select", { "aria-label": "Which values" }, h("option", { value: "" }, "all values"), (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])), h("option", { value: "donated" }, "donated"));
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter the values by name, operator, module or source",
+    spellcheck: "false",
+  });
+  const fate = h(
+    "select",
+    { "aria-label": "Which values" },
+    h("option", { value: "" }, "all values"),
+    (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])),
+    h("option", { value: "donated" }, "donated"),
+  );
   const inModules = rows.some(({ module }) => module !== "");
-  const by = h("select", { "aria-label": "Bars by" }, inModules && h("option", { value: "module" }, "by module"), h("option", { value: "producer" }, "by operator"));
+  const by = h(
+    "select",
+    { "aria-label": "Bars by" },
+    inModules && h("option", { value: "module" }, "by module"),
+    h("option", { value: "producer" }, "by operator"),
+  );
   let chosen = "";
   const list = (): void => {
     const text = filter.value.trim().toLowerCase();
-    const found = rows.filter((row) => inGroup(row, by.value as Grouping, chosen)
-      && (fate.value === "" || (fate.value === "donated" ? row.donated : row.fate === fate.value))
-      && `${row.name} ${row.producer} ${row.module} ${row.source}`.toLowerCase().includes(text));
-    replace(ledger, found.length ? table(`${plural(found.length, "value")}${found.length < rows.length ? ` of ${rows.length}` : ""}`, columns(state, rows), found, {
-      onRow: (row) => openNode(state, row.fate === "recomputed" ? "backward" : "forward", row.name), selected: (row) => row.name === state.node?.name,
-    }) : notice("empty", "No value is like that.", "Clear the filter to see all."));
+    const found = rows.filter(
+      (row) =>
+        inGroup(row, by.value as Grouping, chosen) &&
+        (fate.value === "" || (fate.value === "donated" ? row.donated : row.fate === fate.value)) &&
+        `${row.name} ${row.producer} ${row.module} ${row.source}`.toLowerCase().includes(text),
+    );
+    replace(
+      ledger,
+      found.length
+        ? table(
+            `${plural(found.length, "value")}${found.length < rows.length ? ` of ${rows.length}` : ""}`,
+            columns(state, rows),
+            found,
+            {
+              onRow: (row) => openNode(state, row.fate === "recomputed" ? "backward" : "forward", row.name),
+              selected: (row) => row.name === state.node?.name,
+            },
+          )
+        : notice("empty", "No value is like that.", "Clear the filter to see all."),
+    );
   };
-  const draw = (): void => replace(plot, bars(rows, by.value as Grouping, chosen, (name) => {
-    chosen = name;
-    draw();
-    list();
-  }));
-  const compare = (other: readonly Row[] | null): void => replace(curve, knowsReaders(rows) ? steps(rows, other) : notice("empty", "When each value is freed is not known.", "This log has no graph of the backward, so nothing tells who reads them."));
+  const draw = (): void =>
+    replace(
+      plot,
+      bars(rows, by.value as Grouping, chosen, (name) => {
+        chosen = name;
+        draw();
+        list();
+      }),
+    );
+  const compare = (other: readonly Row[] | null): void =>
+    replace(
+      curve,
+      knowsReaders(rows)
+        ? steps(rows, other)
+        : notice(
+            "empty",
+            "When each value is freed is not known.",
+            "This log has no graph of the backward, so nothing tells who reads them.",
+          ),
+    );
   filter.addEventListener("input", list);
   fate.addEventListener("change", list);
   by.addEventListener("change", () => {
@@ -136,12 +262,36 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
     draw();
     list();
   });
-  replace(parent, h("div", { class: "page saved-page" }, lead(rows),
-    h("div", { class: "plots" },
-      h("figure", {}, h("figcaption", {}, "Who keeps how much ", by), plot),
-      h("figure", {}, h("figcaption", {}, "Held while the backward runs"), curve, knowsReaders(rows) && h("p", { class: "legend-line" }, key("saved", "saved"), key("again", "computed again"), h("span", { class: "faint" }, "inputs cost nothing and are left out")))),
-    whatIf(state, rows, compare),
-    h("div", { class: "filters" }, filter, fate), ledger));
+  replace(
+    parent,
+    h(
+      "div",
+      { class: "page saved-page" },
+      lead(rows),
+      h(
+        "div",
+        { class: "plots" },
+        h("figure", {}, h("figcaption", {}, "Who keeps how much ", by), plot),
+        h(
+          "figure",
+          {},
+          h("figcaption", {}, "Held while the backward runs"),
+          curve,
+          knowsReaders(rows) &&
+            h(
+              "p",
+              { class: "legend-line" },
+              key("saved", "saved"),
+              key("again", "computed again"),
+              h("span", { class: "faint" }, "inputs cost nothing and are left out"),
+            ),
+        ),
+      ),
+      whatIf(state, rows, compare),
+      h("div", { class: "filters" }, filter, fate),
+      ledger,
+    ),
+  );
   draw();
   compare(null);
   list();
@@ -150,16 +300,34 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
 
 function nothingSaved(state: State): HTMLElement {
   const { kind, compile_id, stages } = state.compilation;
-  if (kind === "inference") return notice("empty", "Nothing is saved for a backward.", "No input asks for a gradient, or gradients were off: this is an inference graph, and it has no backward.");
+  if (kind === "inference")
+    return notice(
+      "empty",
+      "Nothing is saved for a backward.",
+      "No input asks for a gradient, or gradients were off: this is an inference graph, and it has no backward.",
+    );
   const isCut = compile_id !== "" || stages.some(({ name }) => name === "partition");
-  return isCut ? notice("empty", "Nothing is saved for a backward.", "The backward needs only its own inputs.") : notYet(state, "Forward and backward are not cut apart");
+  return isCut
+    ? notice("empty", "Nothing is saved for a backward.", "The backward needs only its own inputs.")
+    : notYet(state, "Forward and backward are not cut apart");
 }
 
 function lead(rows: readonly Row[]): HTMLElement {
   const all = totals(rows);
-  const own = all.values > 0 ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone` : "Nothing is kept for the backward alone";
-  return h("p", { class: "lead" }, own, all.inputs > 0 && `, and ${plural(all.inputs, "value")} in memory that the caller holds anyway`,
-    all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`, all.recomputed > 0 && `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`, ".");
+  const own =
+    all.values > 0
+      ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone`
+      : "Nothing is kept for the backward alone";
+  return h(
+    "p",
+    { class: "lead" },
+    own,
+    all.inputs > 0 && `, and ${plural(all.inputs, "value")} in memory that the caller holds anyway`,
+    all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`,
+    all.recomputed > 0 &&
+      `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`,
+    ".",
+  );
 }
 
 function key(kind: string, text: string): HTMLElement {

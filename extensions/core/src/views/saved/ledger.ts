@@ -7,7 +7,8 @@ export type Fate = "saved" | "shared" | "input" | "recomputed";
 
 export interface Row {
   readonly name: string;
-  readonly fate: Fate; // an input is held by the caller anyway: to keep it costs nothing, nor what shares a saved value's memory
+  // An input is held by the caller anyway: to keep it costs nothing, nor what shares a saved value's memory.
+  readonly fate: Fate;
   readonly kind: string; // "tensor" | "symint"
   readonly dtype: string;
   readonly shape: readonly (number | string)[];
@@ -28,7 +29,10 @@ export interface Row {
   readonly heldUntil: number; // of the last reader of all that lies in its memory; -1 if unknown
 }
 
-/** Bytes of memory that are kept because this value is: of its whole storage, for one of the values that lie there (as `cost` in kept.py). */
+/**
+ * Bytes of memory that are kept because this value is: of its whole storage, for one of the values that lie there (as
+ * `cost` in kept.py).
+ */
 export function cost(row: SavedTensorRecord): number | null {
   if (row.held_bytes !== -1) return row.held_bytes;
   return isInput(row) ? 0 : row.nbytes; // storages are not known, as in a log of torch's
@@ -40,14 +44,51 @@ function isInput({ name, memory_of }: SavedTensorRecord): boolean {
 
 export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "saved_tensors" | "recomputed">): Row[] {
   const kept = saved_tensors.map((row): Row => ({
-    name: row.name, fate: isInput(row) ? "input" : row.shares_with ? "shared" : "saved", kind: row.kind, dtype: row.dtype, shape: row.shape,
-    nbytes: row.nbytes, cost: cost(row), whose: row.memory_of || row.shares_with, producer: row.producer, module: row.module, source: row.source, why: row.why, donated: row.donated,
-    whyDonated: row.why_donated, hook: row.hook, checked: row.version_checked, consumers: row.consumers, from: -1, until: row.dies_at, heldUntil: Math.max(row.held_until, row.dies_at),
+    name: row.name,
+    fate: isInput(row) ? "input" : row.shares_with ? "shared" : "saved",
+    kind: row.kind,
+    dtype: row.dtype,
+    shape: row.shape,
+    nbytes: row.nbytes,
+    cost: cost(row),
+    whose: row.memory_of || row.shares_with,
+    producer: row.producer,
+    module: row.module,
+    source: row.source,
+    why: row.why,
+    donated: row.donated,
+    whyDonated: row.why_donated,
+    hook: row.hook,
+    checked: row.version_checked,
+    consumers: row.consumers,
+    from: -1,
+    until: row.dies_at,
+    heldUntil: Math.max(row.held_until, row.dies_at),
   }));
   const again = recomputed.map((row): Row => ({
-    name: row.name, fate: "recomputed", kind: "tensor", dtype: row.dtype, shape: row.shape, nbytes: row.nbytes, cost: row.nbytes, whose: "", producer: row.producer, module: row.module,
-    source: row.source, why: row.nbytes === 0 && row.dtype ? "the backward takes this view again; a view has no memory of its own" : "the backward computes it again, so that it need not be kept", donated: false, whyDonated: "", hook: "", checked: false,
-    consumers: row.consumers, from: row.made_at, until: row.dies_at, heldUntil: row.dies_at,
+    name: row.name,
+    fate: "recomputed",
+    kind: "tensor",
+    dtype: row.dtype,
+    shape: row.shape,
+    nbytes: row.nbytes,
+    cost: row.nbytes,
+    whose: "",
+    producer: row.producer,
+    module: row.module,
+    source: row.source,
+    why:
+      row.nbytes === 0 && row.dtype
+        ? "the backward takes this view again; a view has no memory of its own"
+        : "the backward computes it again, so that it need not be kept",
+    donated: false,
+    whyDonated: "",
+    hook: "",
+    checked: false,
+    consumers: row.consumers,
+    from: row.made_at,
+    until: row.dies_at,
+    heldUntil: row.dies_at,
   }));
   return [...kept, ...again];
 }
@@ -65,8 +106,13 @@ export interface Totals {
 export function totals(rows: readonly Row[]): Totals {
   const of = (fate: Fate): Row[] => rows.filter((row) => row.fate === fate);
   return {
-    saved: sum(of("saved")), values: of("saved").length + of("shared").length, inputs: of("input").length, donated: sum(rows.filter(({ donated }) => donated)),
-    recomputed: of("recomputed").length, spared: sum(of("recomputed")), peak: Math.max(0, ...held(rows).map(({ saved, again }) => saved + again)),
+    saved: sum(of("saved")),
+    values: of("saved").length + of("shared").length,
+    inputs: of("input").length,
+    donated: sum(rows.filter(({ donated }) => donated)),
+    recomputed: of("recomputed").length,
+    spared: sum(of("recomputed")),
+    peak: Math.max(0, ...held(rows).map(({ saved, again }) => saved + again)),
   };
 }
 
@@ -76,7 +122,10 @@ export interface Step {
   readonly again: number; // bytes of values computed again
 }
 
-/** How much is held when each node of the backward runs, where that changes: memory is freed when all that lies in it has been read. */
+/**
+ * How much is held when each node of the backward runs, where that changes: memory is freed when all that lies in it
+ * has been read.
+ */
 export function held(rows: readonly Row[]): Step[] {
   const changes = new Map<number, [number, number]>();
   const change = (at: number, which: 0 | 1, bytes: number): void => {
@@ -91,7 +140,9 @@ export function held(rows: readonly Row[]): Step[] {
     change((heldUntil < 0 ? Math.max(0, from) : heldUntil) + 1, which, -cost);
   }
   let [saved, again] = [0, 0];
-  return [...changes].sort(([a], [b]) => a - b).map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
+  return [...changes]
+    .sort(([a], [b]) => a - b)
+    .map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
 }
 
 /** Whether the curve of `held` can be drawn: it needs to know who reads the values that are kept. */
@@ -120,9 +171,13 @@ export function groupOf(row: Row, by: Grouping): string {
   return by === "module" ? row.module || "(no module)" : row.producer;
 }
 
-/** The rows of one ledger that the other lacks, by name: of what is kept for the backward alone, or of what is computed again. */
+/**
+ * The rows of one ledger that the other lacks, by name: of what is kept for the backward alone, or of what is computed
+ * again.
+ */
 export function onlyIn(rows: readonly Row[], other: readonly Row[], what: "kept" | "recomputed"): Row[] {
-  const wanted = ({ fate }: Row): boolean => (what === "kept" ? fate === "saved" || fate === "shared" : fate === "recomputed");
+  const wanted = ({ fate }: Row): boolean =>
+    what === "kept" ? fate === "saved" || fate === "shared" : fate === "recomputed";
   const there = new Set(other.filter(wanted).map(({ name }) => name));
   return rows.filter((row) => wanted(row) && !there.has(row.name));
 }

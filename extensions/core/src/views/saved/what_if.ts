@@ -8,17 +8,41 @@ import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
 const CANCELLED = "It was cancelled."; // so says aotviz/widgets/replies.py
 
-const PARTITIONERS = [["", "the same partitioner"], ["default_partition", "default_partition"], ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"]] as const;
-const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [ // title, number, whether it is bytes, whether more is better
-  ["kept for the backward", ({ saved }) => saved, true], ["values kept", ({ values }) => values, false], ["held at most in the backward", ({ peak }) => peak, true],
-  ["donated", ({ donated }) => donated, true, "welcome"], ["values computed again", ({ recomputed }) => recomputed, false], ["memory that this spares", ({ spared }) => spared, true, "welcome"],
+const PARTITIONERS = [
+  ["", "the same partitioner"],
+  ["default_partition", "default_partition"],
+  ["min_cut_rematerialization_partition", "min_cut_rematerialization_partition"],
+] as const;
+const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [
+  // title, number, whether it is bytes, whether more is better
+  ["kept for the backward", ({ saved }) => saved, true],
+  ["values kept", ({ values }) => values, false],
+  ["held at most in the backward", ({ peak }) => peak, true],
+  ["donated", ({ donated }) => donated, true, "welcome"],
+  ["values computed again", ({ recomputed }) => recomputed, false],
+  ["memory that this spares", ({ spared }) => spared, true, "welcome"],
 ];
 
 /** The form and its answer. `compare` is told of the rows of the other cut, or null. */
-export function whatIf(state: State, mine: readonly Row[], compare: (other: readonly Row[] | null) => void): HTMLElement {
+export function whatIf(
+  state: State,
+  mine: readonly Row[],
+  compare: (other: readonly Row[] | null) => void,
+): HTMLElement {
   const answer = h("div", { class: "answer", "aria-live": "polite" });
-  const partitioner = h("select", { "aria-label": "Partitioner" }, PARTITIONERS.map(([value, title]) => h("option", { value }, title)));
-  const share = h("input", { type: "range", min: "0", max: "100", step: "5", value: "100", "aria-label": "Memory budget in percent" });
+  const partitioner = h(
+    "select",
+    { "aria-label": "Partitioner" },
+    PARTITIONERS.map(([value, title]) => h("option", { value }, title)),
+  );
+  const share = h("input", {
+    type: "range",
+    min: "0",
+    max: "100",
+    step: "5",
+    value: "100",
+    "aria-label": "Memory budget in percent",
+  });
   const says = h("output", {}, "100 %");
   share.addEventListener("input", () => (says.textContent = `${share.value} %`));
   let turn = 0;
@@ -34,30 +58,46 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
     const abort = new AbortController();
     const stage = h("span", {}, "The kernel is asked; it begins when no cell runs … ");
     const coming = state.recording.whatIf(state.selection.compilation, wish, {
-      signal: abort.signal, onStage: (name) => (stage.textContent = `The kernel cuts the graph again: ${name} … `),
+      signal: abort.signal,
+      onStage: (name) => (stage.textContent = `The kernel cuts the graph again: ${name} … `),
     });
     if (!coming) return;
     const started = performance.now();
     const clock = h("span", { class: "muted" });
-    const timer = setInterval(() => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s `), 1000);
-    say(h("p", { role: "status" }, stage, clock, button("Cancel", () => {
-      abort.abort();
-      clearInterval(timer);
-      say(h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage."));
-    })));
+    const timer = setInterval(
+      () => (clock.textContent = `${((performance.now() - started) / 1000).toFixed(0)} s `),
+      1000,
+    );
+    say(
+      h(
+        "p",
+        { role: "status" },
+        stage,
+        clock,
+        button("Cancel", () => {
+          abort.abort();
+          clearInterval(timer);
+          say(h("p", { role: "status" }, "Cancelled. The kernel stops before its next stage."));
+        }),
+      ),
+    );
     const end = (...children: Child[]): void => {
       clearInterval(timer);
       if (mineTurn === turn) say(...children);
     };
     coming.then(
       (data) => {
-        if (abort.signal.aborted) return end(h("p", { class: "muted" }, "Cancelled. The kernel had done it by then; the answer is not shown."));
+        if (abort.signal.aborted)
+          return end(h("p", { class: "muted" }, "Cancelled. The kernel had done it by then; the answer is not shown."));
         const other = rowsOf(data);
         if (mineTurn === turn) compare(other);
-        end(comparison(mine, other), button("Close the comparison", () => {
-          replace(answer);
-          compare(null);
-        }));
+        end(
+          comparison(mine, other),
+          button("Close the comparison", () => {
+            replace(answer);
+            compare(null);
+          }),
+        );
       },
       (error: unknown) => {
         const said = error instanceof Error ? error.message : String(error);
@@ -68,25 +108,76 @@ export function whatIf(state: State, mine: readonly Row[], compare: (other: read
   };
 
   const body = state.compilation.compile_id
-    ? h("p", { class: "muted" }, "Torch cut this graph, and cuts it once. What aotviz compiles can be cut again: ", h("code", {}, "torch.compile(f, backend=\"aotviz\")"), " or ", h("code", {}, "aotviz.compile(f)"), ".")
+    ? h(
+        "p",
+        { class: "muted" },
+        "Torch cut this graph, and cuts it once. What aotviz compiles can be cut again: ",
+        h("code", {}, 'torch.compile(f, backend="aotviz")'),
+        " or ",
+        h("code", {}, "aotviz.compile(f)"),
+        ".",
+      )
     : state.recording.asksKernel
-    ? h("div", { class: "wish" }, partitioner, h("label", {}, "memory budget ", share, says), button("Cut again", run))
-    : h("p", { class: "muted" }, "This needs the live function: show ", h("code", {}, "f.recording"), " in a notebook with its kernel, or call ",
-      h("code", {}, `recording[${JSON.stringify(state.compilation.id)}].what_if(…)`), " there.");
+      ? h(
+          "div",
+          { class: "wish" },
+          partitioner,
+          h("label", {}, "memory budget ", share, says),
+          button("Cut again", run),
+        )
+      : h(
+          "p",
+          { class: "muted" },
+          "This needs the live function: show ",
+          h("code", {}, "f.recording"),
+          " in a notebook with its kernel, or call ",
+          h("code", {}, `recording[${JSON.stringify(state.compilation.id)}].what_if(…)`),
+          " there.",
+        );
   return h("details", { class: "what-if" }, h("summary", {}, "What if it were cut in another way?"), body, answer);
 }
 
 function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
   const [here, there] = [totals(mine), totals(other)];
   const text = (value: number, isBytes: boolean): string => (isBytes ? bytes(value) : thousands(value));
-  return h("div", { class: "compared" },
-    h("table", {}, h("caption", {}, "Side by side"),
-      h("thead", {}, h("tr", {}, h("td", {}), ["now", "what if"].map((title) => h("th", { scope: "col" }, title)), h("th", { scope: "col" }, "change"))),
-      h("tbody", {}, METRICS.map(([title, number, isBytes, welcome]) => {
-        const [a, b] = [number(here), number(there)];
-        return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, text(a, isBytes)), h("td", {}, text(b, isBytes)), h("td", { class: a === b ? "" : b > a === Boolean(welcome) ? "better" : "worse" }, change(a, b)));
-      }))),
-    differing("Kept no more", onlyIn(mine, other, "kept")), differing("Kept instead", onlyIn(other, mine, "kept")), differing("Computed again", onlyIn(other, mine, "recomputed")));
+  return h(
+    "div",
+    { class: "compared" },
+    h(
+      "table",
+      {},
+      h("caption", {}, "Side by side"),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("td", {}),
+          ["now", "what if"].map((title) => h("th", { scope: "col" }, title)),
+          h("th", { scope: "col" }, "change"),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        METRICS.map(([title, number, isBytes, welcome]) => {
+          const [a, b] = [number(here), number(there)];
+          return h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, title),
+            h("td", {}, text(a, isBytes)),
+            h("td", {}, text(b, isBytes)),
+            h("td", { class: a === b ? "" : b > a === Boolean(welcome) ? "better" : "worse" }, change(a, b)),
+          );
+        }),
+      ),
+    ),
+    differing("Kept no more", onlyIn(mine, other, "kept")),
+    differing("Kept instead", onlyIn(other, mine, "kept")),
+    differing("Computed again", onlyIn(other, mine, "recomputed")),
+  );
 }
 
 function change(a: number, b: number): string {
@@ -99,8 +190,29 @@ function change(a: number, b: number): string {
 function differing(title: string, rows: readonly Row[]): Child {
   if (!rows.length) return null;
   const sorted = [...rows].sort((a, b) => (b.cost ?? Infinity) - (a.cost ?? Infinity) || 0);
-  return h("details", {}, h("summary", {}, `${title}: ${plural(rows.length, "value")}`), h("ul", {}, sorted.slice(0, 200).map(({ name, producer, cost, fate, whose }) =>
-    h("li", {}, h("code", {}, name), h("span", { class: "muted" }, ` ${producer} · ${fate === "shared" ? `in the memory of ${whose}` : bytes(cost)}`)))));
+  return h(
+    "details",
+    {},
+    h("summary", {}, `${title}: ${plural(rows.length, "value")}`),
+    h(
+      "ul",
+      {},
+      sorted
+        .slice(0, 200)
+        .map(({ name, producer, cost, fate, whose }) =>
+          h(
+            "li",
+            {},
+            h("code", {}, name),
+            h(
+              "span",
+              { class: "muted" },
+              ` ${producer} · ${fate === "shared" ? `in the memory of ${whose}` : bytes(cost)}`,
+            ),
+          ),
+        ),
+    ),
+  );
 }
 
 function button(text: string, click: () => void): HTMLElement {

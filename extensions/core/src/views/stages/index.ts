@@ -1,7 +1,7 @@
 // The rail: every stage in order, what it changed, how long it took, what there is after it. Stages that changed
 // nothing can be hidden; the arrow keys step through, and "play" does it by itself. What came of the compilation
-// later stands below, as soon as it is there: the backward that was compiled when it was needed, programs for gradients of gradients, the
-// next compilation of the same function.
+// later stands below, as soon as it is there: the backward that was compiled when it was needed, programs for gradients
+// of gradients, the next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
 import { append, h, keepInView, replace } from "../../dom";
@@ -30,7 +30,12 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   let hiding = false;
   let timer: ReturnType<typeof setInterval> | undefined;
   const bar = h("div", { class: "rail-bar" });
-  const list = h("ol", { class: "stages", role: "listbox", "aria-label": "Stages", on: { keydown: (event: KeyboardEvent) => onKey(event) } });
+  const list = h("ol", {
+    class: "stages",
+    role: "listbox",
+    "aria-label": "Stages",
+    on: { keydown: (event: KeyboardEvent) => onKey(event) },
+  });
   const said = h("p", { class: "rail-news", role: "status" });
   const before = h("div", { class: "rail-related" });
   const after = h("div", { class: "rail-related" });
@@ -46,25 +51,65 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
     replace(list);
     const found = replays(compilation, recording.cacheLookups(compilation), (number) => recording.text(number));
     const replayed = (after: number): HTMLElement[] => found.filter((one) => one.after === after).map(replay);
-    append(list, rows.map((element, i) => [replayed(i), i === late && divider("when the backward was first needed"), element]));
-    append(list, [replayed(rows.length), unfinished(compilation)]);
+    append(
+      list,
+      rows.map((element, i) => [replayed(i), i === late && divider("when the backward was first needed"), element]),
+    );
+    const position = state.selection.compilation;
+    const here = recording.has({ what: "compilation", compilation: position });
+    append(list, [
+      replayed(rows.length),
+      here ? unfinished(compilation) : coming(recording.index.compilations[position]!.stages),
+    ]);
     linkRelated();
   };
   const linkRelated = (): void => {
     const { recording } = state;
     among = recording.index;
     const others = related(recording.index, state.selection.compilation);
-    replace(before, others.filter(({ kind }) => kind === "earlier" || kind === "of").map((other) => link(state, other)));
-    replace(after, others.filter(({ kind }) => kind === "gradient" || kind === "again").map((other) => link(state, other)));
+    replace(
+      before,
+      others.filter(({ kind }) => kind === "earlier" || kind === "of").map((other) => link(state, other)),
+    );
+    replace(
+      after,
+      others.filter(({ kind }) => kind === "gradient" || kind === "again").map((other) => link(state, other)),
+    );
   };
   const renderBar = (): void => {
-    const same = state.compilation.stages.filter((stage) => !stage.changed && stage.name !== state.compilation.error?.stage).length;
-    replace(bar,
-      h("button", { type: "button", class: "small play", "aria-pressed": String(timer !== undefined), title: "Step through the stages by itself (p)", on: { click: () => play() } }, timer === undefined ? "Play" : "Pause"),
-      same > 0 && h("label", { class: "hide-same" }, h("input", { type: "checkbox", checked: hiding, on: { change: () => {
-        hiding = !hiding;
-        update();
-      } } }), `hide ${same} without change`));
+    const same = state.compilation.stages.filter(
+      (stage) => !stage.changed && stage.name !== state.compilation.error?.stage,
+    ).length;
+    replace(
+      bar,
+      h(
+        "button",
+        {
+          type: "button",
+          class: "small play",
+          "aria-pressed": String(timer !== undefined),
+          title: "Step through the stages by itself (p)",
+          on: { click: () => play() },
+        },
+        timer === undefined ? "Play" : "Pause",
+      ),
+      same > 0 &&
+        h(
+          "label",
+          { class: "hide-same" },
+          h("input", {
+            type: "checkbox",
+            checked: hiding,
+            on: {
+              change: () => {
+                hiding = !hiding;
+                update();
+              },
+            },
+          }),
+          `hide ${same} without change`,
+        ),
+    );
   };
   const go = (index: number | undefined, focus: boolean): void => {
     if (index === undefined) return;
@@ -119,18 +164,41 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   return { update, step, play, destroy: () => clearInterval(timer) };
 }
 
-function row(recording: Recording, compilation: CompilationData, stage: StageRecord, index: number, longest: number): HTMLElement {
+function row(
+  recording: Recording,
+  compilation: CompilationData,
+  stage: StageRecord,
+  index: number,
+  longest: number,
+): HTMLElement {
   const failed = compilation.error?.stage === stage.name;
   const bar = h("i");
   const share = stage.elapsed_ns / longest;
   bar.style.width = `${(100 * share).toFixed(1)}%`;
-  return h("li", { role: "option", class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`, data: { stage: stage.name }, title: stage.summary },
+  return h(
+    "li",
+    {
+      role: "option",
+      class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
+      data: { stage: stage.name },
+      title: stage.summary,
+    },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
-    h("span", { class: "time" }, (stage.elapsed_ns > 0 || !compilation.compile_id) && milliseconds(stage.elapsed_ns)) /* of torch's own, 0 is unknown */,
+    h(
+      "span",
+      { class: "time" },
+      (stage.elapsed_ns > 0 || !compilation.compile_id) && milliseconds(stage.elapsed_ns),
+    ) /* of torch's own, 0 is unknown */,
     h("span", { class: "what" }, stage.summary),
-    h("span", { class: "counts" }, changes(recording, compilation, index).map(counted), written(recording, compilation, index)),
-    share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar));
+    h(
+      "span",
+      { class: "counts" },
+      changes(recording, compilation, index).map(counted),
+      written(recording, compilation, index),
+    ),
+    share > 0.02 && h("span", { class: "share", "aria-hidden": "true" }, bar),
+  );
 }
 
 /** The class of the row of the stage that ended a compilation. */
@@ -143,38 +211,73 @@ function divider(text: string): HTMLElement {
 }
 
 function replay({ cache, what, saved_ns }: Replay): HTMLElement {
-  return h("li", { class: "rail-replay", role: "presentation" }, h("span", { class: "name" }, `Found in ${cache}`), h("span", { class: "what" }, what),
-    saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`));
+  return h(
+    "li",
+    { class: "rail-replay", role: "presentation" },
+    h("span", { class: "name" }, `Found in ${cache}`),
+    h("span", { class: "what" }, what),
+    saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`),
+  );
 }
 
 /** A stage that raised returned nothing to record; it is named at the end all the same. */
 function unfinished({ stages: done, error }: CompilationData): HTMLElement | null {
   if (!error || done.some((stage) => stage.name === error.stage)) return null;
-  return h("li", { class: `stage ${endedIn(error)}`, role: "presentation" }, h("span", { class: "number" }, done.length + 1),
-    h("span", { class: "name" }, error.stage, chip(endedAs(error), colourOf(error))), h("span", { class: "what" }, error.type));
+  return h(
+    "li",
+    { class: `stage ${endedIn(error)}`, role: "presentation" },
+    h("span", { class: "number" }, done.length + 1),
+    h("span", { class: "name" }, error.stage, chip(endedAs(error), colourOf(error))),
+    h("span", { class: "what" }, error.type),
+  );
 }
 
 /** `forward 210 nodes +12 −3 · 1.2 MiB`. */
 function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
   const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
-  return h("span", { title: `${plural(nodes, "node")} in the ${role} graph${memory}` }, `${role} ${plural(nodes, "node")}`,
-    added > 0 && [" ", h("em", { class: "more" }, `+${added}`)], removed > 0 && [" ", h("em", { class: "less" }, `−${removed}`)],
-    size > 0 && ["\u00a0", h("small", {}, `· ${bytes(size)}`)]);
+  return h(
+    "span",
+    { title: `${plural(nodes, "node")} in the ${role} graph${memory}` },
+    `${role} ${plural(nodes, "node")}`,
+    added > 0 && [" ", h("em", { class: "more" }, `+${added}`)],
+    removed > 0 && [" ", h("em", { class: "less" }, `−${removed}`)],
+    size > 0 && ["\u00a0", h("small", {}, `· ${bytes(size)}`)],
+  );
 }
 
 /** How much a stage said: lines of each text, reasons. */
 function written(recording: Recording, compilation: CompilationData, index: number): HTMLElement[] {
-  const lines = [...recording.codeLines(compilation, index)].map(([name, count]) => h("span", {}, `${name} ${plural(count, "line")}`));
+  const lines = [...recording.codeLines(compilation, index)].map(([name, count]) =>
+    h("span", {}, `${name} ${plural(count, "line")}`),
+  );
   const reasons = compilation.stages[index]!.evidence.length;
   return reasons ? [...lines, h("span", {}, plural(reasons, "reason"))] : lines;
 }
 
 const SAID: Record<Related["kind"], string> = {
-  of: "made for a gradient of a gradient of", earlier: "compiled before", gradient: "second order", again: "compiled again",
+  of: "made for a gradient of a gradient of",
+  earlier: "compiled before",
+  gradient: "second order",
+  again: "compiled again",
 };
 
+/** In place of stages that have not come from the kernel yet. */
+function coming(count: number): HTMLElement {
+  return h("li", { class: "coming", role: "presentation" }, `${plural(count, "stage")}, not loaded yet`);
+}
+
 function link(state: State, { position, head, kind }: Related): HTMLElement {
-  const because = kind === "again" ? head.because[0] : kind === "earlier" ? state.recording.index.compilations[state.selection.compilation]!.because[0] : "";
-  return h("button", { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
-    h("span", { class: "faint" }, SAID[kind]), h("b", {}, `${head.id} · ${head.name}`), because && h("span", { class: "what" }, because));
+  const because =
+    kind === "again"
+      ? head.because[0]
+      : kind === "earlier"
+        ? state.recording.index.compilations[state.selection.compilation]!.because[0]
+        : "";
+  return h(
+    "button",
+    { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
+    h("span", { class: "faint" }, SAID[kind]),
+    h("b", {}, `${head.id} · ${head.name}`),
+    because && h("span", { class: "what" }, because),
+  );
 }

@@ -25,7 +25,10 @@ export const wrapper: View = {
       const asked = takeAsked(state);
       if (asked && record) {
         const notes = ordered(record);
-        pick?.(asked.map((number) => notes.indexOf(record.notes[number]!)), true);
+        pick?.(
+          asked.map((number) => notes.indexOf(record.notes[number]!)),
+          true,
+        );
       }
     };
 
@@ -34,11 +37,22 @@ export const wrapper: View = {
       reader?.destroy();
       reader = pick = null;
       if (!record) {
-        replace(parent, state.compilation.compile_id
-          ? notice("empty", "Torch compiled this, not aotviz.", "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.")
-          : state.compilation.stages.some(({ name }) => name === "signature")
-            ? notice("empty", "An export has no wrapper.", "It ends with the graph and its signature, which is what you get.")
-            : notYet(state, "No wrapper is generated"));
+        replace(
+          parent,
+          state.compilation.compile_id
+            ? notice(
+                "empty",
+                "Torch compiled this, not aotviz.",
+                "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.",
+              )
+            : state.compilation.stages.some(({ name }) => name === "signature")
+              ? notice(
+                  "empty",
+                  "An export has no wrapper.",
+                  "It ends with the graph and its signature, which is what you get.",
+                )
+              : notYet(state, "No wrapper is generated"),
+        );
         return;
       }
       const notes = ordered(record);
@@ -52,7 +66,10 @@ export const wrapper: View = {
         const first = chosen[0];
         if (first === undefined) return reader?.mark([], false);
         bringIntoView(cards[first]!);
-        reader?.mark(chosen.flatMap((i) => linesOf(notes[i]!, record)), scrollCode);
+        reader?.mark(
+          chosen.flatMap((i) => linesOf(notes[i]!, record)),
+          scrollCode,
+        );
       };
       const choose = pick;
       cards.forEach((element, i) => {
@@ -62,21 +79,55 @@ export const wrapper: View = {
       });
       const sections = sectionsOf(record.source);
       const place = h("div", { class: "editor" }, notice("loading", "Loading the source …"));
-      replace(parent,
-        h("div", { class: "bar" }, sections.map(({ title, line }) => h("button", {
-          type: "button", class: "small", on: { click: () => reader?.mark([line], true) },
-        }, title)), h("span", { class: "spring" }), about(notes, choose), h("code", { class: "muted" }, record.filename)),
-        h("div", { class: "beside" }, place,
-          h("aside", { class: "notes", "aria-label": "Why these lines" }, cards.length ? grouped(sections, notes, cards) : h("p", { class: "muted" }, "No line needed a reason: the call passes straight through."))),
-        said);
+      replace(
+        parent,
+        h(
+          "div",
+          { class: "bar" },
+          sections.map(({ title, line }) =>
+            h(
+              "button",
+              {
+                type: "button",
+                class: "small",
+                on: { click: () => reader?.mark([line], true) },
+              },
+              title,
+            ),
+          ),
+          h("span", { class: "spring" }),
+          about(notes, choose),
+          h("code", { class: "muted" }, record.filename),
+        ),
+        h(
+          "div",
+          { class: "beside" },
+          place,
+          h(
+            "aside",
+            { class: "notes", "aria-label": "Why these lines" },
+            cards.length
+              ? grouped(sections, notes, cards)
+              : h("p", { class: "muted" }, "No line needed a reason: the call passes straight through."),
+          ),
+        ),
+        said,
+      );
       host.editor().then(
         (editor) => {
           if (shown !== record) return;
           place.replaceChildren();
           reader = editor.reader({
-            parent: place, root, text: record.source, label: "Generated wrapper; arrow keys go from line to line",
+            parent: place,
+            root,
+            text: record.source,
+            label: "Generated wrapper; arrow keys go from line to line",
             notes: notes.map((note) => ({ first: note.first - 1, last: note.last - 1, text: sentence(note) })),
-            onLine: (line) => choose(notes.flatMap((note, i) => (note.first - 1 <= line && line < note.last ? [i] : [])), false),
+            onLine: (line) =>
+              choose(
+                notes.flatMap((note, i) => (note.first - 1 <= line && line < note.last ? [i] : [])),
+                false,
+              ),
           });
           if (wanted.length) choose(wanted, true);
         },
@@ -99,20 +150,39 @@ function ordered(record: WrapperRecord): WrapperNote[] {
 }
 
 /** A choice of what the facts are about: an input, an output. */
-function about(notes: readonly WrapperNote[], choose: (chosen: readonly number[], scrollCode: boolean) => void): HTMLElement | null {
+function about(
+  notes: readonly WrapperNote[],
+  choose: (chosen: readonly number[], scrollCode: boolean) => void,
+): HTMLElement | null {
   const names = [...new Set(notes.flatMap(({ subject }) => (subject ? subjects(subject) : [])))].sort();
   if (!names.length) return null;
-  const select = h("select", { "aria-label": "Lines about" }, h("option", { value: "" }, "all lines"), names.map((name) => h("option", { value: name }, `about ${name}`)));
-  select.addEventListener("change", () => choose(notes.flatMap(({ subject }, i) => (select.value && subjects(subject).includes(select.value) ? [i] : [])), true));
+  const select = h(
+    "select",
+    { "aria-label": "Lines about" },
+    h("option", { value: "" }, "all lines"),
+    names.map((name) => h("option", { value: name }, `about ${name}`)),
+  );
+  select.addEventListener("change", () =>
+    choose(
+      notes.flatMap(({ subject }, i) => (select.value && subjects(subject).includes(select.value) ? [i] : [])),
+      true,
+    ),
+  );
   return select;
 }
 
 /** The facts under the part of the source that their lines are in. */
-function grouped(sections: readonly { title: string; line: number }[], notes: readonly WrapperNote[], cards: readonly HTMLElement[]): HTMLElement[] {
+function grouped(
+  sections: readonly { title: string; line: number }[],
+  notes: readonly WrapperNote[],
+  cards: readonly HTMLElement[],
+): HTMLElement[] {
   const starts = sections.length ? sections : [{ title: "Why these lines", line: 0 }];
   return starts.flatMap(({ title, line }, i) => {
     const end = starts[i + 1]?.line ?? Infinity;
-    const inside = cards.filter((_, note) => (i === 0 || line <= notes[note]!.first - 1) && notes[note]!.first - 1 < end);
+    const inside = cards.filter(
+      (_, note) => (i === 0 || line <= notes[note]!.first - 1) && notes[note]!.first - 1 < end,
+    );
     return inside.length ? [h("h3", {}, title), ...inside] : [];
   });
 }
@@ -138,6 +208,11 @@ function sentence(note: WrapperNote): string {
 
 function card(note: WrapperNote): HTMLElement {
   const lines = note.first === note.last ? `line ${note.first}` : `lines ${note.first}–${note.last}`;
-  return h("button", { type: "button", class: "note", "aria-pressed": "false" },
-    h("span", { class: "where" }, lines), note.subject && h("code", {}, note.subject), h("span", {}, note.fact));
+  return h(
+    "button",
+    { type: "button", class: "note", "aria-pressed": "false" },
+    h("span", { class: "where" }, lines),
+    note.subject && h("code", {}, note.subject),
+    h("span", {}, note.fact),
+  );
 }

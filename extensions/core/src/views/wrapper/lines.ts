@@ -22,7 +22,9 @@ export function takeAsked(state: State): readonly number[] | null {
 /** The numbers of the notes that are about one of some names. */
 export function notesAbout(notes: readonly WrapperNote[], names: readonly string[]): number[] {
   const wanted = new Set(names);
-  return notes.flatMap(({ subject }, i) => (subject !== "" && subjects(subject).some((name) => wanted.has(name)) ? [i] : []));
+  return notes.flatMap(({ subject }, i) =>
+    subject !== "" && subjects(subject).some((name) => wanted.has(name)) ? [i] : [],
+  );
 }
 
 /** The names in a subject: "base of a, b" is also about a and b, "a and b" about both, "w.a" about w. */

@@ -1,0 +1,77 @@
+// What of a compilation has come so far. Its parts (aotviz/widgets/parts.py) come one by one and fill up one record.
+
+import {
+  type CodePart,
+  type CompilationData,
+  type CompilationHead,
+  type CompilationPart,
+  type GraphPart,
+  NONE,
+} from "./wire";
+
+/** What has come of a compilation: the record's lists fill up. */
+export interface Held {
+  readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
+  about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
+  readonly code: Set<number>; // stages whose texts are there
+  opened: boolean; // whether its stages and facts are there
+}
+
+/** A compilation of which only the head is known. */
+export function unopened(head: CompilationHead): Held {
+  return {
+    data: outline(head),
+    about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] },
+    code: new Set(),
+    opened: false,
+  };
+}
+
+function outline(head: CompilationHead): CompilationData {
+  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
+  return {
+    id,
+    name,
+    kind,
+    started_unix_ns,
+    compile_id,
+    frame,
+    attempts,
+    rank,
+    because,
+    options,
+    error,
+    log: NONE,
+    stack: NONE,
+    reset: 0,
+    stages: [],
+    graphs: [],
+    values: [],
+    inputs: [],
+    outputs: [],
+    saved_tensors: [],
+    wrapper: null,
+    graph_texts: [],
+    recomputed: [],
+    storages: [],
+  };
+}
+
+export function takeCompilation(held: Held, part: CompilationPart): void {
+  const { values, graphs } = held.data;
+  Object.assign(held.data, part.compilation);
+  if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
+  held.data.graphs = graphs;
+  held.about = part;
+  held.opened = true;
+}
+
+export function takeGraph({ data }: Held, number: number, part: GraphPart): void {
+  part.value_numbers.forEach((value, i) => (data.values[value] = part.values[i]!));
+  data.graphs[number] = part.graph;
+}
+
+export function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
+  (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
+  code.add(stage);
+}

@@ -1,0 +1,56 @@
+"""A user's day: a training step is called with the last, smaller batch of an epoch too, and is compiled once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, expect
+
+import aotviz
+
+
+def train(x, w):
+    return (x @ w).relu().sum()
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch._dynamo.reset()
+    step = aotviz.compile(train, backend="eager")
+    w = torch.ones(4, 3, requires_grad=True)
+    for batch in (32, 32, 7):
+        step(torch.ones(batch, 4), w).backward()
+    path = tmp_path_factory.mktemp("batches") / "train.html"
+    step.recording.to_html(path)
+    return path
+
+
+def test_the_second_compilation_says_which_size_changed_and_what_is_symbolic_since(
+    html: Path, browser: Browser, screenshots: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)
+    page.goto(html.as_uri())
+    chosen = page.locator(".head select")
+    expect(chosen.locator("option")).to_have_text(["0 · train [0/0] (training)", "1 · train [0/1] (training)"])
+    again = page.locator(".related[data-kind=again]")
+    expect(again).to_contain_text("x.shape[0] changed from 32 to 7")
+    page.locator('.stage[data-stage="trace"]').click()
+    expect(page.locator(".cm-content")).to_contain_text("f32[32, 4]")
+    page.screenshot(path=screenshots / "batches-first.png")
+
+    again.click()
+    expect(chosen).to_have_value("1")
+    expect(page.locator(".related[data-kind=earlier]")).to_contain_text("x.shape[0] changed from 32 to 7")
+    page.locator('.stage[data-stage="trace"]').click()
+    expect(page.locator(".cm-content")).to_contain_text("f32[s")
+    expect(page.locator(".rail-divider")).to_have_text("when the backward was first needed")
+    page.screenshot(path=screenshots / "batches-second.png")
+
+    page.locator('[role=tab][data-view="compilations"]').click()
+    rows = page.locator(".compilations tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("x.shape[0] changed from 32 to 7")
+    page.screenshot(path=screenshots / "batches-compilations.png")
+    page.close()
