@@ -182,7 +182,12 @@ BASE = torch.ones(4)
 GROWN = torch.ones(2, requires_grad=True) * 1
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], str]] = {
     "a duplicate that is written": (_shares, (BASE, BASE), {}, "inputs 'x' and 'y' are the same tensor"),
-    "an overlap that is written": (_shares, (BASE[:3], BASE[1:]), {}, "'x' and 'y' share memory, and one would be written"),
+    "an overlap that is written": (
+        _shares,
+        (BASE[:3], BASE[1:]),
+        {},
+        "'x' and 'y' share memory, and one would be written",
+    ),
     "a shape that changes": (_resized, (torch.ones(2, 3),), {}, "shape, strides or storage of input 'x'"),
     "a written input with a gradient": (_written, (GROWN, torch.ones(2)), {"loss": 0}, "writes input 'x', which"),
     "no loss named": (lambda x: (x.sum(),), (GROWN,), {"loss": None}, "needs output_loss_index"),
