@@ -184,7 +184,7 @@ def test_debug_compares_memory_that_is_no_inputs(monkeypatch):
         ),
     )
     base = torch.zeros(8)
-    with pytest.raises(MemoryDiffers, match=r"memory beside a and b, in the same storage, does not hold.*element 7"):
+    with pytest.raises(MemoryDiffers, match=r"memory next to a and b, in the same storage, differs.*element 7"):
         DOORS["aot_function"](lambda a, b: a.add_(b.sum()))(base[:2], base[1:3])
 
 
