@@ -14,6 +14,7 @@ from benchmarks import (
     calls,
     compiling,
     diffing,
+    first_compile,
     measure,
     opening,
     recording,
@@ -29,9 +30,16 @@ from benchmarks import (
 @pytest.mark.slow
 def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
     found = calls.run(rounds=1, repeats=1)
-    assert [row.case for row in found.rows] == [case.name for case in calls.CASES]
+    through_dynamo = ["aotviz.compile, inference", "aotviz.compile, training forward"]
+    assert [row.case for row in found.rows] == [case.name for case in calls.CASES] + through_dynamo
     assert all(set(row.values) == {"eager", "torch", "ours"} for row in found.rows)
     assert all(row.figure > 0 for row in found.rows)
+
+
+def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
+    (row,) = first_compile.run(1, first_compile.CASES[:1]).rows
+    assert set(row.values) == {"torch", "ours"}
+    assert row.figure > 0
 
 
 def test_calls_with_subclasses_are_measured_with_and_without_making_them() -> None:
