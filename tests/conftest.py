@@ -1,8 +1,8 @@
 """How the tests are shared out to several processes (`make test`): a file stays together, but for long tables.
 
-A file's tests share what is dear to set up, such as a built wheel, a browser or a JupyterLab server. The programs,
-random programs and operators share nothing: they come last and go to whichever process is free, so that no process
-ends long before another.
+A file's tests share what is dear to set up, such as a built wheel or a browser; all tests of a JupyterLab share that.
+The programs, random programs and operators share nothing: they come last and go to whichever process is free, so that
+no process ends long before another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 SPREAD = {
     "test_aliased_inputs.py",
     "test_corrections.py",
@@ -29,7 +30,8 @@ SPREAD = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+            uses_server = isinstance(item, pytest.Function) and SERVERS & {*item.fixturenames}
+            item.add_marker(pytest.mark.xdist_group("servers" if uses_server else item.path.name))
         if item.originalname.startswith("test_golden_of") and is_of_another_size(item):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path.name in SPREAD)

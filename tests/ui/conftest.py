@@ -1,4 +1,8 @@
-"""One browser for all UI tests, and the folder that their screenshots go to."""
+"""What UI tests share: a browser, a JupyterLab with a window that stays open, a Notebook 7, a folder of screenshots.
+
+To start JupyterLab and to load its page takes longer than most tests of it. So a test gets the window that the one
+before had, with nothing open and no kernel running.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.ui import browser as finder
+from tests.ui import jupyter
 
 # Of what is to come sooner or later. Five seconds, Playwright's own, are too few where others use the machine too.
 expect.set_options(timeout=30_000)
@@ -25,3 +30,43 @@ def screenshots() -> Path:
     folder = Path(__file__).parent / "screenshots"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jupyter.Server]:
+    with jupyter.serve(tmp_path_factory.mktemp("lab"), "jupyterlab") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def notebook_7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jupyter.Server]:
+    pytest.importorskip("notebook", reason="Notebook 7 is not installed; the test extra brings it")
+    with jupyter.serve(tmp_path_factory.mktemp("notebook"), "notebook") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def window(browser: Browser, lab: jupyter.Server) -> Iterator[Page]:
+    page = browser.new_page()
+    jupyter.open_lab(page, lab)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def lab_page(window: Page, lab: jupyter.Server) -> Iterator[Page]:
+    """JupyterLab with nothing open. Whatever the page raises fails the test."""
+    window.set_viewport_size({"width": 1400, "height": 900})
+    with jupyter.watched(window):
+        yield window
+    jupyter.tidy(window, lab)
+
+
+@pytest.fixture
+def fresh_page(browser: Browser, lab: jupyter.Server) -> Iterator[Page]:
+    """The same for a test that must be there before JupyterLab is loaded."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    with jupyter.watched(page):
+        yield page
+    page.close()
+    jupyter.end_kernels(lab)

@@ -18,10 +18,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, TimeoutError
+import pytest
+from playwright.sync_api import Dialog, Error, Page
 
 TOKEN = "aotviz-tests"
 NUMBERS = itertools.count()  # of what pages wait for
@@ -59,9 +61,25 @@ READY = """async () => {
 }"""
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that runs, and the folder that it serves."""
+
+    app: str  # "jupyterlab" | "notebook"
+    url: str  # without the token
+    work: Path
+
+    @property
+    def documents(self) -> str:
+        """Where the application opens a document."""
+        return "lab/tree" if self.app == "jupyterlab" else "notebooks"
+
+
 @contextmanager
-def lab(folder: Path, app: str = "jupyterlab") -> Iterator[str]:
-    """A JupyterLab, or with app="notebook" a Notebook 7, serving `folder`; gives its URL, without the token."""
+def serve(folder: Path, app: str) -> Iterator[Server]:
+    """A JupyterLab, or with app="notebook" a Notebook 7, serving `folder`/work."""
+    if not LABEXTENSION.exists():
+        pytest.fail("the extension is not built: run `npm run build:jupyterlab` in extensions/")
     for name in ("config", "data", "runtime", "settings", "work"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "config" / "jupyter_server_config.py").write_text(CONFIG)
@@ -90,7 +108,7 @@ def lab(folder: Path, app: str = "jupyterlab") -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         wait_for(url, server, log)
-        yield url
+        yield Server(app, url, folder / "work")
     finally:
         server.terminate()
         try:
@@ -112,14 +130,57 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
     raise RuntimeError(f"Jupyter did not start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-def end_kernels(url: str) -> None:
+def end_kernels(server: Server) -> None:
     """Ends all that runs, so that the next test on this server finds it as the first one did."""
-    sessions = f"{url}/api/sessions"
+    sessions = f"{server.url}/api/sessions"
     with urllib.request.urlopen(f"{sessions}?token={TOKEN}", timeout=30) as answer:
         running = [session["id"] for session in json.load(answer)]
     for session in running:
         end = urllib.request.Request(f"{sessions}/{session}?token={TOKEN}", method="DELETE")
         urllib.request.urlopen(end, timeout=60).close()
+
+
+@contextmanager
+def watched(page: Page) -> Iterator[None]:
+    """Fails at its end if the page raised something, or asked something, meanwhile."""
+    problems: list[str] = []
+
+    def raised(error: Error) -> None:
+        problems.append(str(error))
+
+    def asked(dialog: Dialog) -> None:
+        problems.append(f"dialog: {dialog.message}")
+
+    page.on("pageerror", raised)
+    page.on("dialog", asked)
+    yield
+    page.remove_listener("pageerror", raised)
+    page.remove_listener("dialog", asked)
+    assert problems == []
+
+
+TIDY = """async () => {
+  const { shell, commands, serviceManager } = window.jupyterapp;
+  for (const dialog of document.querySelectorAll(".jp-Dialog .jp-mod-reject")) dialog.click();
+  for (const widget of [...shell.widgets("main")]) widget.dispose();
+  shell.collapseLeft();
+  shell.collapseRight();
+  await commands.execute("apputils:change-theme", { theme: "JupyterLab Light" });
+}"""
+REFRESH = """async () => {
+  const { shell, commands, serviceManager } = window.jupyterapp;
+  await Promise.all([serviceManager.sessions.refreshRunning(), serviceManager.kernels.refreshRunning()]);
+  shell.activateById("filebrowser");
+  await commands.execute("filebrowser:go-to-path", { path: "/", dontShowBrowser: true });
+  await commands.execute("filebrowser:refresh");
+}"""
+
+
+def tidy(page: Page, server: Server) -> None:
+    """Closes what is open in JupyterLab, saved or not, and ends the kernels."""
+    page.evaluate(TIDY)
+    end_kernels(server)
+    page.evaluate(REFRESH)
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -131,18 +192,40 @@ def write_notebook(path: Path, *cells: str) -> None:
     path.write_text(json.dumps({"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
 
 
-def open_notebook(page: Page, url: str, name: str, seconds: float = 180, at: str = "lab/tree") -> None:
-    """Opens a notebook and returns when its kernel takes input. In Notebook 7 documents are `at` "notebooks"."""
-    page.goto(f"{url}/{at}/{name}?token={TOKEN}&reset")
-    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
-    page.wait_for_function(READY, timeout=seconds * 1000)
+def open_notebook(page: Page, server: Server, name: str, seconds: float = 180) -> None:
+    """Opens a notebook and returns when its kernel takes input. JupyterLab is loaded only where it is not yet."""
+    if server.app == "jupyterlab" and is_open(page, server):
+        page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', { path })", name)
+    else:
+        page.goto(f"{server.url}/{server.documents}/{name}?token={TOKEN}&reset")
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
+    if not until(page, READY, seconds):
+        raise RuntimeError("the notebook's kernel did not become ready")
 
 
-def open_lab(page: Page, url: str) -> None:
-    """Opens JupyterLab without a document and returns when it has started."""
-    page.goto(f"{url}/lab?token={TOKEN}&reset")
-    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
-    page.evaluate("() => window.jupyterapp.restored.then(() => {})")
+def open_lab(page: Page, server: Server) -> None:
+    """JupyterLab without a document, and with the files that are there now."""
+    if not is_open(page, server):
+        page.goto(f"{server.url}/lab?token={TOKEN}&reset")
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
+        page.evaluate("() => window.jupyterapp.restored.then(() => {})")
+    page.evaluate(REFRESH)
+
+
+def is_open(page: Page, server: Server) -> bool:
+    return page.url.startswith(server.url) and page.evaluate("() => window.jupyterapp !== undefined")
+
+
+def run_cell(page: Page, cell: int) -> None:
+    """Begins to run a cell of the open notebook."""
+    page.evaluate(
+        """index => {
+          const { content } = window.jupyterapp.shell.currentWidget;
+          content.activeCellIndex = index;
+          void window.jupyterapp.commands.execute('notebook:run-cell');
+        }""",
+        cell,
+    )
 
 
 def run_all(page: Page) -> None:
@@ -167,11 +250,21 @@ def wait_until(page: Page, holds: Callable[[], bool], otherwise: str, seconds: f
     Raises AssertionError with `otherwise`.
     """
     name = f"holds{next(NUMBERS)}"
-    page.expose_function(name, holds)
-    try:
-        page.wait_for_function(f"async () => {{ {before}; return window.{name}(); }}", timeout=seconds * 1000)
-    except TimeoutError as error:
-        raise AssertionError(otherwise) from error
+    page.expose_function(name, lambda: holds())  # bound methods of some classes will not do
+    assert until(page, f"async () => {{ {before}; return window.{name}(); }}", seconds), otherwise
+
+
+def until(page: Page, holds: str, seconds: float) -> bool:
+    """Whether an asynchronous function of the page comes to return true in that time."""
+    script = f"""async (ms) => {{
+      const holds = {holds};
+      for (const end = performance.now() + ms; performance.now() < end; ) {{
+        if (await holds()) return true;
+        await new Promise((done) => setTimeout(done, 50));
+      }}
+      return false;
+    }}"""
+    return bool(page.evaluate(script, seconds * 1000))
 
 
 def set_theme(page: Page, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect
 from aotviz.recording.files import MAGIC
 from tests.ui import jupyter
 from tests.ui.fixture import MARKUP, TARGET, recording
+from tests.ui.jupyter import Server
 from tests.ui.test_accessibility import serious
 
 SLOW = """
@@ -77,42 +77,18 @@ BY_SERVER = """async () => {
 RESTART = {"kernel": "() => window.late.restart()", "server": BY_SERVER, "server, unheard": BY_SERVER}
 
 
-class Lab:
-    """A JupyterLab for this module's tests, and the folder that it serves."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
-        self.work = folder / "work"
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    if not jupyter.LABEXTENSION.exists():
-        pytest.fail("the extension is not built: run `npm run build:jupyterlab` in extensions/")
-    folder = tmp_path_factory.mktemp("lab")
-    with jupyter.lab(folder) as url:
-        yield Lab(url, folder)
-
-
 @pytest.fixture
-def page(browser: Browser, lab: Lab) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-    yield page
-    page.close()
-    jupyter.end_kernels(lab.url)
-    assert problems == []
+def page(lab_page: Page) -> Page:
+    return lab_page
 
 
 def double_click(page: Page, name: str) -> None:
     page.locator(".jp-DirListing-item", has_text=name).dblclick()
 
 
-def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_a_double_click_opens_a_recording_without_a_kernel(lab: Server, page: Page, screenshots: Path) -> None:
     recording().save(lab.work / "made.aotviz")
-    jupyter.open_lab(page, lab.url)
+    jupyter.open_lab(page, lab)
     double_click(page, "made.aotviz")
     workbench = page.locator(".workbench")
     expect(workbench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
@@ -149,17 +125,17 @@ def test_a_double_click_opens_a_recording_without_a_kernel(lab: Lab, page: Page,
         ("empty.aotviz", b"", "This is not an aotviz recording"),
     ],
 )
-def test_a_broken_file_gives_one_clear_error(lab: Lab, page: Page, name: str, content: bytes, message: str) -> None:
+def test_a_broken_file_gives_one_clear_error(lab: Server, page: Page, name: str, content: bytes, message: str) -> None:
     (lab.work / name).write_bytes(content)
-    jupyter.open_lab(page, lab.url)
+    jupyter.open_lab(page, lab)
     double_click(page, name)
     expect(page.get_by_role("alert")).to_contain_text(message, timeout=30_000)
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
-def test_the_palette_and_the_launcher_offer_what_there_is(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_the_palette_and_the_launcher_offer_what_there_is(lab: Server, page: Page, screenshots: Path) -> None:
     recording().save(lab.work / "shown.aotviz")
-    jupyter.open_lab(page, lab.url)
+    jupyter.open_lab(page, lab)
     cards = page.locator(".jp-Launcher-section", has_text="aotviz").locator(".jp-LauncherCard")
     expect(cards).to_have_text(["Live Compilations", "Open Recording…"])
     page.screenshot(path=screenshots / "extension-launcher.png")
@@ -179,10 +155,10 @@ def test_the_palette_and_the_launcher_offer_what_there_is(lab: Lab, page: Page, 
 
 
 def test_a_recording_is_exported_as_a_page_that_opens_offline(
-    lab: Lab, page: Page, browser: Browser, tmp_path: Path
+    lab: Server, page: Page, browser: Browser, tmp_path: Path
 ) -> None:
     recording().save(lab.work / "sent.aotviz")
-    jupyter.open_lab(page, lab.url)
+    jupyter.open_lab(page, lab)
     command = "() => window.jupyterapp.commands.isEnabled('aotviz:export-html')"
     assert page.evaluate(command) is False
     double_click(page, "sent.aotviz")
@@ -203,9 +179,9 @@ def test_a_recording_is_exported_as_a_page_that_opens_offline(
     other.close()
 
 
-def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Server, page: Page, screenshots: Path) -> None:
     write_slow(lab, "train.ipynb", SLOW, FAILING)
-    jupyter.open_notebook(page, lab.url, "train.ipynb")
+    jupyter.open_notebook(page, lab, "train.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     panel = page.get_by_role("region", name="Live compilations")
     expect(panel).to_contain_text("No running kernel has imported aotviz.")
@@ -238,9 +214,9 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Lab, page: Pag
     jupyter.wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
 
 
-def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Lab, page: Page) -> None:
+def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Server, page: Page) -> None:
     write_slow(lab, "early.ipynb", SLOW)
-    jupyter.open_notebook(page, lab.url, "early.ipynb")
+    jupyter.open_notebook(page, lab, "early.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
@@ -250,10 +226,11 @@ def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: La
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
 
 
-def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: Lab, page: Page) -> None:
+def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: Server, fresh_page: Page) -> None:
+    page = fresh_page
     write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
     ears = Ears(page)
-    jupyter.open_notebook(page, lab.url, "early.ipynb")
+    jupyter.open_notebook(page, lab, "early.ipynb")
     ears.late = b"create_subshell"
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     jupyter.wait_until(page, lambda: len(ears.held) > 0, "no subshell was asked for")
@@ -269,9 +246,9 @@ def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: L
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
 
 
-def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "late.ipynb", LATE)
-    jupyter.open_notebook(page, lab.url, "late.ipynb")
+    jupyter.open_notebook(page, lab, "late.ipynb")
     page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
     jupyter.run_all(page)
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
@@ -279,7 +256,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     row.click()
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)
     expect(bench.locator(".rail-divider")).to_have_count(0)
     chosen = bench.locator(".stage[aria-selected=true]").get_attribute("data-stage")
 
@@ -296,9 +273,10 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Lab, page: Pag
     jupyter.wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
 
 
-def test_launcher_palette_and_panel_need_no_mouse(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_launcher_palette_and_panel_need_no_mouse(lab: Server, fresh_page: Page, screenshots: Path) -> None:
+    page = fresh_page
     recording().save(lab.work / "keys.aotviz")
-    jupyter.open_lab(page, lab.url)
+    jupyter.open_lab(page, lab)
     card = page.locator('.jp-LauncherCard[data-category="aotviz"]', has_text="Live Compilations")
     expect(card).to_be_visible(timeout=30_000)
     tab_to(page, card)
@@ -322,9 +300,9 @@ def test_launcher_palette_and_panel_need_no_mouse(lab: Lab, page: Page, screensh
     assert serious(page, "'.aotviz-RecordingView'") == []
 
 
-def test_a_live_compilation_is_opened_by_keys(lab: Lab, page: Page, screenshots: Path) -> None:
+def test_a_live_compilation_is_opened_by_keys(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "keys.ipynb", LATE)
-    jupyter.open_notebook(page, lab.url, "keys.ipynb")
+    jupyter.open_notebook(page, lab, "keys.ipynb")
     jupyter.run_all(page)
     from_palette(page, "Live Compilations")
     row = compilations(page, "keys.ipynb").locator(".aotviz-row", has_text="late")
@@ -334,7 +312,7 @@ def test_a_live_compilation_is_opened_by_keys(lab: Lab, page: Page, screenshots:
     page.screenshot(path=screenshots / "extension-keys-panel.png")
     page.keyboard.press("Enter")
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)
     expect(bench).to_be_focused()
     chosen = bench.locator(".stage[aria-selected=true]")
     before = str(chosen.get_attribute("data-stage"))
@@ -342,34 +320,34 @@ def test_a_live_compilation_is_opened_by_keys(lab: Lab, page: Page, screenshots:
     expect(chosen).not_to_have_attribute("data-stage", before)
 
 
-@pytest.mark.parametrize("how", RESTART)
-def test_a_restart_of_the_kernel_empties_the_panel(lab: Lab, page: Page, how: str) -> None:
-    name = f"restart-by-{how}.ipynb"
+def test_a_restart_of_the_kernel_empties_the_panel(lab: Server, fresh_page: Page) -> None:
+    page = fresh_page
     ears = Ears(page)
-    jupyter.write_notebook(lab.work / name, LATE)
-    jupyter.open_notebook(page, lab.url, name)
-    jupyter.run_all(page)
+    jupyter.write_notebook(lab.work / "restarted.ipynb", LATE)
+    jupyter.open_notebook(page, lab, "restarted.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     page.evaluate("() => { window.late = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel; }")
-    section = compilations(page, name)
+    section = compilations(page, "restarted.ipynb")
     row = section.locator(".aotviz-row", has_text="late")
-    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
-    row.click()
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
-
-    ears.hear_all = "unheard" not in how
-    page.evaluate(RESTART[how])
-    expect(section).to_have_count(0, timeout=60_000)
-    ears.hear_all = True
-    bench.locator('.stage[data-stage="partition"]').click()
-    expect(bench).to_contain_text("was restarted, or has ended", timeout=30_000)
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     jupyter.run_all(page)
+    for how, script in RESTART.items():
+        expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+        expect(row).to_have_count(1)
+        row.click()
+        expect(bench.locator(".cm-content")).to_contain_text("operator.matmul")
+        ears.hear_all = "unheard" not in how
+        page.evaluate(script)
+        expect(section, how).to_have_count(0, timeout=60_000)
+        ears.hear_all = True
+        bench.locator('.stage[data-stage="partition"]').click()
+        expect(bench).to_contain_text("was restarted, or has ended")
+        page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
+        jupyter.run_all(page)
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     expect(row).to_have_count(1)
     row.click()
-    expect(bench.locator(".cm-content")).to_contain_text("aten.mm", timeout=30_000)
+    expect(bench.locator(".cm-content")).to_contain_text("operator.matmul")
 
 
 class Ears:
@@ -403,7 +381,7 @@ class Ears:
         self.held.clear()
 
 
-def write_slow(lab: Lab, name: str, *cells: str) -> None:
+def write_slow(lab: Server, name: str, *cells: str) -> None:
     """A notebook whose compiler waits, with no file left that tells it to go on."""
     for signal in ("begun", "import", "go on"):
         (lab.work / signal).unlink(missing_ok=True)
@@ -415,7 +393,7 @@ def compilations(page: Page, notebook: str) -> Locator:
     return page.get_by_role("region", name="Live compilations").get_by_label(notebook)
 
 
-def connections(lab: Lab, notebook: str) -> int:
+def connections(lab: Server, notebook: str) -> int:
     """How many connections a notebook's kernel has."""
     with urllib.request.urlopen(f"{lab.url}/api/sessions?token={jupyter.TOKEN}", timeout=10) as answer:
         (kernel,) = [session["kernel"] for session in json.load(answer) if session["path"] == notebook]

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 from tests.ui import jupyter
+from tests.ui.jupyter import Server
 
 CELL = """from tests.ui.fixture import recording
 from aotviz.widgets.workbench import Workbench
@@ -20,55 +21,49 @@ def table_of(notebook: Any) -> str:
     return json.dumps([output["data"]["text/html"] for output in notebook["cells"][0]["outputs"]])
 
 
-def test_a_stage_is_clicked_and_its_graph_is_seen(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
-    with jupyter.lab(tmp_path) as url:
-        notebook = tmp_path / "work" / "tour.ipynb"
-        jupyter.write_notebook(notebook, CELL, CELL)
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-        jupyter.open_notebook(page, url, notebook.name)
-        jupyter.run_all(page)
-        expect(page.locator(".workbench")).to_have_count(2, timeout=60_000)
-        first = page.locator(".workbench").first
-        first.scroll_into_view_if_needed()
-        for bench in page.locator(".workbench").all():
-            bench.scroll_into_view_if_needed()
-            expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
-        first.scroll_into_view_if_needed()
-        # Once for both, and graphviz when nothing else is to be done.
-        page.wait_for_function("globalThis[Symbol.for('aotviz.bundles')].size >= 3")
-        assert page.evaluate("globalThis[Symbol.for('aotviz.bundles')].size") == 3
-        page.screenshot(path=screenshots / "jupyterlab-light-code.png")
+def test_a_stage_is_clicked_and_its_graph_is_seen(lab: Server, fresh_page: Page, screenshots: Path) -> None:
+    page = fresh_page  # where none of the viewer has been loaded
+    notebook = lab.work / "tour.ipynb"
+    jupyter.write_notebook(notebook, CELL, CELL)
+    jupyter.open_notebook(page, lab, notebook.name)
+    jupyter.run_all(page)
+    expect(page.locator(".workbench")).to_have_count(2, timeout=60_000)
+    first = page.locator(".workbench").first
+    first.scroll_into_view_if_needed()
+    for bench in page.locator(".workbench").all():
+        bench.scroll_into_view_if_needed()
+        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    first.scroll_into_view_if_needed()
+    # Once for both, and graphviz when nothing else is to be done.
+    page.wait_for_function("globalThis[Symbol.for('aotviz.bundles')].size >= 3")
+    assert page.evaluate("globalThis[Symbol.for('aotviz.bundles')].size") == 3
+    page.screenshot(path=screenshots / "jupyterlab-light-code.png")
 
-        # The rail is complete, though only what is shown has come from the kernel.
-        expect(first.locator('.stage[data-stage="partition"] .counts')).to_contain_text("backward 32 nodes")
-        first.locator('.stage[data-stage="partition"]').click()
-        first.locator('[role=tab][data-view="graph"]').click()
-        expect(first.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
-        if first.locator("[data-toggle=outline]").get_attribute("aria-pressed") == "false":
-            first.locator("[data-toggle=outline]").click()
-        first.locator(".outline .row", has_text="blocks.1").first.click()
-        expect(first.locator(".outline .row", has_text="act")).to_be_visible()
-        page.screenshot(path=screenshots / "jupyterlab-light-graph.png")
+    # The rail is complete, though only what is shown has come from the kernel.
+    expect(first.locator('.stage[data-stage="partition"] .counts')).to_contain_text("backward 32 nodes")
+    first.locator('.stage[data-stage="partition"]').click()
+    first.locator('[role=tab][data-view="graph"]').click()
+    expect(first.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
+    if first.locator("[data-toggle=outline]").get_attribute("aria-pressed") == "false":
+        first.locator("[data-toggle=outline]").click()
+    first.locator(".outline .row", has_text="blocks.1").first.click()
+    expect(first.locator(".outline .row", has_text="act")).to_be_visible()
+    page.screenshot(path=screenshots / "jupyterlab-light-graph.png")
 
-        # Arrow keys are the rail's, not the notebook's.
-        first.locator('.stage[data-stage="trace"]').click()
-        page.keyboard.press("ArrowDown")
-        expect(first.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "decompose")
-        expect(page.locator(".jp-Cell.jp-mod-active .workbench")).to_have_count(1)
+    # Arrow keys are the rail's, not the notebook's.
+    first.locator('.stage[data-stage="trace"]').click()
+    page.keyboard.press("ArrowDown")
+    expect(first.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "decompose")
+    expect(page.locator(".jp-Cell.jp-mod-active .workbench")).to_have_count(1)
 
-        jupyter.set_theme(page, "JupyterLab Dark")
-        expect(first).to_have_attribute("data-theme", "dark")
-        first.locator('[role=tab][data-view="diff"]').click()
-        expect(first.locator(".cm-insertedLine, .cm-changedLine").first).to_be_visible()
-        page.screenshot(path=screenshots / "jupyterlab-dark-diff.png")
+    jupyter.set_theme(page, "JupyterLab Dark")
+    expect(first).to_have_attribute("data-theme", "dark")
+    first.locator('[role=tab][data-view="diff"]').click()
+    expect(first.locator(".cm-insertedLine, .cm-changedLine").first).to_be_visible()
+    page.screenshot(path=screenshots / "jupyterlab-dark-diff.png")
 
-        saved = jupyter.saved(page, notebook, lambda saved: "partition" in table_of(saved))
-        assert len(json.dumps(saved)) < 60_000  # neither the recording nor the viewer is in the notebook
-        assert problems == []
-        page.close()
+    saved = jupyter.saved(page, notebook, lambda saved: "partition" in table_of(saved))
+    assert len(json.dumps(saved)) < 60_000  # neither the recording nor the viewer is in the notebook
 
 
 MANY = """from tests.ui.fixture import recording
@@ -86,39 +81,27 @@ workbench"""
 
 
 def test_the_kernel_is_asked_for_what_is_looked_at_and_a_failure_says_what_to_do(
-    browser: Browser, tmp_path: Path, screenshots: Path
+    lab: Server, lab_page: Page, screenshots: Path
 ) -> None:
-    with jupyter.lab(tmp_path) as url:
-        notebook = tmp_path / "work" / "parts.ipynb"
-        jupyter.write_notebook(notebook, MANY, "broken = True", "broken = False", "print(asked, workbench.bookmark)")
-        page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        jupyter.open_notebook(page, url, notebook.name)
+    page = lab_page
+    notebook = lab.work / "parts.ipynb"
+    jupyter.write_notebook(notebook, MANY, "broken = True", "broken = False", "print(asked, workbench.bookmark)")
+    jupyter.open_notebook(page, lab, notebook.name)
 
-        def run(cell: int) -> None:
-            page.evaluate(
-                """index => {
-                  const { content } = window.jupyterapp.shell.currentWidget;
-                  content.activeCellIndex = index;
-                  return window.jupyterapp.commands.execute('notebook:run-cell');
-                }""",
-                cell,
-            )
-
-        run(0)
-        bench = page.locator(".workbench")
-        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
-        run(1)
-        bench.locator('.stage[data-stage="partition"]').click()
-        expect(bench.get_by_role("alert")).to_contain_text("the graph is gone", timeout=30_000)
-        page.screenshot(path=screenshots / "jupyterlab-part-failed.png")
-        run(2)
-        bench.get_by_role("button", name="Try again").click()
-        expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
-        run(3)
-        said = page.locator(".jp-OutputArea-output pre").last
-        expect(said).to_contain_text("['graph', '0', 0]", timeout=30_000)
-        asked = said.inner_text()
-        assert asked.count("'compilation'") == 2  # asked for once; the bookmark names one too
-        assert "['graph', '0', 3]" not in asked  # the backward was not looked at
-        assert "'stage': 'partition'" in asked
-        page.close()
+    jupyter.run_cell(page, 0)
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
+    jupyter.run_cell(page, 1)
+    bench.locator('.stage[data-stage="partition"]').click()
+    expect(bench.get_by_role("alert")).to_contain_text("the graph is gone", timeout=30_000)
+    page.screenshot(path=screenshots / "jupyterlab-part-failed.png")
+    jupyter.run_cell(page, 2)
+    bench.get_by_role("button", name="Try again").click()
+    expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
+    jupyter.run_cell(page, 3)
+    said = page.locator(".jp-OutputArea-output pre").last
+    expect(said).to_contain_text("['graph', '0', 0]", timeout=30_000)
+    asked = said.inner_text()
+    assert asked.count("'compilation'") == 2  # asked for once; the bookmark names one too
+    assert "['graph', '0', 3]" not in asked  # the backward was not looked at
+    assert "'stage': 'partition'" in asked

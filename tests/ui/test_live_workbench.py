@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.ui import jupyter
+from tests.ui.jupyter import Server
 
 MADE = """
 import pathlib, time
@@ -84,56 +84,30 @@ SHOW = """label => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("lab")
-    with jupyter.lab(folder) as url:
-        yield url, folder / "work"
-
-
 @pytest.fixture
-def page(browser: Browser, lab: tuple[str, Path]) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    yield page
-    page.close()
-    jupyter.end_kernels(lab[0])
-    assert problems == []
-
-
-def run(page: Page, cell: int) -> None:
-    """Begins to run a cell."""
-    page.evaluate(
-        """index => {
-          const { content } = window.jupyterapp.shell.currentWidget;
-          content.activeCellIndex = index;
-          window.jupyterapp.commands.execute('notebook:run-cell');
-        }""",
-        cell,
-    )
+def page(lab_page: Page) -> Page:
+    return lab_page
 
 
 def stages(bench: Locator) -> Locator:
     return bench.locator(".stages .stage")
 
 
-def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "late.ipynb", MADE, CALLED, BACKWARD, AGAIN)
-    jupyter.open_notebook(page, url, "late.ipynb")
-    run(page, 0)
+def test_what_is_compiled_later_shows_in_its_place(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "late.ipynb", MADE, CALLED, BACKWARD, AGAIN)
+    jupyter.open_notebook(page, lab, "late.ipynb")
+    jupyter.run_cell(page, 0)
     bench = page.locator(".workbench")
     expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
     expect(bench).to_contain_text("its compilation shows here as it happens")
-    run(page, 1)
+    jupyter.run_cell(page, 1)
     expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph is first
     expect(bench.locator(".rail-divider")).to_have_count(0)
     bench.locator('.stage[data-stage="partition"]').click()
     bench.locator('[role=tab][data-view="saved"]').click()
     before = stages(bench).count()
 
-    run(page, 2)
+    jupyter.run_cell(page, 2)
     expect(bench.locator(".rail-divider")).to_have_text("when the backward was first needed", timeout=30_000)
     expect(bench.locator(".rail-news")).to_contain_text("more stage")
     assert stages(bench).count() > before
@@ -141,7 +115,7 @@ def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: 
     expect(bench.locator('[role=tab][data-view="saved"]')).to_have_attribute("aria-selected", "true")
     page.screenshot(path=screenshots / "live-light-late-backward.png")
 
-    run(page, 3)
+    jupyter.run_cell(page, 3)
     again = bench.locator(".related[data-kind=again]")
     expect(again).to_contain_text("x.dtype", timeout=30_000)
     expect(bench.locator(".head select option")).to_have_count(2)
@@ -156,44 +130,39 @@ def test_what_is_compiled_later_shows_in_its_place(lab: tuple[str, Path], page: 
     jupyter.set_theme(page, "JupyterLab Light")
 
 
-def test_a_compilation_is_followed_while_its_cell_runs(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "slow.ipynb", MADE, SLOW)
-    jupyter.open_notebook(page, url, "slow.ipynb")
-    run(page, 0)
-    run(page, 1)
-    jupyter.wait_until(page, (work / "begun").exists, "the cell did not come to its compiler")
+def test_a_compilation_is_followed_while_its_cell_runs(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "slow.ipynb", MADE, SLOW)
+    jupyter.open_notebook(page, lab, "slow.ipynb")
+    jupyter.run_cell(page, 0)
+    jupyter.run_cell(page, 1)
+    jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not come to its compiler")
     bench = page.locator(".workbench").last
     expect(bench.locator('.stage[data-stage="trace"]')).to_be_visible(timeout=30_000)
     expect(bench.locator('.stage[data-stage="link"]')).to_have_count(0)
     page.screenshot(path=screenshots / "live-light-running.png")
-    (work / "go on").touch()
+    (lab.work / "go on").touch()
     expect(bench.locator('.stage[data-stage="link"]')).to_be_visible(timeout=30_000)
 
 
-def test_a_watch_grows_too(lab: tuple[str, Path], page: Page) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "watched.ipynb", MADE, WATCHED, STOCK, CALLED)
-    jupyter.open_notebook(page, url, "watched.ipynb")
-    run(page, 0)
-    run(page, 1)
+def test_a_watch_grows_too(lab: Server, page: Page) -> None:
+    jupyter.write_notebook(lab.work / "watched.ipynb", MADE, WATCHED, STOCK, CALLED)
+    jupyter.open_notebook(page, lab, "watched.ipynb")
+    jupyter.run_cell(page, 0)
+    jupyter.run_cell(page, 1)
     bench = page.locator(".workbench").last
     expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
-    run(page, 2)
+    jupyter.run_cell(page, 2)
     expect(bench.locator('.stage[data-stage="inference"]')).to_be_visible(timeout=60_000)
-    run(page, 3)
+    jupyter.run_cell(page, 3)
     expect(bench.locator(".head select option")).to_have_count(3, timeout=30_000)  # Dynamo's share, and ours
     expect(bench.locator(".head select")).to_have_value("0")
 
 
-def test_another_cut_stands_beside_this_one_and_can_be_cancelled(
-    lab: tuple[str, Path], page: Page, screenshots: Path
-) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "cut.ipynb", MADE, CUT)
-    jupyter.open_notebook(page, url, "cut.ipynb")
-    run(page, 0)
-    run(page, 1)
+def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "cut.ipynb", MADE, CUT)
+    jupyter.open_notebook(page, lab, "cut.ipynb")
+    jupyter.run_cell(page, 0)
+    jupyter.run_cell(page, 1)
     bench = page.locator(".workbench").last
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
@@ -205,7 +174,7 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(
     page.screenshot(path=screenshots / "live-light-what-if-running.png")
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_contain_text("The kernel stops before its next stage")
-    (work / "cut on").touch()
+    (lab.work / "cut on").touch()
     expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
     expect(answer.locator("table")).to_have_count(0)
 
@@ -223,15 +192,14 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(
 
 
 def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
-    lab: tuple[str, Path], page: Page, screenshots: Path
+    lab: Server, page: Page, screenshots: Path
 ) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "stock.ipynb", MADE, WATCHED, STOCK)
-    jupyter.open_notebook(page, url, "stock.ipynb")
+    jupyter.write_notebook(lab.work / "stock.ipynb", MADE, WATCHED, STOCK)
+    jupyter.open_notebook(page, lab, "stock.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     panel = page.get_by_role("region", name="Live compilations").get_by_label("stock.ipynb")
     for cell in range(3):
-        run(page, cell)
+        jupyter.run_cell(page, cell)
     row = panel.locator(".aotviz-row", has_text="torch 0/0")
     expect(row).to_have_attribute("data-state", "done", timeout=90_000)
     expect(row).to_contain_text("lambda")
@@ -240,15 +208,12 @@ def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
     page.screenshot(path=screenshots / "live-light-panel-stock.png")
 
 
-def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(
-    lab: tuple[str, Path], page: Page, screenshots: Path
-) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "tab.ipynb", MADE, DEEP)
-    jupyter.open_notebook(page, url, "tab.ipynb")
+def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "tab.ipynb", MADE, DEEP)
+    jupyter.open_notebook(page, lab, "tab.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
-    run(page, 0)
-    run(page, 1)
+    jupyter.run_cell(page, 0)
+    jupyter.run_cell(page, 1)
     row = page.get_by_role("region", name="Live compilations").get_by_label("tab.ipynb").locator(".aotviz-row")
     expect(row).to_have_attribute("data-state", "done", timeout=90_000)
     row.click()
@@ -264,13 +229,12 @@ def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(
     page.screenshot(path=screenshots / "live-light-tab-what-if.png")
 
 
-def test_a_tab_of_a_watch_follows_torchs_compilation(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "follow.ipynb", MADE, WATCHED, TRAINED, "loss.backward()")
-    jupyter.open_notebook(page, url, "follow.ipynb")
+def test_a_tab_of_a_watch_follows_torchs_compilation(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "follow.ipynb", MADE, WATCHED, TRAINED, "loss.backward()")
+    jupyter.open_notebook(page, lab, "follow.ipynb")
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     for cell in range(3):
-        run(page, cell)
+        jupyter.run_cell(page, cell)
     row = page.get_by_role("region", name="Live compilations").get_by_label("follow.ipynb").locator(".aotviz-row")
     expect(row).to_have_attribute("data-state", "done", timeout=200_000)
     row.click()
@@ -281,7 +245,7 @@ def test_a_tab_of_a_watch_follows_torchs_compilation(lab: tuple[str, Path], page
     expect(after).not_to_contain_text("backward")
     page.screenshot(path=screenshots / "live-light-tab-watch.png")
     page.evaluate(SHOW, "follow.ipynb")
-    run(page, 3)
+    jupyter.run_cell(page, 3)
     expect(after).to_contain_text("backward", timeout=120_000)  # which Inductor compiles when it is first needed
     page.evaluate(SHOW, "<lambda>")
     bench.locator('[role=tab][data-view="saved"]').click()
@@ -298,11 +262,10 @@ ipywidgets.HBox([Workbench(recording()), Workbench(recording())])
 """
 
 
-def test_workbenches_side_by_side_share_the_width(lab: tuple[str, Path], page: Page, screenshots: Path) -> None:
-    url, work = lab
-    jupyter.write_notebook(work / "beside.ipynb", SIDE_BY_SIDE)
-    jupyter.open_notebook(page, url, "beside.ipynb")
-    run(page, 0)
+def test_workbenches_side_by_side_share_the_width(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "beside.ipynb", SIDE_BY_SIDE)
+    jupyter.open_notebook(page, lab, "beside.ipynb")
+    jupyter.run_cell(page, 0)
     benches = page.locator(".workbench")
     expect(benches).to_have_count(2, timeout=60_000)
     for bench in benches.all():
@@ -315,15 +278,14 @@ def test_workbenches_side_by_side_share_the_width(lab: tuple[str, Path], page: P
 
 
 def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock(
-    lab: tuple[str, Path], page: Page, screenshots: Path
+    lab: Server, page: Page, screenshots: Path
 ) -> None:
     """The kernel ends by itself: no frontend is told of that as of a restart that it asked for."""
-    url, work = lab
-    jupyter.write_notebook(work / "gone.ipynb", MADE, CUT)
-    (work / "cut on").unlink(missing_ok=True)
-    jupyter.open_notebook(page, url, "gone.ipynb")
-    run(page, 0)
-    run(page, 1)
+    jupyter.write_notebook(lab.work / "gone.ipynb", MADE, CUT)
+    (lab.work / "cut on").unlink(missing_ok=True)
+    jupyter.open_notebook(page, lab, "gone.ipynb")
+    jupyter.run_cell(page, 0)
+    jupyter.run_cell(page, 1)
     bench = page.locator(".workbench").last
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
@@ -332,7 +294,7 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
     expect(answer).to_contain_text("cuts the graph again: partition", timeout=30_000)
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_have_text("Cancelled. The kernel stops before its next stage.")  # and no seconds
-    (work / "cut on").touch()
+    (lab.work / "cut on").touch()
     expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
 
     page.evaluate(

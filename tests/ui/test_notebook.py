@@ -4,35 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.ui import jupyter
+from tests.ui.jupyter import Server
 from tests.ui.test_accessibility import serious
 from tests.ui.test_jupyterlab import CELL
 
-pytest.importorskip("notebook", reason="Notebook 7 is not installed; the test extra brings it")
 
-
-def test_the_workbench_works_in_notebook_7(browser: Browser, tmp_path: Path, screenshots: Path) -> None:
-    with jupyter.lab(tmp_path, "notebook") as url:
-        jupyter.write_notebook(tmp_path / "work" / "tour.ipynb", CELL)
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        raised: list[str] = []
-        page.on("pageerror", lambda error: raised.append(error.stack or str(error)))
-        jupyter.open_notebook(page, url, "tour.ipynb", at="notebooks")
-        jupyter.run_all(page)
-        bench = page.locator(".workbench")
-        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
-        bench.locator('.stage[data-stage="partition"]').click()  # of which the kernel has sent nothing yet
-        expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
-        bench.locator(".cm-line", has_text="= aten.").first.click()
-        expect(bench.locator(".facts h3")).not_to_be_empty()
-        bench.locator('.stage[data-stage="partition"]').click()
-        page.keyboard.press("ArrowDown")  # the rail's key, not the notebook's
-        expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "saved hooks")
-        page.screenshot(path=screenshots / "notebook-7.png")
-        assert serious(page, "document.querySelector('.jp-OutputArea')") == []
-        # Notebook 7.6 raises in its own settings while it starts, without aotviz too: that is not asked about here.
-        assert [stack for stack in raised if "blob:" in stack or "@aotviz" in stack] == []
-        page.close()
+def test_the_workbench_works_in_notebook_7(notebook_7: Server, browser: Browser, screenshots: Path) -> None:
+    jupyter.write_notebook(notebook_7.work / "tour.ipynb", CELL)
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    raised: list[str] = []
+    page.on("pageerror", lambda error: raised.append(error.stack or str(error)))
+    jupyter.open_notebook(page, notebook_7, "tour.ipynb")
+    jupyter.run_all(page)
+    bench = page.locator(".workbench")
+    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
+    bench.locator('.stage[data-stage="partition"]').click()  # of which the kernel has sent nothing yet
+    expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
+    bench.locator(".cm-line", has_text="= aten.").first.click()
+    expect(bench.locator(".facts h3")).not_to_be_empty()
+    bench.locator('.stage[data-stage="partition"]').click()
+    page.keyboard.press("ArrowDown")  # the rail's key, not the notebook's
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "saved hooks")
+    page.screenshot(path=screenshots / "notebook-7.png")
+    assert serious(page, "document.querySelector('.jp-OutputArea')") == []
+    # Notebook 7.6 raises in its own settings while it starts, without aotviz too: that is not asked about here.
+    assert [stack for stack in raised if "blob:" in stack or "@aotviz" in stack] == []
+    page.close()

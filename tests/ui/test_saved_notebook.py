@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from aotviz.widgets.workbench import KEPT, Workbench
 from tests.ui import jupyter
 from tests.ui.fixture import recording
+from tests.ui.jupyter import Server
 
 # What stands in README, run by an interpreter that need not compile C++ for it.
 CELL = """import torch, aotviz
@@ -29,21 +30,19 @@ DIRTY = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
 TRUSTED = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(0).trusted"
 
 
-@pytest.fixture(params=["jupyterlab", "notebook"])
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The URL of an application, and where in it a notebook is opened."""
-    app = str(request.param)
-    if app == "notebook":
-        pytest.importorskip("notebook", reason="Notebook 7 is not installed; the test extra brings it")
-    with jupyter.lab(tmp_path, app) as url:
-        yield url, "lab/tree" if app == "jupyterlab" else "notebooks"
+@pytest.fixture(params=["lab", "notebook_7"])
+def served(request: pytest.FixtureRequest) -> Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    return found
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: Browser, served: Server) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     yield page
     page.close()
+    jupyter.end_kernels(served)
 
 
 def place(notebook: Any) -> tuple[str, str] | None:
@@ -54,12 +53,11 @@ def place(notebook: Any) -> tuple[str, str] | None:
 
 
 def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
-    served: tuple[str, str], page: Page, tmp_path: Path, screenshots: Path
+    served: Server, page: Page, screenshots: Path
 ) -> None:
-    url, at = served
-    notebook = tmp_path / "work" / "saved.ipynb"
+    notebook = served.work / "saved.ipynb"
     jupyter.write_notebook(notebook, CELL)
-    jupyter.open_notebook(page, url, notebook.name, at=at)
+    jupyter.open_notebook(page, served, notebook.name)
     jupyter.run_all(page)
     bench = page.locator(".workbench")
     expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=90_000)
@@ -68,12 +66,13 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     bench.locator('[role=tab][data-view="saved"]').click()
     jupyter.saved(page, notebook, lambda saved: place(saved) == ("partition", "saved"))
 
-    jupyter.end_kernels(url)
-    jupyter.open_notebook(page, url, notebook.name, at=at)
+    jupyter.end_kernels(served)
+    page.goto("about:blank")  # the tab is closed, and opened another day
+    jupyter.open_notebook(page, served, notebook.name)
     expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
     expect(bench.locator(".panel")).to_contain_text("for the backward alone")
     expect(page.locator("body")).not_to_contain_text("Error displaying widget", use_inner_text=True)  # what can be seen
-    page.screenshot(path=screenshots / f"saved-notebook-{at.partition('/')[0]}.png")
+    page.screenshot(path=screenshots / f"saved-notebook-{served.app}.png")
     assert page.evaluate(DIRTY) is False  # to look is not to change
 
     # Run again, it is the kernel's.
@@ -93,33 +92,30 @@ def write_executed(path: Path, data: dict[str, Any], metadata: dict[str, Any]) -
 
 
 def test_a_notebook_of_a_stranger_shows_its_recording_and_runs_nothing(
-    served: tuple[str, str], page: Page, tmp_path: Path, screenshots: Path
+    served: Server, page: Page, screenshots: Path
 ) -> None:
-    url, at = served
     bundle = Workbench(recording(), bookmark={"stage": "partition"})._repr_mimebundle_()
     assert bundle is not None
     data, metadata = bundle
     metadata = {KEPT: {"bookmark": {**metadata[KEPT]["bookmark"], "view": 7, "__proto__": "x"}}}
-    write_executed(tmp_path / "work" / "strange.ipynb", data, metadata)
-    jupyter.open_notebook(page, url, "strange.ipynb", at=at)
+    write_executed(served.work / "strange.ipynb", data, metadata)
+    jupyter.open_notebook(page, served, "strange.ipynb")
     bench = page.locator(".workbench")
     expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
     expect(bench.locator(".cm-content")).to_contain_text("def forward(")
     assert page.evaluate(TRUSTED) is False
     assert page.locator(".aotviz-Output > *").count() == 1  # and no widget's renderer, shown or hidden
-    page.screenshot(path=screenshots / f"untrusted-notebook-{at.partition('/')[0]}.png")
+    page.screenshot(path=screenshots / f"untrusted-notebook-{served.app}.png")
 
 
-def test_of_a_recording_that_was_too_large_the_summary_is_shown(browser: Browser, tmp_path: Path) -> None:
+def test_of_a_recording_that_was_too_large_the_summary_is_shown(lab: Server, lab_page: Page) -> None:
     bundle = Workbench(recording())._repr_mimebundle_()
     assert bundle is not None
-    with jupyter.lab(tmp_path) as url:
-        for name, content in {"large": "", "spoiled": "H4sIAAAA"}.items():
-            write_executed(tmp_path / "work" / f"{name}.ipynb", {**bundle[0], KEPT: content}, {})
-        page = browser.new_page()
-        jupyter.open_notebook(page, url, "large.ipynb")
-        expect(page.locator(".aotviz-Output table").first).to_contain_text("Net · training · 15 stages")
-        expect(page.locator(".workbench")).to_have_count(0)
-        jupyter.open_notebook(page, url, "spoiled.ipynb")
-        expect(page.get_by_role("alert")).to_contain_text("This recording is damaged")
-        page.close()
+    for name, content in {"large": "", "spoiled": "H4sIAAAA"}.items():
+        write_executed(lab.work / f"{name}.ipynb", {**bundle[0], KEPT: content}, {})
+    page = lab_page
+    jupyter.open_notebook(page, lab, "large.ipynb")
+    expect(page.locator(".aotviz-Output table").first).to_contain_text("Net · training · 15 stages")
+    expect(page.locator(".workbench")).to_have_count(0)
+    jupyter.open_notebook(page, lab, "spoiled.ipynb")
+    expect(page.get_by_role("alert")).to_contain_text("This recording is damaged")

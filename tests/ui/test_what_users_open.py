@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.ui import jupyter
 from tests.ui.fixture import ROOT
+from tests.ui.jupyter import Server
 
 (README,) = re.findall(r"## In code\n+```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 DEMO = ("-m", "aotviz", "demo", "--layers", "1", "--backend", "eager")
@@ -37,24 +37,19 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
-def served(
-    request: pytest.FixtureRequest, written: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, str]]:
-    app = str(request.param)
-    if app == "notebook":
-        pytest.importorskip("notebook", reason="Notebook 7 is not installed; the test extra brings it")
-    folder = tmp_path_factory.mktemp(app)
-    shutil.copytree(written, folder / "work")
-    with jupyter.lab(folder, app) as url:
-        yield app, url
+@pytest.fixture(params=["lab", "notebook_7"])
+def served(request: pytest.FixtureRequest, written: Path) -> Server:
+    """A server, with these files in its folder."""
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, Server)
+    for name in SHOWN:
+        shutil.copy(written / name, server.work)
+    return server
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_double_click_opens_what_was_saved(
-    served: tuple[str, str], name: str, browser: Browser, screenshots: Path
-) -> None:
-    app, url = served
+def test_a_double_click_opens_what_was_saved(served: Server, name: str, browser: Browser, screenshots: Path) -> None:
+    app, url = served.app, served.url
     page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
     page.goto(f"{url}/{'lab' if app == 'jupyterlab' else 'tree'}?token={jupyter.TOKEN}&reset")
     item = page.locator(".jp-DirListing-item", has_text=name)
