@@ -288,7 +288,7 @@ def drawn_again(fn, state):
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])
 def test_a_draw_of_pythons_or_numpys_is_warned_of(draw):
-    with pytest.warns(UserWarning, match="draws from"):
+    with pytest.warns(UserWarning, match="draws a random number from"):
         alone(lambda x: x * draw())(torch.ones(2))
 
 

@@ -93,7 +93,7 @@ def assigning_outside():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_tensor_that_would_leave_by_a_container_or_variable_is_refused(fn, name):
-    with pytest.raises(Refused, match=f"changes what '{name}' holds") as caught:
+    with pytest.raises(Refused, match=f"changes what the Python object '{name}' holds") as caught:
         alone(fn)(torch.ones(2, requires_grad=True))
     assert caught.value.reason == "argument is changed"
 
