@@ -192,7 +192,7 @@ def test_patterns_are_bounded_by_the_recompile_limit():
         torch.testing.assert_close(compiled(torch.ones(4), torch.ones(4)), torch.full((4,), 2.0))
     (text,) = said
     assert text.startswith("some calls of written_first run in eager: x and y were ")
-    assert text.endswith("torch._dynamo.config.recompile_limit allows (3)")
+    assert text.endswith("torch._dynamo.config.recompile_limit allows, currently set to 3")
     assert recording.recompiles().outcome.tolist() == ["compiled", "compiled", "limit"]
     assert "reached the recompile limit of 3" in recording.recompiles().why.tolist()[-1]
 
