@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aotviz import settings as torchs_settings
+from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.options import Options
 from aotviz.torch_private import configs

@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd import graph_capture_wrappers
 
 import aotviz
 import aotviz.frontends.backend
-from aotviz import settings
+from aotviz.ir import torchs_settings as settings
 from aotviz.lowerings import Eager, run_graph
 from aotviz.torch_private import configs
 

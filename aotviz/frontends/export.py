@@ -17,10 +17,9 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz import settings
 from aotviz.frontends import compiling
 from aotviz.frontends.compiling import Observer, Stage
-from aotviz.ir import verify
+from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
 from aotviz.ir.graphs import copy, outputs, placeholders
@@ -322,7 +321,7 @@ def _as_export(options: Options, export: Export) -> Options:
 
 def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options:
     return Options(
-        **settings.current(),
+        **torchs_settings.current(),
         fw_compiler=run_graph,
         bw_compiler=run_graph,
         inference_compiler=run_graph,

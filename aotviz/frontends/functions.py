@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from aotviz import settings
 from aotviz.frontends import dynamo_guards
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request, request_for
+from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
@@ -55,7 +55,7 @@ def _options(
         inference_compiler=inference_compiler or fw_compiler,
         partition_fn=named(partition_fn),
         backend=Eager.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
-        **{**settings.current(), **others},
+        **{**torchs_settings.current(), **others},
     )
 
 

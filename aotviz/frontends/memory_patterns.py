@@ -129,7 +129,9 @@ class TooManyPrograms(RuntimeError):
     """A graph has as many programs as Dynamo would keep of one function."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"it already has as many programs as torch._dynamo.config.recompile_limit allows, currently set to {limit}")
+        super().__init__(
+            f"it already has as many programs as torch._dynamo.config.recompile_limit allows, currently set to {limit}"
+        )
 
 
 def known(program: Program, request: Request, lifted: int, sizes: fakes.SymbolGuards | None = None) -> Known:
