@@ -69,4 +69,4 @@ def fresh_page(browser: Browser, lab: jupyter.Server) -> Iterator[Page]:
     with jupyter.watched(page):
         yield page
     page.close()
-    jupyter.end_kernels(lab)
+    jupyter.clear(lab)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -131,7 +132,6 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: floa
 
 
 def end_kernels(server: Server) -> None:
-    """Ends all that runs, so that the next test on this server finds it as the first one did."""
     sessions = f"{server.url}/api/sessions"
     with urllib.request.urlopen(f"{sessions}?token={TOKEN}", timeout=30) as answer:
         running = [session["id"] for session in json.load(answer)]
@@ -177,10 +177,20 @@ REFRESH = """async () => {
 
 
 def tidy(page: Page, server: Server) -> None:
-    """Closes what is open in JupyterLab, saved or not, and ends the kernels."""
+    """Closes what is open in JupyterLab, saved or not, ends the kernels and empties the folder."""
     page.evaluate(TIDY)
-    end_kernels(server)
+    clear(server)
     page.evaluate(REFRESH)
+
+
+def clear(server: Server) -> None:
+    """Ends all that runs and removes all files, so that the next test on this server finds it as the first one did."""
+    end_kernels(server)
+    for path in server.work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def write_notebook(path: Path, *cells: str) -> None:

@@ -138,19 +138,28 @@ def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
     assert page.locator("canvas.drawing").evaluate(INK) < with_aliases
 
 
+POINT = """(canvas, words) => {
+  const { left, top, right, bottom } = canvas.getBoundingClientRect();
+  const tip = canvas.getRootNode().querySelector(".tip");
+  for (let clientY = top + 8; clientY < bottom; clientY += 9) {
+    for (let clientX = left + 8; clientX < right; clientX += 40) {
+      canvas.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, pointerId: 1 }));
+      if (!tip.hidden && tip.textContent.includes(words)) return [clientX, clientY];
+    }
+  }
+  return null;
+}"""
+
+
 def test_a_click_on_the_canvas_opens_a_module_selects_a_node_and_closes_again(page: Page, plain: Path) -> None:
     open_graph(page, plain)
-    canvas = page.locator("canvas.drawing").bounding_box()
-    assert canvas is not None
 
     def point_at(words: str) -> None:
-        """Moves the pointer over the drawing until its tip says so."""
-        for y in range(8, int(canvas["height"]), 9):
-            for x in range(8, int(canvas["width"]), 40):
-                page.mouse.move(canvas["x"] + x, canvas["y"] + y)
-                if words in (page.locator(".tip").text_content() or "") and page.locator(".tip").is_visible():
-                    return
-        raise AssertionError(f"nothing on the canvas says {words!r}")
+        """Moves the pointer to where the drawing's tip says so."""
+        point = page.locator("canvas.drawing").evaluate(POINT, words)
+        assert point, f"nothing on the canvas says {words!r}"
+        page.mouse.move(*point)
+        expect(page.locator(".tip")).to_contain_text(words)
 
     point_at("blocks.1 Block")
     page.mouse.down()

@@ -42,7 +42,7 @@ def page(browser: Browser, served: Server) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     yield page
     page.close()
-    jupyter.end_kernels(served)
+    jupyter.clear(served)
 
 
 def place(notebook: Any) -> tuple[str, str] | None:
