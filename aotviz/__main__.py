@@ -1,8 +1,8 @@
 """The command line: `python -m aotviz`, or `aotviz` where it is installed.
 
 Each command is one line of COMMANDS. `demo` and `verify` compile, and so need torch; the others read recordings, on any
-machine. A wrong argument or an unreadable file is answered in one line, with exit status 2; 1 means that the command
-ran and found something wrong.
+machine. For a wrong argument or an unreadable file, a command prints one line and exits with status 2. Status 1 means
+that the command ran and found something wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aotviz.widgets.static_files import FrontEndMissing
 Arguments = argparse.Namespace
 
 RECORDING = "a FILE.aotviz, or what TORCH_TRACE wrote: a log file, a folder, or a pattern in quotes"
-MOST_TOLD = 12  # points of an explanation, unless all are asked for
+MOST_TOLD = 12  # points of an explanation that are shown without --all
 
 
 def _demo_arguments(demo: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def _verify_arguments(verify: argparse.ArgumentParser) -> None:
 
 def _demo(chosen: Arguments) -> int:
     try:
-        from aotviz.frontends import demo as demonstration  # torch, which reading commands do without
+        from aotviz.frontends import demo as demonstration  # imports torch, which reading commands do not need
     except ImportError as error:
         raise CommandError(f"{error}. It needs torch and transformers: pip install 'aotviz[demo]'") from error
     try:
@@ -133,7 +133,7 @@ def _read(path: str) -> Recording:
 
 
 def _verify(chosen: Arguments) -> int:
-    from aotviz.comparing import command  # torch, which reading commands do without
+    from aotviz.comparing import command  # imports torch, which reading commands do not need
 
     try:
         return command.run(chosen.program, chosen.inputs, chosen.backend)
@@ -142,7 +142,7 @@ def _verify(chosen: Arguments) -> int:
 
 
 class CommandError(Exception):
-    """Told in one line, with exit status 2."""
+    """Printed in one line, with exit status 2."""
 
 
 @dataclass(frozen=True)

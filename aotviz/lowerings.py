@@ -1,8 +1,8 @@
-"""From the name of a backend to all that it needs of the pipeline: a lowering.
+"""Lowerings: what a backend needs from the pipeline, found by the backend's name.
 
-A backend is more than a compiler. Inductor wants operators traced as its own decompositions, passes over the joint
-graph, its flavour of the partitioner, and input mutations inside the graph; running the graphs as they are wants none
-of that. A lowering gathers these under one name and gives them as `Options`, of which a user may replace any.
+A backend is more than a compiler. Inductor needs its own decompositions, its passes over the joint graph, its variant
+of the partitioner, and input mutations inside the graph. Running the graphs as they are needs none of these. A lowering
+collects them as `Options`, and a user may replace each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lowering(Protocol):
     def name(self) -> str: ...
 
     def options(self, **overrides: Any) -> Options:
-        """The pipeline's options for this backend. An override that is None leaves the backend's own choice."""
+        """The pipeline's options for this backend. An override of None keeps the backend's own choice."""
         ...
 
     def around(self) -> contextlib.AbstractContextManager[None]:
@@ -41,7 +41,7 @@ class Lowering(Protocol):
         ...
 
     def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
-        """The lowering for one graph of Dynamo's, and that graph as this backend wants it before the pipeline."""
+        """The lowering for one graph from Dynamo, and this graph after the backend's own passes."""
         ...
 
 
@@ -57,7 +57,7 @@ run_graph.takes_lazy_graphs = True  # type: ignore[attr-defined]
 
 @dataclass(frozen=True)
 class Eager:
-    """Run the graphs as they are. What eager would do with an input stays outside them."""
+    """Run the graphs as they are. The wrapper writes to inputs, not the graphs."""
 
     name: str = "eager"
 
@@ -80,7 +80,7 @@ class Eager:
 
 @dataclass(frozen=True)
 class Inductor:
-    """Lower to Inductor. `settings` are options of its config; `origin` is Dynamo's graph, where there is one."""
+    """Lower to Inductor. `settings` are options of its config; `origin` is Dynamo's graph, if there is one."""
 
     settings: Mapping[str, Any]
     origin: Any = None
@@ -88,7 +88,7 @@ class Inductor:
 
     @property
     def compilers(self) -> InductorCompilers:
-        from aotviz.torch_private.inductor import InductorCompilers  # a second, which only this lowering pays
+        from aotviz.torch_private.inductor import InductorCompilers  # takes a second, and only this lowering needs it
 
         return InductorCompilers(self.settings, self.origin, corrections.LEFT_WHOLE)
 
@@ -105,7 +105,7 @@ class Inductor:
             "joint_pass": compilers.joint_pass,
             "decompositions": compilers.decompositions(),
             "keep_inference_input_mutations": True,
-            "graph_counts_writes": False,  # its kernels write memory that no version counter watches
+            "graph_counts_writes": False,  # its kernels write to memory without increasing version counters
             "backend": self.name,
         }
         return _options(chosen, overrides)
@@ -123,7 +123,7 @@ class Inductor:
 
 @dataclass(frozen=True)
 class Custom:
-    """One compiler of the user's for every graph: `(graph_module, example_inputs) -> callable`."""
+    """A compiler of the user, for all graphs: `(graph_module, example_inputs) -> callable`."""
 
     compiler: Callable[..., Any]
 
@@ -162,10 +162,10 @@ def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
 def lowering_named(
     backend: str | Callable[..., Any], settings: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Lowering:
-    """The lowering for "inductor", "eager", or a compiler of the user's. `settings` and `mode` are Inductor's.
+    """The lowering for "inductor", "eager", or a user's compiler. `settings` and `mode` are Inductor's.
 
     Raises:
-        ValueError: another name; settings or a mode for another backend than Inductor; a setting that Inductor hasn't.
+        ValueError: another name; settings or a mode, but the backend is not Inductor; a setting unknown to Inductor.
 
     >>> lowering_named("eager").options().partition_fn.__name__
     'min_cut_rematerialization_partition'

@@ -1,4 +1,4 @@
-"""Every option of a compilation in one frozen value, read once at the front door and passed down."""
+"""All options of a compilation in one frozen value, which is made once and passed to every stage."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Export:
-    """What an export is asked for. `kind` is "module" or "simple"; `loss` counts the flat outputs.
-
-    With `pre_dispatch`, the graph is from above autograd and autocast.
+    """What an export should return. `kind` is "module" or "simple"; `loss` is the position of the loss among the flat
+    outputs. With `pre_dispatch`, the graph is traced above autograd and autocast.
     """
 
     kind: str = "module"
@@ -22,11 +21,11 @@ class Export:
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile. Stages read these and no global configuration.
+    """How to compile. Stages read these options, and no global configuration.
 
     `fw_compiler`, `bw_compiler` and `inference_compiler` take `(graph_module, example_inputs)` and return a
-    callable; one whose `_boxed_call` is true takes a list that it may empty. The compiler itself may say
-    `takes_lazy_graphs`: it is then given a module whose Python is made when it is first called. `partition_fn` takes
+    callable. A callable whose `_boxed_call` is true takes one list, which it may empty. A compiler whose
+    `takes_lazy_graphs` is true gets a module whose Python code is generated at its first call. `partition_fn` takes
     `(joint, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)` and returns the forward and the
     backward graph modules. `joint_pass` may rewrite the joint graph before it is partitioned.
     """
@@ -36,22 +35,22 @@ class Options:
     inference_compiler: Callable[..., Any]
     partition_fn: Callable[..., Any]
     joint_pass: Callable[[Any, Any], Any] | None = None
-    joint_custom_pass: Callable[[Any, Any], Any] | None = None  # the user's, before the compiler's
+    joint_custom_pass: Callable[[Any, Any], Any] | None = None  # the user's pass, which runs before the compiler's
     decompositions: Mapping[Any, Any] | None = None
     keep_inference_input_mutations: bool = False
     dynamic: bool = False
-    static_parameters: int = 0  # the first so many flat inputs are parameters and buffers
+    static_parameters: int = 0  # how many of the first flat inputs are parameters and buffers
     donate_buffers: bool = True
-    compile_backward_now: bool = False  # with the forward, and not when it is first needed
+    compile_backward_now: bool = False  # together with the forward, not at its first call
     functionalize_rng_ops: bool = False  # on a GPU, random numbers are a function of a seed and an offset
     graphsafe_rng: bool = False  # on a GPU, forward and backward share generators that CUDA graphs can replay
-    selective_decompose: bool = False  # operators are decomposed only where the user asked for Inductor
-    remat_using_tags: bool = True  # checkpointed regions are computed again for a backward inside the function
+    selective_decompose: bool = False  # decompose operators only where the user asked for Inductor
+    remat_using_tags: bool = True  # recompute checkpointed regions for a backward inside the function
     backward_autocast: tuple[Mapping[str, Any], ...] = ()  # arguments of each torch.amp.autocast around the backward
-    graph_counts_writes: bool = True  # the compiled graph's own writes to inputs raise their version counters
-    export: Export = Export()  # read by the stages of an export alone
-    debug: bool = False  # verify every form at every boundary, every call's arguments, and the memory that it writes
-    backend: str = "custom"  # the name that a person knows the compilers by
+    graph_counts_writes: bool = True  # writes to inputs in the compiled graph increase version counters
+    export: Export = Export()  # only the stages of an export read it
+    debug: bool = False  # check each stage's result, each call's arguments, and the memory that the call writes
+    backend: str = "custom"  # the name that users know
 
     def as_text(self) -> dict[str, str]:
         """Each option by its name, for a recording."""

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from aotviz.frontends.functions import aot_module
-from aotviz.recorder.recorder import Observed, Recorder
+from aotviz.recorder.recorder import Recorder
 from aotviz.recording.files import pack
 
 from .compiling import LAYERS, PARTITIONERS, Step, training_step
@@ -22,26 +22,25 @@ from .results import Result, Row, result
 
 
 class Timed:
-    """Adds up the CPU nanoseconds of every turn of every recorder, while it is active."""
+    """Adds up the CPU nanoseconds of every turn of every recorder, late ones too, while it is active."""
 
     def __init__(self) -> None:
         self.total_ns = 0
 
     def __enter__(self) -> Timed:
-        turns = [(kind, name) for kind in (Recorder, Observed) for name in ("before", "after")]
-        self._originals = [(kind, name, vars(kind)[name]) for kind, name in turns]
-        for kind, name, method in self._originals:
-            setattr(kind, name, self._timed(method))
+        self._originals = {name: vars(Recorder)[name] for name in ("before", "after")}
+        for name, method in self._originals.items():
+            setattr(Recorder, name, self._timed(method))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for kind, name, method in self._originals:
-            setattr(kind, name, method)
+        for name, method in self._originals.items():
+            setattr(Recorder, name, method)
 
     def _timed(self, method: Any) -> Any:
-        def timed(*args: Any) -> None:
+        def timed(*args: Any, **kwargs: Any) -> None:
             began = time.thread_time_ns()
-            method(*args)
+            method(*args, **kwargs)
             self.total_ns += time.thread_time_ns() - began
 
         return timed

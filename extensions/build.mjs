@@ -1,8 +1,8 @@
-// Builds what the Python package serves, into aotviz/widgets/static/:
+// Builds the files that the Python package serves, into aotviz/widgets/static/:
 //   core.js.gz editor.js.gz graphviz.js.gz   bundles that the kernel sends to a widget on demand
 //   widget.js                                the anywidget entry, which knows the bundles by their hash
 //   page.html served.html                    the static page, which an export fills in; the one that a server sends
-// `npm ci && npm run build` is all there is to do.
+// Run `npm ci && npm run build`.
 
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";

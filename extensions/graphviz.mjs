@@ -1,6 +1,6 @@
-// The package of graphviz holds its WebAssembly as text in an alphabet of its own, zipped with zstd, and unpacks it in
-// JavaScript: half of the time in which the worker starts. This puts the same WebAssembly there as base64 of gzip,
-// which browsers unpack natively; the bundle is as large as before.
+// The graphviz package contains its WebAssembly as text in its own encoding, compressed with zstd, and unpacks it in
+// JavaScript, which takes half of the worker's start. This script replaces it by the same WebAssembly as base64 of
+// gzip, which browsers unpack natively. The size of the bundle does not change.
 
 import { readFile } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 const ENTRY = /wasm-graphviz[\\/]dist[\\/]index\.js$/;
 const UNPACKED = /[\w$]+\?\?=[\w$]+\([\w$]+\(([\w$]+)\)\),([\w$]+)\(\{wasmBinary:[\w$]+,/; // of its function that loads
 
-/** The bytes that the package compiles, whatever it keeps them as. */
+/** The bytes that the package compiles, whatever their encoding in the package. */
 async function unpacked(path) {
   const compile = WebAssembly.instantiate;
   let bytes;

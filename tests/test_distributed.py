@@ -22,10 +22,12 @@ def ranks():
 
 
 @pytest.mark.xdist_group("ranks")
-@pytest.mark.parametrize("program", ["DDP", "FSDP2, per layer", "FSDP2, loss and logits"])
+@pytest.mark.parametrize(
+    "program", ["DDP", "FSDP2, per layer", "FSDP2, loss and logits", "FSDP2, activation checkpointing"]
+)
 def test_ranks_train_as_in_eager(ranks, program):
     expected = ranks.train(program, EAGER, SECONDS)
-    found = ranks.train(program, "aotviz_eager", SECONDS)
+    found = ranks.train(program, "aotviz.compile: eager", SECONDS)
     assert judged(found, expected, 0.0) == ("equal", ""), ranks.said(0)
     assert len(expected[0].steps) == 3
     first, second = map(recorded, found)

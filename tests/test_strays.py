@@ -120,7 +120,7 @@ def test_a_plain_value_that_is_set_once_is_no_change() -> None:
             return x + 1
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)  # torch has others, on Python 3.13.0
         aotviz.compile(Settles(), backend="eager")(torch.ones(2))
 
 

@@ -1,1 +1,1 @@
-"""Comparing one way of running a program with another: graphs, and all that a caller can see."""
+"""Compare two ways of running a program: their graphs, and everything that a caller can see."""

@@ -1,9 +1,9 @@
-"""`aotviz.bisect`: where do results part from eager? By stage, then by node.
+"""`aotviz.bisect`: the first stage, and then the first node, whose result differs from eager.
 
-The call is run up a ladder of programs. The lowest does nothing but trace; each higher one adds one thing that a user
-may bring or that a backend does: decompositions, a joint pass, a partitioner, a compiler. Every one goes through the
-whole pipeline and is judged against eager by all that a caller can see, so the first that is wrong names the stage.
-Below it stands a program that is right and whose every node's value was written down; beside these, the node is found.
+The call runs through a ladder of programs. The lowest only traces; each higher one adds one thing from the user or the
+backend: decompositions, a joint pass, a partitioner, a compiler. Each program goes through the whole pipeline, and
+everything that a caller can see is compared with eager, so the first wrong program gives the stage. The program below
+it is right, and the values of all its nodes are recorded. Comparing with these values finds the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPRO = "aotviz_repro.py"
 
 @dataclass(frozen=True)
 class Bisection:
-    """What `aotviz.bisect` found. False where nothing differs, so `if aotviz.bisect(...)` asks for a fault."""
+    """What `aotviz.bisect` found. `bool()` of it is False if nothing differs."""
 
     name: str
     tried: tuple[tuple[str, str], ...]  # (rung of the ladder, "right" or what is wrong with it)
@@ -39,8 +39,8 @@ class Bisection:
     node: str = ""
     operator: str = ""
     place: str = ""  # the user's line: "model.py:12"
-    code: str = ""  # what stands there
-    what: str = ""  # how the values part
+    code: str = ""  # the text of that line
+    what: str = ""  # how the values differ
     repro: Path | None = None
 
     def __bool__(self) -> bool:
@@ -56,7 +56,7 @@ class Bisection:
         return f"stage {self.stage!r}{node}{operator}{where}: {self.what}{written}"
 
     def _repr_html_(self) -> str:
-        """The same text, escaped."""
+        """The text of `str(self)`, escaped for HTML."""
         return f"<pre style='white-space:pre-wrap'>{escape(str(self))}</pre>"
 
 
@@ -67,11 +67,11 @@ class Rung:
     stage: str
     adds: str
     options: Options
-    lowering: Lowering | None = None  # whose context the last one needs
+    lowering: Lowering | None = None  # compile in this lowering's context
     watch: Watch = field(default_factory=Watch)
 
     def candidate(self) -> Candidate:
-        """Compiled with this rung's options, every node's value written down."""
+        """A compiler with this rung's options that records the value of every node."""
         options = self.watch.watching(self.options)
 
         def compile(fn: Any, _dynamic: bool) -> Callable[..., Any]:
@@ -100,20 +100,20 @@ def bisect(
     repro: str | Path | None = REPRO,
     **kwargs: Any,
 ) -> Bisection:
-    """Find the first stage and node at which a compiled call parts from eager, and write a script that shows it.
+    """Find the first stage and node at which a compiled call differs from eager, and write a script to reproduce it.
 
-    `fn` is not called itself, and its arguments are not touched: copies of them are.
+    Only copies of `fn` and its arguments are used, so neither changes.
 
     Args:
         fn: a function or module.
         args, kwargs: the call that goes wrong.
-        options: arguments of `aotviz.compile` that it goes wrong with, e.g. {"backend": my_compiler}; the graphs run as
-            they are without a backend.
-        repro: where the script goes, its inputs beside it; None for none. It is written only if there is a fault.
+        options: the arguments of `aotviz.compile`, e.g. {"backend": my_compiler}; without a backend, the graphs run
+            uncompiled.
+        repro: where to write the script and its inputs if something differs; None for no script.
 
     Raises:
-        TypeError: something that can't be copied.
-        RuntimeError: the call fails in eager, or gives another result there each time.
+        TypeError: `fn` or an argument cannot be copied.
+        RuntimeError: the call fails in eager, or returns different results each time.
 
     >>> import torch, aotviz
     >>> wrong = {torch.ops.aten.sin.default: torch.cos}
@@ -128,7 +128,7 @@ def bisect(
     for rung in _ladder(settings):
         verdict = judge(program, rung.candidate(), expected)
         right = verdict.status in ("equal", "details")
-        lie = locating.fake_and_real(rung.watch) if below is None else None  # harms whoever compiles for what it says
+        lie = locating.fake_and_real(rung.watch) if below is None else None  # compilers rely on the fake result
         tried.append((rung.adds, "right" if right else verdict.status))
         if lie is not None or not right:
             if not right:
@@ -139,7 +139,7 @@ def bisect(
 
 
 def _ladder(settings: dict[str, Any]) -> list[Rung]:
-    """From a bare trace to all that was asked for; only what the settings add."""
+    """The programs from a plain trace to the full settings, one for each thing that the settings add."""
     chosen = dict(settings)
     lowering = lowering_named(chosen.pop("backend", "eager"), chosen.pop("options", None))
     for name in ("record", "on_stage", "debug"):
@@ -209,7 +209,7 @@ def _found(
 def _culprit(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], rung: Rung, below: Rung | None
 ) -> Culprit | None:
-    """The node at which a wrong rung parts from the right one below it."""
+    """The first node whose value differs between a wrong rung and the right one below it."""
     if below is None:
         program = trial_of(fn, args, kwargs)
         return locating.fake_and_real(rung.watch) or locating.against_eager(program.builds[0](), rung.watch)

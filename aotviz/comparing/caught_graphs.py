@@ -1,4 +1,4 @@
-"""The graphs that a door of AOTAutograd makes of one call, ours or torch's: caught on their way to the compilers."""
+"""Capture the graphs that aotviz or torch's own AOTAutograd makes for one call, as they go to the compilers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Door = Callable[..., Callable[..., Any]]
 
 
 class Calls(Modules):
-    """A function and the modules that it refers to, as one module: what torch's doors can lift parameters from."""
+    """A function and the modules that it refers to, as one module, so that AOTAutograd can lift their parameters."""
 
     def __init__(self, fn: Any, modules: dict[str, torch.nn.Module]) -> None:
         super().__init__(modules)
@@ -30,7 +30,7 @@ class Calls(Modules):
 
 
 def as_module(fn: Any) -> Any:
-    """`fn`, or a module that calls it, where it uses modules without being one."""
+    """`fn`, or a module that calls it if `fn` is not a module but uses modules."""
     if isinstance(fn, torch.nn.Module):
         return fn
     found = modules(fn)
@@ -44,7 +44,7 @@ def torchs(
     dynamic: bool,
     compiler: Callable[..., Any] = run_graph,
 ) -> Callable[..., Any]:
-    """torch's own AOTAutograd of `fn`."""
+    """`fn` compiled by torch's own AOTAutograd."""
     return oracle.aot(as_module(fn), compiler, compiler, partition_fn, decompositions, dynamic)
 
 
@@ -55,7 +55,7 @@ def ours(
     dynamic: bool,
     compiler: Callable[..., Any] = run_graph,
 ) -> Callable[..., Any]:
-    """Ours of `fn`, by the same door."""
+    """`fn` compiled by aotviz's `aot_function`."""
     return aot_function(
         as_module(fn),
         compiler,

@@ -1,4 +1,4 @@
-"""`python -m aotviz verify MODULE:FUNCTION`: find the program and its arguments, and compare."""
+"""`python -m aotviz verify MODULE:FUNCTION`: find the function and its arguments, and verify it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from typing import Any
 
 from aotviz.comparing.verifying import verify
 
-# In the paths of code that is not the user's.
+# Parts of file names that mark code as not the user's.
 NOT_THEIRS = (__file__, sysconfig.get_paths()["stdlib"], "<frozen", "site-packages", "dist-packages")
 
 
 class NoProgram(Exception):
-    """There is no such program or no arguments for it; the message says what to do."""
+    """The function or its arguments cannot be found or used; the message says what to do."""
 
 
 def run(program: str, inputs: str | None, backend: str) -> int:
-    """Print the comparison. 0 if aotviz is right, 1 if not. Raises NoProgram."""
+    """Print the comparison and return the exit status: 0 if aotviz is right, else 1. Raises NoProgram."""
     place, _, name = program.partition(":")
     if not name:
         raise NoProgram(f"{program!r} names no function: write MODULE:FUNCTION, e.g. train:step or train.py:step")
@@ -62,7 +62,7 @@ def _module(place: str) -> ModuleType:
 
 @contextmanager
 def _told_in_one_line(what: str) -> Iterator[None]:
-    """Raises NoProgram for whatever the user's own code raises, with the last of its lines."""
+    """Turn any error of the user's code into a NoProgram error whose message is one line."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -72,7 +72,7 @@ def _told_in_one_line(what: str) -> Iterator[None]:
 
 
 def _line_of(error: BaseException) -> str:
-    """`train.py:12`, where the user's code failed; "" where it was none of it."""
+    """The user's line that failed, e.g. `train.py:12`; "" if no line of the user's code is in the traceback."""
     if isinstance(error, SyntaxError):
         return f"{os.path.basename(error.filename)}:{error.lineno}" if error.filename else ""
     lines = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in NOT_THEIRS)]

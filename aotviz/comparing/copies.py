@@ -1,7 +1,7 @@
-"""Fresh copies of a call's inputs, so that one call can be run many times and each run starts from the same state.
+"""Fresh copies of a call's inputs, so that each of several runs starts from the same state.
 
-What is copied together stays together (`runtime/tensor_copies.py`). Modules are copied with their parameters and
-buffers, and functions with what they close over.
+Copies share memory in the same way as the originals (`runtime/tensor_copies.py`). Modules are copied with their
+parameters and buffers, and functions with the tensors and modules that they refer to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fresh(
     """(fn, args, kwargs) as copies, and the copied parameters, buffers and captured tensors of `fn` by name.
 
     Raises:
-        TypeError: an argument, or something that `fn` holds, can't be copied.
+        TypeError: an argument, or something that `fn` refers to, cannot be copied.
     """
     holders = _modules(fn)
     held = {
@@ -57,7 +57,7 @@ def _modules(fn: Any) -> dict[str, torch.nn.Module]:
 
 
 def _function(fn: Any, memo: dict[int, Any]) -> Any:
-    """`fn` over copies of what it refers to. `copy.deepcopy` takes a function for a constant, so it is made anew."""
+    """A copy of `fn` that refers to copies. `copy.deepcopy` would return the function itself."""
     if isinstance(fn, functools.partial):
         return functools.partial(
             _function(fn.func, memo), *copy.deepcopy(fn.args, memo), **copy.deepcopy(fn.keywords, memo)

@@ -1,4 +1,4 @@
-"""Writing down what eager computes, operator by operator."""
+"""Record the result of each operator that runs in eager."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _copied(value: Any) -> Any:
 
 @contextlib.contextmanager
 def eager_operators() -> Iterator[list[Any]]:
-    """Collects a copy of every operator's result while the block runs."""
+    """Collect a copy of every operator's result while the block runs."""
     mode = _Operators()
     with mode:
         yield mode.computed

@@ -1,4 +1,4 @@
-"""The call that `verify` and `bisect` are given: made many times, each time on fresh copies, and first in eager."""
+"""The call that `verify` and `bisect` compare. It runs several times, first in eager, each time on fresh copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Trial, Expectation]:
-    """The name of `fn`, its call as a program, and what eager makes of that. Raises RuntimeError where eager fails."""
+    """The name of `fn`, its call as a program, and eager's results. Raises RuntimeError if eager fails."""
     name = str(getattr(fn, "__name__", type(fn).__name__))
     program = trial_of(fn, args, kwargs)
     try:
@@ -25,7 +25,7 @@ def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple
 
 
 def refuse_unsteady(name: str, program: Trial, expected: Expectation) -> None:
-    """Raise RuntimeError for a call that gives another result each time: its own numbers, a counter, an iterator."""
+    """Raise RuntimeError for a call that returns different results each time, e.g. because of a counter."""
     again = judge(program, Candidate("eager", lambda fn, _: fn), expected)
     if again.status == "wrong":
         first = next(d for d in again.differences if not d.soft)
@@ -45,6 +45,6 @@ def trial_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trial
 
 
 def place(stack: str) -> str:
-    """The innermost line of a stack: "model.py:12"."""
+    """The innermost line of a stack, e.g. "model.py:12", or ""."""
     found = _PLACE.findall(stack)
     return f"{found[-1][0]}:{found[-1][1]}" if found else ""

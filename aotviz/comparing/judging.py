@@ -1,7 +1,7 @@
-"""Is a compiled function the same as the function? Everything that a caller can see is looked at.
+"""Compare a compiled function with the original, by everything that a caller can see.
 
-A candidate is judged by comparing the facts of its runs with eager's, name by name (`facts.py`). It is compiled once
-per function object and reused by later runs, as a user would do.
+The facts of its runs are compared with eager's facts of the same name (`observed.py`). Each function object is compiled
+once, and later runs reuse the compiled function, as they would in a user's program.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def differences(eager: Run, other: Run, loose_tuple: bool = False) -> list[Diffe
             if fact.kind == "idle stride" and other.facts[name.replace("idle stride", "stride")].value != (
                 eager.facts[name.replace("idle stride", "stride")].value
             ):
-                continue  # already told as a stride
+                continue  # already reported as a stride
             if fact.kind == "hidden base" and fact.value is not None and theirs.value is not None:
                 visible = name.replace("hidden base", "base")
                 if eager.facts[visible].value != other.facts[visible].value:
-                    continue  # already told as a base
+                    continue  # already reported as a base
             kind = fact.kind
             if kind.endswith("version bump") and theirs.value:
                 kind = "extra version bump"
@@ -60,13 +60,13 @@ def differences(eager: Run, other: Run, loose_tuple: bool = False) -> list[Diffe
 
 
 def _listed(structure: str) -> str:
-    """The structure with a tuple at the top read as a list."""
+    """The structure, with a tuple at the top level treated as a list."""
     top = "TreeSpec(tuple"
     return "TreeSpec(list" + structure.removeprefix(top) if structure.startswith(top) else structure
 
 
 def _identity(fn: Function) -> Any:
-    """Two functions of one code object and one set of globals that close over nothing are the same function."""
+    """A key that is equal for two functions with the same code and globals, if they have no closure or defaults."""
     code = getattr(fn, "__code__", None)
     if code is None or fn.__closure__ or fn.__defaults__:
         return id(fn)
@@ -83,7 +83,7 @@ class Expectation:
 def expect(program: Trial, brief: bool = False, deep: bool = False) -> Expectation:
     """Run the program in eager, with every action that its outputs allow.
 
-    brief: the call and one backward. deep: hooks, gradients of gradients and one output after the other as well.
+    brief: only the call and one backward. deep: also hooks, gradients of gradients, and backwards one by one.
     """
     runs: list[tuple[int, tuple[Any, ...], Run]] = []
     with warnings.catch_warnings():
@@ -131,7 +131,7 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
         return Verdict("eager raised", failures=(("eager", error.failure),))
     found: list[Difference] = []
     failures: list[tuple[str, Failure]] = []
-    compiled: dict[Any, tuple[Function, Function]] = {}  # by function; also keeps the function alive
+    compiled: dict[Any, tuple[Function, Function]] = {}  # identity -> (fn, compiled fn); keeps fn alive
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         candidate.reset()
@@ -145,7 +145,7 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
                     failures.append((eager.name, Failure.of(error, "compile")))
                     break
             theirs = run(setup, compiled[key][1], action)
-            if eager.failure:  # eager refuses the action; a candidate may refuse it or not
+            if eager.failure:  # eager raises for this action; the candidate may raise or not
                 if theirs.failure is None and eager.failure.step == "in-place write":
                     found.append(Difference(eager.name, "permissive", str(eager.failure), "no error"))
                 continue

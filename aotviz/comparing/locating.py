@@ -1,6 +1,7 @@
-"""At which node do two runs part? Graphs are run node by node, and every value is written down.
+"""Find the first node whose value differs between two runs. Graphs run node by node, and every value is recorded.
 
-What "part" means: another dtype, shape or stride, NaN where there was none, or another value beyond rounding.
+Two values differ if their dtype, shape or device differs, if only one has a NaN, or if they differ by more than
+rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Value:
-    """What a node computed, from what."""
+    """A node with its arguments and its result in one run."""
 
     node: fx.Node
     args: tuple[Any, ...]
@@ -41,7 +42,7 @@ class Value:
 
 @dataclass
 class Compilation:
-    """One graph that went to a compiler, and the last call of what came back."""
+    """A graph that was passed to a compiler, and the inputs and outputs of the compiled function's last call."""
 
     role: str
     graph: fx.GraphModule
@@ -52,14 +53,14 @@ class Compilation:
 
 
 class Watch:
-    """Writes down what graphs compute: every node of those run as they are, the ends of those that are compiled."""
+    """Records what graphs compute: every node of an uncompiled graph, and the inputs and outputs of a compiled one."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Value] = {}  # by node name, of both graphs; what the backward receives is marked
+        self.values: dict[str, Value] = {}  # by node name; a saved value in the backward has the suffix _RECEIVED
         self.compilations: dict[str, Compilation] = {}
 
     def watching(self, options: Options) -> Options:
-        """The same options, their compilers watched."""
+        """The same options, with compilers that record into this watch."""
         return replace(
             options,
             fw_compiler=self._watched("forward", options.fw_compiler),
@@ -91,7 +92,7 @@ _RECEIVED = " in the backward"
 
 
 class _Written(fx.Interpreter):
-    """Runs a graph and writes down every value."""
+    """Runs a graph and records every value."""
 
     def __init__(self, graph: fx.GraphModule, watch: Watch) -> None:
         super().__init__(graph)
@@ -110,7 +111,7 @@ class _Written(fx.Interpreter):
             result = super().run_node(n)
             if n.op != "output":
                 known = self.watch.values.get(n.name)
-                saved = known is not None and known.node.op != n.op  # a placeholder of the backward
+                saved = known is not None and known.node.op != n.op  # a placeholder for a saved value
                 self.watch.values[n.name + _RECEIVED * saved] = Value(n, (), {}, _kept(result))
             return result
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -121,7 +122,7 @@ class _Written(fx.Interpreter):
 
 
 def _kept(value: Any) -> Any:
-    """A copy that later writes don't reach, with the same strides where there are no gaps."""
+    """A copy that later writes do not change, with the same strides if the tensor is dense."""
     if isinstance(value, torch.Tensor):
         with torch.no_grad():
             return value.detach().clone()
@@ -131,7 +132,7 @@ def _kept(value: Any) -> Any:
 
 
 def parted(expected: Any, found: Any, strides: bool = False) -> str:
-    """How two values part, in words; "" where they don't."""
+    """How two values differ, in words; "" if they do not."""
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
         if len(expected) != len(found):
             return f"{len(expected)} results, now {len(found)}"
@@ -173,7 +174,7 @@ def _blame(value: fx.Node, what: str) -> Culprit:
 
 
 def fake_and_real(watch: Watch) -> Culprit | None:
-    """The first node whose operator gives something else than its fake implementation said while tracing."""
+    """The first node whose operator's result differs in dtype, shape or device from its fake implementation's."""
     for value in watch.values.values():
         said = value.node.meta.get("val")
         if value.node.op != "call_function" or said is None:
@@ -201,7 +202,7 @@ def _misdescribed(said: Any, real: Any) -> str:
 
 
 def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
-    """The first node whose value eager never computes, though it has all that the node computes it from."""
+    """The first node whose value eager never computes, although eager computes all inputs of the node."""
     torch.manual_seed(SEED)
     with eager_operators() as computed, setup.context():
         setup.fn(*setup.args, **setup.kwargs)
@@ -227,7 +228,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culprit | None:
-    """The first operator whose decomposition gives something else than it does, on the values it had in this call."""
+    """The first operator whose decomposition gives another result, for the operator's inputs in this call."""
     for value in watch.values.values():
         decomposition = decompositions.get(value.node.target)
         if value.node.op != "call_function" or decomposition is None or operators.is_random(value.node.target):
@@ -249,7 +250,7 @@ def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culp
 
 
 def by_name(below: Watch, watch: Watch) -> Culprit | None:
-    """The first node that has another value than the node of its name had in the run below."""
+    """The first node whose value differs from that of the node with the same name in the right run below."""
     for name, value in watch.values.items():
         known = below.values.get(name.removesuffix(_RECEIVED))
         if known is None:
@@ -268,7 +269,7 @@ def by_name(below: Watch, watch: Watch) -> Culprit | None:
 
 
 def wrong_compilation(watch: Watch) -> Culprit | None:
-    """The first node that a compiler gets wrong: its graph is compiled again to return every value."""
+    """The first node that a compiler gets wrong. The node's graph is compiled again, and then returns every value."""
     for role in ("inference", "forward", "backward"):
         made = watch.compilations.get(role)
         if made is None or not made.inputs:
@@ -292,7 +293,7 @@ def wrong_compilation(watch: Watch) -> Culprit | None:
 def _inside(made: Compilation, truth: Watch) -> Culprit | None:
     module = graphs.copy(made.graph)
     nodes = [n for n in module.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)]
-    names = [n.name for n in nodes]  # the compiler may edit what it is given
+    names = [n.name for n in nodes]  # the compiler may change the graph in place
     output = graphs.output_node(module.graph)
     output.args = (tuple(nodes),)
     output.meta["desc"] = [None] * len(nodes)
@@ -300,7 +301,7 @@ def _inside(made: Compilation, truth: Watch) -> Culprit | None:
     try:
         compiled = boxed(made.compiler(module, made.example_inputs))
         found = compiled([_kept(a) for a in made.inputs])
-    except Exception:  # a compiler may refuse a graph with other outputs; then the output itself is named
+    except Exception:  # the compiler may fail on a graph with other outputs; the caller then blames the output
         return None
     for name, result in zip(names, found, strict=False):
         what = parted(truth.values[name].result, result)

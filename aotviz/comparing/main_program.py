@@ -1,9 +1,9 @@
-"""What a script needs of the program that runs as `__main__`: a file, or the cells of a notebook.
+"""Copy what a script needs from the program that runs as `__main__`: a file, or the cells of a notebook.
 
-Nothing can be imported from there: to import a program is to run it. So its definitions are copied out: a function with
-the functions, classes and constants that it names, and so on; and what registers operators that one of these calls. All
-of its imports come along, since an import may register something as well. A global that is neither defined nor a
-constant (a model, a table) is data, and its value goes into the file beside the script.
+A script cannot import from that program, because importing it would run it. So its definitions are copied: a function
+with the functions, classes and constants that it refers to, and so on, and the statements that register operators which
+these call. All imports are copied too, since an import may also register something. A global that is neither a
+definition nor a constant (a model, a table) is data. Its value is saved in the file next to the script.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 OPERATOR = re.compile(r"(\w+)::(\w+)(\.\w+)?")
-REGISTERS = re.compile(r"register|impl|define|custom_op|triton_op|fallthrough")  # how such a function's name begins
+REGISTERS = re.compile(r"register|impl|define|custom_op|triton_op|fallthrough")  # prefixes of registering functions
 Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class MainProgram:
-    """The statements of `source` that are run once, and the globals that they left in `namespace`.
+    """The statements of `source` that run once, and `namespace`, the globals after they have run.
 
     >>> source = "half = 1 / 2\\ndef g(x): return x * half\\ndef f(x): return g(x)\\nprint(f(3))"
     >>> main = MainProgram({"half": 0.5, "f": ..., "g": ...}, source)
@@ -38,7 +38,7 @@ class MainProgram:
         self.namespace = namespace
         self._source = source
         self._statements = list(_once(ast.parse(source).body))
-        self._taken: set[int] = set()  # positions of statements
+        self._taken: set[int] = set()  # positions of the statements to copy
         self._names: set[str] = set()
         self._constants: dict[str, str] = {}
         self._operators: set[str] = set()
@@ -46,9 +46,9 @@ class MainProgram:
 
     @staticmethod
     def running() -> MainProgram:
-        """The program that runs now. Without source (`python -c`, a prompt) it has no statements."""
+        """The running program. If it has no source (`python -c`, a prompt), there are no statements."""
         module = sys.modules["__main__"]
-        cells = getattr(module, "_ih", None)  # a notebook's, as IPython ran them
+        cells = getattr(module, "_ih", None)  # IPython's list of the cells that ran
         try:
             source = "\n".join(filter(_parses, cells)) if isinstance(cells, list) else inspect.getsource(module)
         except (OSError, TypeError):
@@ -56,12 +56,12 @@ class MainProgram:
         return MainProgram(vars(module), source if _parses(source) else "")
 
     def has(self, thing: Any) -> bool:
-        """Whether a function or class is a global of the program, defined by a statement of it."""
+        """Whether a function or class is a global that a statement of the program defines."""
         name = getattr(thing, "__name__", "")
         return self.namespace.get(name) is thing and any(name in _bound(one) for one in self._statements)
 
     def need(self, *names: str) -> None:
-        """Take what binds these globals, and all that this needs in turn."""
+        """Take the statements that bind these globals, and everything that these statements need."""
         waiting = list(names)
         while waiting:
             while waiting:
@@ -69,17 +69,17 @@ class MainProgram:
             waiting += self._take_registrations()
 
     def need_operator(self, name: str) -> None:
-        """Take what registers an operator, `ns::name`."""
+        """Take the statements that register the operator `ns::name`."""
         self._operators.add(name)
         self.need(*self._take_registrations())
 
     def need_of(self, source: str) -> None:
-        """Take what a definition names that stands elsewhere."""
+        """Take the globals that `source` refers to. `source` is a definition that is already in the script."""
         if _parses(source):
             self.need(*self._named(ast.parse(source)))
 
     def imports(self) -> list[str]:
-        """Every import of the program, in its order."""
+        """Every import of the program, in order."""
         return [self._text(one) for one in self._statements if _imports(one)]
 
     def constants(self) -> list[str]:
@@ -89,7 +89,7 @@ class MainProgram:
         return [self._text(one) for i, one in enumerate(self._statements) if i in self._taken]
 
     def _take_name(self, name: str) -> list[str]:
-        """The names that it needs in turn."""
+        """Take a global, and return the names that it needs."""
         if name in self._names or name not in self.namespace or hasattr(builtins, name) or name.startswith("__"):
             return []
         self._names.add(name)
@@ -106,7 +106,7 @@ class MainProgram:
             self.data[name] = value
             return []
         if not definitions and callable(getattr(value, "state_dict", None)):
-            self.data[name] = value  # a module is data, though it can be called
+            self.data[name] = value  # a module is data although it is callable
             return []
         return self._take(definitions or binding[-1:])
 
@@ -116,7 +116,10 @@ class MainProgram:
         return [name for i in new for name in self._named(self._statements[i])]
 
     def _take_registrations(self) -> list[str]:
-        """Of statements that register something for an operator that is called, or by an object that is taken."""
+        """Take statements that register something for a needed operator or with a taken object.
+
+        Returns the names that these statements need.
+        """
         namespaces = {operator.partition("::")[0] for operator in self._operators}
         found = []
         for i, one in enumerate(self._statements):
@@ -136,7 +139,7 @@ class MainProgram:
         return self._take(found)
 
     def _mentions(self, call: ast.expr) -> bool:
-        """Whether it is about an object that is taken: `double.register_fake`, `impl(library, ...)`."""
+        """Whether a call refers to an object that is taken: `double.register_fake`, `impl(library, ...)`."""
         names = {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
         taken = {name for i in self._taken for name in _bound(self._statements[i])}
         return not names.isdisjoint(taken)
@@ -145,7 +148,7 @@ class MainProgram:
         return any(text.partition(".")[0] in self._operators for text in _texts(call))
 
     def _named(self, tree: ast.AST) -> list[str]:
-        """The names that a piece of the program reads; the operators that it calls are noted."""
+        """The global names that a piece of the program reads. The operators that it calls are added to `_operators`."""
         for part in ast.walk(tree):
             path = ast.unparse(part).split(".") if isinstance(part, ast.Attribute) else []
             if path[:2] == ["torch", "ops"] and len(path) >= 4:
@@ -154,7 +157,7 @@ class MainProgram:
         return list(_globals(symtable.symtable(ast.unparse(tree), "program", "exec")))
 
     def _text(self, statement: ast.stmt) -> str:
-        """As it was written; a definition with its decorators."""
+        """The statement's source text, including decorators."""
         first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
         lines = self._source.splitlines()[first - 1 : statement.end_lineno]
         indent = " " * statement.col_offset
@@ -166,7 +169,7 @@ class MainProgram:
 
 
 def _globals(table: symtable.SymbolTable) -> Iterator[str]:
-    """The names of the program's own that a piece of it reads: no function's parameters and variables."""
+    """The global names that a piece of the program reads, without the parameters and variables of functions."""
     top = table.get_type() == "module"
     yield from (one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global()))
     for child in table.get_children():
@@ -174,7 +177,7 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _once(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that a program runs at its top, and in branches and blocks. A `try` around imports counts as one."""
+    """The statements at the top level, also inside branches and blocks. A `try` around imports is one statement."""
     for one in statements:
         if isinstance(one, ast.Try) and any(isinstance(part, ast.Import | ast.ImportFrom) for part in one.body):
             yield one
@@ -188,7 +191,7 @@ def _once(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """The names that a statement gives a value to."""
+    """The names that a statement binds."""
     if isinstance(statement, Definition):
         return {statement.name}
     found = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
@@ -208,7 +211,7 @@ def _is_library(statements: list[ast.stmt], binding: list[int]) -> bool:
 
 
 def _last_name(call: ast.expr) -> str:
-    """`register_fake` of `torch.library.register_fake("ns::name")`."""
+    """The last part of the called name: `register_fake` for `torch.library.register_fake("ns::name")`."""
     called = call.func if isinstance(call, ast.Call) else call
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
@@ -218,14 +221,14 @@ def _texts(tree: ast.AST) -> set[str]:
 
 
 def _literal(value: Any) -> str:
-    """How a constant is written; "" for a value that is not a constant."""
+    """The source text of a constant; "" if the value is not a constant."""
     if isinstance(value, torch.device):
         return f"torch.device({str(value)!r})"
     if isinstance(value, torch.dtype):
         return repr(value)
     try:
         return repr(value) if ast.literal_eval(repr(value)) == value else ""
-    except (ValueError, SyntaxError, TypeError, RecursionError, RuntimeError):  # RuntimeError: of a tensor's ==
+    except (ValueError, SyntaxError, TypeError, RecursionError, RuntimeError):  # a tensor's == raises RuntimeError
         return ""
 
 

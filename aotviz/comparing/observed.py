@@ -1,16 +1,16 @@
 """What a caller can see of one call, as named, plain values.
 
-A program is run on freshly built inputs, so nothing leaks from one run to the next. A run leaves *facts*: shapes,
-strides, who is whose base, which tensors share a storage, gradients, version counters. A program is run several times
-because some facts can only be had by spoiling others; what a run does is its *action*:
+A program runs on freshly built inputs, so that runs do not affect each other. A run returns *facts*: shapes, strides,
+bases, shared storages, gradients, version counters. Reading some facts changes others, so a program runs several times,
+each time with another *action*:
 
-    call       the forward, then everything that is visible without touching anything
+    call       the forward, then everything that can be seen without changing anything
     backward   the forward, then a loss over all differentiable outputs (and mutated inputs), or over one output only,
                or over all with two backward passes through a retained graph, or over one output after the other
-    hooked     the forward, then hooks on one output and the unwritten inputs that change the gradients which pass,
-               then a backward from that output
-    double     the forward, then gradients with a history, then a backward through these
-    write      the forward, then each output and input is written through `detach()`: who else sees it?
+    hooked     the forward, then hooks on one output and on the unwritten inputs, which change the gradients, then a
+               backward from that output
+    double     the forward, then gradients with `create_graph=True`, then a backward through these
+    write      the forward, then a write to each output and input through `detach()`: which others change?
     inplace    the forward, then one output is multiplied in place with grad mode on, then a backward
 """
 
@@ -33,18 +33,18 @@ from aotviz.torch_private.tensors import version
 
 Function = Callable[..., Any]
 
-SEED = 42  # what op_db's own functions reseed with; a traced function cannot reseed, so both start from here
+SEED = 42  # op_db's functions reseed with this; a traced function cannot reseed, so every run starts from it
 
-# Kinds of facts whose difference no ordinary program can turn into a wrong number.  Everything else is "wrong".
+# Kinds of facts whose difference cannot cause a wrong number in an ordinary program. All others are "wrong".
 DETAILS = frozenset({
     "version count",  # eager may bump an input's version counter five times where the candidate does once
     "output version",  # the absolute version counter of an output
     "idle version bump",  # eager bumps for a write that changes nothing, such as squeeze_() without effect
     "extra version bump",  # the candidate bumps where eager does not (native batch norm hides its write)
-    "version sharing",  # whose counter moves when an output is written
+    "version sharing",  # which version counters change when an output is written
     "idle stride",  # the stride of a dimension that has at most one element
-    "permissive",  # eager refuses an in-place write on an output, the candidate allows it
-    "hidden base",  # a view of a tensor nobody can reach, or a plain tensor in its place
+    "permissive",  # eager raises for an in-place write to an output, and the candidate allows it
+    "hidden base",  # one is a view of a tensor that the caller cannot reach, the other is not a view
 })  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Trial:
-    """A named program: each entry of `builds` makes the inputs of one call, the first call compiles."""
+    """A named program. Each entry of `builds` makes the inputs of one call; the first call compiles."""
 
     name: str
     builds: tuple[Callable[[], Setup], ...]
@@ -72,7 +72,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A compiler to be judged: `compile(fn, dynamic)` returns a function with fn's signature."""
+    """A compiler to judge: `compile(fn, dynamic)` returns a function with fn's signature."""
 
     name: str
     compile: Callable[[Function, bool], Function]
@@ -88,9 +88,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception, kept as data: what was raised and in which step of a run.
+    """An exception as data: what was raised, and in which step of a run.
 
-    `refusal` is its name in the list of `aotviz/ir/refusals.py`; "" for any other error.
+    `refusal` is the reason's name in `aotviz/ir/refusals.py`; "" for any other error.
     """
 
     type: str
@@ -100,7 +100,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, step: str) -> Failure:
-        """What `error` says; of an error in which Dynamo wraps a backend's, what the backend's says."""
+        """The failure for `error`. If Dynamo wrapped the error of a backend, the backend's error counts."""
         error = getattr(error, "inner_exception", None) or error
         return cls(type(error).__name__, str(error), step, error.reason if isinstance(error, Refused) else "")
 
@@ -114,13 +114,13 @@ Facts = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Run:
-    """What one run showed; a failure ends a run early, the facts up to it stay."""
+    """The facts of one run. A failure ends a run early; the facts before it remain."""
 
     name: str
     facts: Facts
     failure: Failure | None
     differentiable: tuple[int, ...]  # positions of outputs that require grad
-    mutated: tuple[str, ...] = ()  # labels of inputs that carry a gradient because of a mutation
+    mutated: tuple[str, ...] = ()  # labels of inputs that the call changed and that have a grad_fn
     untouched: tuple[str, ...] = ()  # labels of inputs that require grad and were not written
 
 
@@ -153,12 +153,12 @@ class Verdict:
 
     @property
     def stopped(self) -> bool:
-        """It raised in the call itself, so there are no facts."""
+        """Whether the compilation or the call itself raised, so that there are no facts."""
         return any(f.step in ("compile", "call") for _, f in self.failures)
 
     @property
     def problems(self) -> set[str]:
-        """Names of facts that are wrong, and of runs that raised."""
+        """The names of facts that are wrong, and of runs that raised."""
         return {d.name for d in self.differences if not d.soft} | {f"{run}: raised" for run, _ in self.failures}
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ def roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def values(t: torch.Tensor) -> Any:
-    """A contiguous copy; of a subclass, its parts; words where there is nothing to read (a freed storage)."""
+    """A contiguous copy; for a subclass, copies of its parts; a text if the storage cannot be read."""
     if inside(t):
         return (type(t).__name__, *((name, values(part)) for name, part in inside(t).items()))
     reach = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
@@ -226,7 +226,7 @@ def _seeds(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Watched:
-    """Tensors with labels: inputs, the bases of inputs, leaves behind them, and (later) outputs."""
+    """Tensors with labels: inputs, bases of inputs, the leaves of their autograd graphs, and (later) outputs."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
@@ -240,15 +240,15 @@ class Watched:
             self.add(f"{label}.{name}", part)
 
     def name(self, t: torch.Tensor) -> str:
-        """The first label of this very object, or a name for a tensor nobody else holds."""
+        """The first label of this object, or a "hidden" name for a tensor without a label."""
         if id(t) in self.names:
             return self.names[id(t)]
         return self.hidden.setdefault(id(t), (f"hidden {len(self.hidden)}", t))[0]
 
     def storages(self) -> dict[str, int]:
-        """label -> number of its storage, numbered by first appearance."""
+        """label -> number of its storage. Storages are numbered by first appearance."""
         numbers: dict[int, int] = {}
-        memory = ((k, t) for k, t in self.tensors.items() if not inside(t))  # a wrapper subclass has none of its own
+        memory = ((k, t) for k, t in self.tensors.items() if not inside(t))  # a wrapper subclass has no own storage
         return {k: numbers.setdefault(tensors.storage_key(t), len(numbers)) for k, t in memory}
 
 
@@ -289,7 +289,10 @@ def _weights(t: torch.Tensor) -> torch.Tensor:
 
 
 def _losses(terms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What to go back from: one sum over all terms, and one of its own for each subclass, lest it turn all into one."""
+    """The losses for a backward: one sum over all plain terms, and a separate loss for each tensor subclass.
+
+    Adding a subclass to the sum would make the sum a subclass.
+    """
     total = torch.zeros((), dtype=torch.float64)
     found = []
     for k, t in enumerate(terms):
@@ -303,7 +306,7 @@ def _losses(terms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
-    """Call `fn` on the inputs of `setup`, then do `action`, and write down what is to be seen."""
+    """Call `fn` on the inputs of `setup`, then do `action`, and record the facts."""
     facts: Facts = {}
     watched = Watched()
     given = list(tensor_leaves((setup.args, dict(setup.kwargs))))
@@ -432,7 +435,7 @@ def _differentiate(
 
 
 def _hookable(t: torch.Tensor) -> bool:
-    """False for a view without a history, whose base requires grad: to register a hook on one ends the process."""
+    """False for a view without a `grad_fn` whose base requires grad: registering a hook on it crashes the process."""
     try:
         return t.grad_fn is not None or tensors.base_of(t) is None
     except RuntimeError:
@@ -440,7 +443,7 @@ def _hookable(t: torch.Tensor) -> bool:
 
 
 def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
-    """Add to `t` behind autograd's back and record who else changes, in value and in version."""
+    """Change `t` in place without autograd, and record which tensors' values and versions change."""
     if t.is_inference() or t.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)):
         return
     if isinstance(values(t), str):

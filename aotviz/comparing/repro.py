@@ -1,7 +1,8 @@
-"""A script that shows a fault again, for a bug report: the call, its inputs beside it, and what it was compiled with.
+"""Write a script that reproduces a difference, for a bug report: the call, its inputs, and its compile options.
 
-It runs alone, in any folder. Functions and classes are written down as imports where their module is a file, else as
-their source with all that this needs (main_program.py); tensors, modules and other values go into a file beside it.
+The script runs alone, in any folder. Functions and classes are imported if their module is a file. Otherwise their
+source is copied with everything that it needs (main_program.py). Tensors, modules and other values are saved in a file
+next to the script.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ IMPORTS = ("import sys", "from pathlib import Path", "import torch", "import aot
 def write(
     path: Path, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, Any], told: str
 ) -> Path:
-    """Write `path` and, beside it, a file of inputs. Returns the script's path."""
+    """Write the script to `path`, and the inputs to a file next to it. Returns the script's path."""
     spelled = _Spelled()
     function = spelled.function(fn, "repro_fn")
     numbered = enumerate(settings.items())
@@ -78,7 +79,7 @@ def write(
 
 
 def _savable(value: Any) -> Any:
-    """Tensors with a history as leaves: a file keeps no history."""
+    """The value with leaves in place of tensors that have a `grad_fn`, because a file cannot keep one."""
     leaves, spec = pytree.tree_flatten(value)
     plain = [
         leaf.detach().requires_grad_() if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None else leaf
@@ -88,7 +89,7 @@ def _savable(value: Any) -> Any:
 
 
 def _pickled(value: Any) -> tuple[bytes, list[Any]]:
-    """What `torch.save` writes of it, and the functions and classes that the file names. Raises what pickle raises."""
+    """The bytes that `torch.save` writes, and the functions and classes that they refer to. Raises pickle's errors."""
     named: list[Any] = []
 
     class Pickler(pickle.Pickler):
@@ -102,7 +103,7 @@ def _pickled(value: Any) -> tuple[bytes, list[Any]]:
 
 
 class _Spelled:
-    """How the things of a call are written in a script."""
+    """Collects the parts of the script: how each function, option and value is written."""
 
     def __init__(self) -> None:
         self.main = MainProgram.running()
@@ -110,14 +111,15 @@ class _Spelled:
         self.paths: list[str] = []  # folders to import from
         self.lines: list[str] = []  # imports
         self.definitions: list[str] = []
-        self.modules: dict[str, Any] = {}  # saved beside the script
-        self.gaps: list[str] = []  # what is to be filled in before the inputs are read
-        self.missing: list[str] = []  # globals that can't be saved
+        self.modules: dict[str, Any] = {}  # saved in the file of inputs
+        self.gaps: list[str] = []  # lines that the user must replace, before the inputs are read
+        self.missing: list[str] = []  # globals that cannot be saved
 
     def saved(self, values: dict[str, Any]) -> bytes | None:
-        """The file of inputs, and of the globals that are data; None, and a line that says so, where there can be none.
+        """The content of the file of inputs, which also contains the globals that are data.
 
-        What is pickled may name classes of the program, and these may need more of its globals.
+        If it cannot be made, the result is None, and the script gets a line that says so. The pickled values may refer
+        to classes of the program, which may need more of its globals, so this repeats until there are no new ones.
         """
         while True:
             self.missing += [name for name, value in self.main.data.items() if not self._is_savable(name, value)]
@@ -151,7 +153,7 @@ class _Spelled:
             self.gaps.append(line)
 
     def _importable(self, thing: Any) -> bool:
-        """Whether the script can have a function or class by its name; the script is given what that takes."""
+        """Whether the script can refer to a function or class by name. If so, add what that needs to the script."""
         module, qualified = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", "")
         holder = sys.modules.get(module)
         if holder is None or functools.reduce(_attribute, qualified.split("."), holder) is not thing:
@@ -242,7 +244,7 @@ class _Spelled:
             self._add_path(file.parents[packages])
 
     def _main_path(self) -> None:
-        """What lies beside the program is imported from there."""
+        """Make modules that are next to the main program importable from the script."""
         file = getattr(sys.modules["__main__"], "__file__", None)
         self._add_path(Path(file).resolve().parent if file else Path.cwd())
 

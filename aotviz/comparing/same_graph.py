@@ -1,8 +1,8 @@
-"""Are two graphs the same after renaming?
+"""Compare two graphs up to renaming.
 
-Nodes are compared by what they do: operator, arguments, the values of constants, the graphs of higher-order
-operators; never by name. Two graphs that do the same in another order are told apart from two that do different
-things, because a partitioner or a hook may reorder what nobody can see.
+Nodes are compared by operator, arguments, the values of constants and the graphs of higher-order operators, never by
+name. A different order of the same nodes is distinguished from different results, because a partitioner or a hook may
+reorder nodes without any visible effect.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import torch.fx as fx
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """The first place where two graphs part. `ours` and `theirs` are a node's text; empty where there is none.
+    """The first difference between two graphs. `ours` and `theirs` are a node's text; "" if one graph has ended.
 
-    `kind`: "order" (the same nodes, the same results, another order), "extra" (the same results, nodes that only one
-    has), "results" (they compute different things).
+    `kind`: "order" (same results, same nodes in another order), "extra" (same results, but one graph has nodes that
+    the other does not have), "results" (different results).
     """
 
     kind: str
     ours: str
     theirs: str
-    node: str  # our node's name; theirs where ours has ended
+    node: str  # our node's name; theirs if our graph has ended
     stack: str = ""  # where in the user's program that node comes from
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class GraphDifference:
 
 
 def difference(ours: fx.GraphModule, theirs: fx.GraphModule) -> GraphDifference | None:
-    """The first difference between two graphs after renaming, or None.
+    """The first difference between two graphs up to renaming, or None.
 
     >>> import torch
     >>> a = torch.fx.symbolic_trace(lambda x, y: (x + y).sin())
@@ -66,7 +66,7 @@ def _told(mine: _Numbered, others: _Numbered, node: fx.Node, ours: str, theirs: 
 
 
 class _Numbered:
-    """A graph's nodes as text, with numbers for names."""
+    """A graph's nodes as text, with numbers instead of names."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
@@ -90,9 +90,9 @@ class _Numbered:
         return f"{where}{_target(node.target)}({', '.join(arguments)})"
 
     def meanings(self) -> dict[fx.Node, int]:
-        """For each node, a number for what it computes of the inputs. No two random draws are the same.
+        """For each node, a hash of what it computes from the inputs. Each random draw counts as different.
 
-        A plain copy computes what it is a copy of: torch makes one of what a dropout that drops nothing is given.
+        A plain copy counts as the same as its source: torch copies the input of a dropout that drops nothing.
         """
         found: dict[fx.Node, int] = {}
         draws = 0
@@ -109,7 +109,7 @@ class _Numbered:
 
 
 def is_copy(node: fx.Node) -> bool:
-    """Whether a node copies another one, as it is laid out."""
+    """Whether a node copies another one without changing its layout."""
     return node.target is torch.ops.aten.clone.default and not node.kwargs and isinstance(node.args[0], fx.Node)
 
 

@@ -1,8 +1,8 @@
-"""`aotviz.verify`: is what aotviz makes of a call right, and is it what torch makes of it?
+"""`aotviz.verify`: does aotviz compile a call correctly, and as torch does?
 
 The call runs in eager, through aotviz and through torch's own AOTAutograd, each time on fresh copies of its inputs.
-Compared are outputs, gradients (a missing one too), mutations, aliasing and version counters, and the joint, forward
-and backward graphs after renaming. Eager is what is right; torch stands beside it.
+`verify` compares outputs, gradients (also missing ones), mutations, aliasing and version counters, and the joint,
+forward and backward graphs up to renaming. Eager decides what is right; torch is shown for comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STAGE_OF = {"joint": "trace", "inference": "trace", "forward": "partition", "bac
 
 @dataclass(frozen=True)
 class GraphCheck:
-    """One graph of ours beside torch's. `difference` is None where they are the same after renaming."""
+    """One of our graphs compared with torch's. `difference` is None if they are the same up to renaming."""
 
     role: str
     nodes: int
@@ -47,18 +47,18 @@ class GraphCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `aotviz.verify` found. True where aotviz is right; print it, or let a notebook show it."""
+    """What `aotviz.verify` found. `bool()` of it is True if aotviz is right. Print it, or let a notebook show it."""
 
     name: str
     ours: Verdict
     torchs: Verdict
     graphs: tuple[GraphCheck, ...]
-    graphs_missing: str  # why there are no graphs to compare, if there are none
-    cause: Bisection | None  # where ours is wrong
+    graphs_missing: str  # why the graphs could not be compared; "" if they were
+    cause: Bisection | None  # what `bisect` found, if ours is wrong
 
     @property
     def equal(self) -> bool:
-        """Whether aotviz gives what eager gives, but for details that no program can turn into a wrong number."""
+        """Whether aotviz gives the same as eager, except for details that cannot cause a wrong number."""
         return self.ours.status in ("equal", "details")
 
     def __bool__(self) -> bool:
@@ -66,17 +66,17 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """In a word: "right", "wrong", or "raises" where aotviz gives no result to compare."""
+        """In one word: "right", "wrong", or "raises" if aotviz raised an error and no result is wrong."""
         return "right" if self.equal else "raises" if self.ours.status == "raised" else "wrong"
 
     @property
     def same_graphs(self) -> bool:
-        """Whether all graphs are torch's after renaming."""
+        """Whether all graphs are the same as torch's up to renaming."""
         return bool(self.graphs) and all(check.difference is None for check in self.graphs)
 
     @property
     def first_difference(self) -> str:
-        """The first difference by stage and node, in words; "" where there is none."""
+        """A sentence on the first difference, with its stage and node, or ""."""
         if self.cause is not None and not self.equal:
             return str(self.cause)
         for check in self.graphs:
@@ -87,7 +87,7 @@ class Verification:
         return ""
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(what was compared, the finding, more of it)."""
+        """(what was compared, the finding, details) of each comparison."""
         found = [("aotviz and eager", *_spoken(self.ours)), ("torch and eager", *_spoken(self.torchs))]
         for check in self.graphs:
             same = check.difference is None
@@ -110,7 +110,7 @@ class Verification:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """A table, every text escaped."""
+        """The rows as an HTML table, with every text escaped."""
         body = "".join(
             f"<tr><td>{escape(what)}</td><td>{escape(finding)}</td>"
             f"<td style='text-align:left'><pre style='margin:0'>{escape(more)}</pre></td></tr>"
@@ -128,16 +128,17 @@ class Verification:
 def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Verification:
     """Compare aotviz with eager and with torch's own AOTAutograd on one call.
 
-    `fn` is not called itself, and its arguments are not touched: copies of them are.
+    Only copies of `fn` and its arguments are used, so neither changes.
 
     Args:
         fn: a function or module.
         args, kwargs: the call.
-        options: arguments of `aotviz.compile`, e.g. {"backend": "inductor"}; the graphs run as they are without it.
+        options: arguments of `aotviz.compile`, e.g. {"backend": "inductor"}; without a backend, the graphs run
+            uncompiled.
 
     Raises:
-        TypeError: something that can't be copied.
-        RuntimeError: the call fails in eager, or gives another result there each time.
+        TypeError: `fn` or an argument cannot be copied.
+        RuntimeError: the call fails in eager, or returns different results each time.
 
     >>> import torch, aotviz
     >>> found = aotviz.verify(lambda x, y: (x * y).sin(), torch.ones(3, requires_grad=True), torch.ones(3))
@@ -145,7 +146,8 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     (True, True)
     """
     settings: dict[str, Any] = {"backend": "eager", "record": False, **(options or {})}
-    settings["options"] = {"on_refusal": "raise", **(settings.get("options") or {})}  # eager equals itself
+    # Without "raise", a refused graph would run in eager, and eager always equals eager.
+    settings["options"] = {"on_refusal": "raise", **(settings.get("options") or {})}
     name, program, expected = in_eager(fn, args, kwargs)
     ours = Candidate("aotviz", lambda f, _: compile(f, **settings))
     partition = settings.get("partition_fn") or min_cut_rematerialization_partition
@@ -171,7 +173,7 @@ def _graphs(
     decompositions: Mapping[Any, Any] | None,
     dynamic: bool,
 ) -> tuple[tuple[GraphCheck, ...], str]:
-    """Each graph of ours beside torch's; or why they can't be compared."""
+    """The comparison of each of our graphs with torch's, and why they cannot be compared ("" if they can)."""
     found = []
     for whose, door in (("aotviz", caught_graphs.ours), ("torch", caught_graphs.torchs)):
         new_fn, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)

@@ -1,6 +1,6 @@
-"""What to do about a recompile: one sentence or two for each sort of guard that fails.
+"""What to do about a recompile: one or two sentences for each kind of guard that fails.
 
-Each says the cheapest remedy first, names the user's own value, and says so where a recompile is as it should be.
+Each text names the user's value, gives the cheapest remedy first, and says so if the recompile is expected.
 """
 
 from __future__ import annotations
@@ -27,6 +27,61 @@ SUBCLASS = (
 )
 SAVED_HOOKS = "Use `torch.autograd.graph.saved_tensors_hooks` around every call of the function, or around no call."
 ONCE = "Both programs are kept and reused, so this happens once for each value."
+SYMBOLIC = (
+    "A branch on the size splits the sizes into ranges, and each range needs a program. Move the branch "
+    "out of the compiled function, or use `torch.where` or `torch.cond`; if there are only a few ranges, "
+    "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
+    "`mark_unbacked`."
+)
+
+# To be filled in with `name`, the user's own value, and `before`, what it was.
+STRIDE = (
+    "Pass it always in the same memory layout: `{name}.contiguous()` before the call, or the same "
+    "`memory_format` everywhere."
+)
+DTYPE = f"If you meant to use one dtype, convert before the call: `{{name}}.to(torch.{{before}})`. {ONCE}"
+RANK = (
+    "Give `{name}` the same number of dimensions in each call, for example with `unsqueeze` or `reshape` "
+    "before the call. The number of dimensions cannot be dynamic."
+)
+REQUIRES_GRAD = (
+    "Decide once whether `{name}` requires grad: freeze or unfreeze it before the first call, and "
+    f"`detach()` what needs no gradient. {ONCE}"
+)
+DEVICE = f"If you meant to use one device, move it before the call: `{{name}}.to('{{before}}')`. {ONCE}"
+TENSOR_KIND = (
+    "Pass the same kind of tensor as `{name}`; `resolve_conj()` and `resolve_neg()` turn conjugated or "
+    "negated views into plain tensors."
+)
+TENSOR_OR_NONE = (
+    "If `{name}` is optional, two programs are needed and both are kept. Otherwise pass an empty or neutral "
+    "tensor in place of None."
+)
+DUPLICATES = (
+    "If {name} should be separate tensors, pass a copy (`x.clone()`). Otherwise both programs are kept and reused."
+)
+MEMORY = (
+    "Each program is valid for one way in which {name} share memory. Pass views of one storage always or "
+    "never, for example by passing a copy (`x.clone()`). Otherwise both programs are kept and reused."
+)
+FUNCTION = (
+    "A function or lambda that is created again for each call needs a new program each time: define "
+    "`{name}` once, outside the loop, and pass that."
+)
+IDENTITY = (
+    "The program is valid only for this object `{name}`. Keep the object and change its contents, or "
+    "pass the varying value as an argument; each new object costs a compilation."
+)
+TYPE = f"Always pass the same type, for example `tuple({{name}})`. {ONCE}"
+KEYS = (
+    "Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
+    "the value itself instead of the dictionary."
+)
+LENGTH = (
+    "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
+    "dynamic dimension, or pad to a fixed length."
+)
+DELETED = "Keep `{name}` alive as long as you use the compiled function; a new object needs a new compilation."
 
 
 def size(name: str, index: int, after: str, parameter: bool) -> str:
@@ -46,75 +101,6 @@ def size(name: str, index: int, after: str, parameter: bool) -> str:
     )
 
 
-def symbolic(condition: str) -> str:
-    return (
-        "A branch on the size splits the sizes into ranges, and each range needs a program. Move the branch "
-        "out of the compiled function, or use `torch.where` or `torch.cond`; if there are only a few ranges, "
-        "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
-        "`mark_unbacked`."
-    )
-
-
-def stride(name: str) -> str:
-    return (
-        f"Pass it always in the same memory layout: `{name}.contiguous()` before the call, or the same "
-        "`memory_format` everywhere."
-    )
-
-
-def dtype(name: str, before: str) -> str:
-    return f"If you meant to use one dtype, convert before the call: `{name}.to(torch.{before})`. {ONCE}"
-
-
-def rank(name: str) -> str:
-    return (
-        f"Give `{name}` the same number of dimensions in each call, for example with `unsqueeze` or `reshape` "
-        "before the call. The number of dimensions cannot be dynamic."
-    )
-
-
-def requires_grad(name: str) -> str:
-    return (
-        f"Decide once whether `{name}` requires grad: freeze or unfreeze it before the first call, and "
-        f"`detach()` what needs no gradient. {ONCE}"
-    )
-
-
-def device(name: str, before: str) -> str:
-    return f"If you meant to use one device, move it before the call: `{name}.to('{before}')`. {ONCE}"
-
-
-def tensor_kind(name: str) -> str:
-    return (
-        f"Pass the same kind of tensor as `{name}`; `resolve_conj()` and `resolve_neg()` turn conjugated or "
-        "negated views into plain tensors."
-    )
-
-
-def tensor_or_not(name: str) -> str:
-    return (
-        f"If `{name}` is optional, two programs are needed and both are kept. Otherwise pass an empty or neutral "
-        "tensor in place of None."
-    )
-
-
-def none(name: str) -> str:
-    return tensor_or_not(name)
-
-
-def duplicates(both: str) -> str:
-    return (
-        f"If {both} should be separate tensors, pass a copy (`x.clone()`). Otherwise both programs are kept and reused."
-    )
-
-
-def memory(both: str) -> str:
-    return (
-        f"Each program is valid for one way in which {both} share memory. Pass views of one storage always or "
-        "never, for example by passing a copy (`x.clone()`). Otherwise both programs are kept and reused."
-    )
-
-
 def global_state(names: Sequence[str]) -> str:
     if "grad_mode" in names:
         return (
@@ -126,42 +112,6 @@ def global_state(names: Sequence[str]) -> str:
     if "autocast_state" in names:
         return f"Use `torch.autocast` around every call of the function, or around no call. {ONCE}"
     return f"Set this once, before the first compiled call. {ONCE}"
-
-
-def function(name: str) -> str:
-    return (
-        "A function or lambda that is created again for each call needs a new program each time: define "
-        f"`{name}` once, outside the loop, and pass that."
-    )
-
-
-def identity(name: str) -> str:
-    return (
-        f"The program is valid only for this object `{name}`. Keep the object and change its contents, or "
-        "pass the varying value as an argument; each new object costs a compilation."
-    )
-
-
-def type_changed(name: str) -> str:
-    return f"Always pass the same type, for example `tuple({name})`. {ONCE}"
-
-
-def keys(name: str) -> str:
-    return (
-        f"Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
-        "the value itself instead of the dictionary."
-    )
-
-
-def length(name: str) -> str:
-    return (
-        f"A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
-        "dynamic dimension, or pad to a fixed length."
-    )
-
-
-def deleted(name: str) -> str:
-    return f"Keep `{name}` alive as long as you use the compiled function; a new object needs a new compilation."
 
 
 def value(name: str, before: str, from_global: bool, module: bool, training: bool) -> str:

@@ -1,7 +1,6 @@
-"""What a Recording is asked in words: the doors of this folder, each a method of `Recording`.
+"""The questions of this folder that read more than one kind of row: each is a method of `Recording`.
 
-They need the rows of a recording and nothing else, so they work alike on a live watch, on logs of somebody else's job
-and on a saved file; for compilations of aotviz's own pipeline, as far as they have such rows.
+They read only the rows of a recording, so they work the same on a live watch, on logs and on a saved file.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 def facts_of(recording: Recorded) -> Facts:
     data, texts = recording.rows
-    if len(recording) != len(data.compilations):  # of a live recording of our own pipeline these are no logs' rows
+    if len(recording) != len(data.compilations):  # a live recording of our own pipeline: `rows` has only the logs'
         data = recording.data
         texts = data.strings
     return Facts(data, texts)
 
 
 def explain(recording: Recorded, compilation: str | None = None, earlier: Recorded | None = None) -> Explanation:
-    """Everything that calls for an explanation, the costliest first; or all about one compilation."""
+    """What needs an explanation, the costliest first; or everything about one compilation."""
     facts = facts_of(recording)
     before = facts_of(earlier) if earlier is not None else None
     if compilation is None:
@@ -36,20 +35,8 @@ def explain(recording: Recorded, compilation: str | None = None, earlier: Record
     return _one(recording, facts, facts.find(compilation), before)
 
 
-def recompile_table(recording: Recorded) -> ExplainedTable:
-    return recompiles.frame(facts_of(recording))
-
-
 def cache_table(recording: Recorded, earlier: Recorded | None = None) -> ExplainedTable:
     return cache_misses.frame(facts_of(recording), facts_of(earlier) if earlier is not None else None)
-
-
-def break_table(recording: Recorded) -> ExplainedTable:
-    return graph_breaks.frame(facts_of(recording))
-
-
-def rank_table(recording: Recorded) -> ExplainedTable:
-    return ranks.frame(facts_of(recording))
 
 
 def timeline_table(recording: Recorded, compilation: str | None = None) -> ExplainedTable:
@@ -69,7 +56,7 @@ def graph_change_table(recording: Recorded, before: str, after: str, role: str |
 
 
 def sections(recording: Recorded) -> list[Explanation]:
-    """One explanation a topic, those with something to say."""
+    """One explanation for each topic that has points."""
     facts = facts_of(recording)
     found = [
         ranks.explain_all(facts),
@@ -84,7 +71,7 @@ def sections(recording: Recorded) -> list[Explanation]:
 
 
 def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
-    """What to look at first: what may hang before recompiles, before breaks, before the rest."""
+    """What may hang first, then recompiles, failures, breaks, and the rest."""
     apart = ranks.explain_all(facts).points
     hangs = [point for point in apart if point.fix == ranks.HANG]
     points = [
@@ -137,7 +124,7 @@ def _first(facts: Facts, place: int) -> Point:
 
 
 def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
-    """How the graph differs from that of the program that nearly fitted."""
+    """How the graph differs from the nearest earlier program's."""
     nearest = next((r.nearest for r in recompiles.find(facts) if r.place == place), None)
     if nearest is None or not nearest.earlier:
         return []
@@ -147,9 +134,9 @@ def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
 
 
 def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None = None) -> list[Point]:
-    """Compilations that raised or ran in eager, or those of one of the two.
+    """Compilations that raised or ran in eager, or only one of the two.
 
-    Those that the recompile limit refused are left out: recompiles tell of them.
+    Compilations beyond the recompile limit are left out: the recompiles report them.
     """
     points = []
     for place, compilation in enumerate(facts.data.compilations):
@@ -174,7 +161,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
 
 
 def _told(reason: str) -> tuple[str, str]:
-    """What went wrong, and torch's advice, out of a message of several lines."""
+    """The error and torch's hint from a message of several lines."""
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")

@@ -1,8 +1,9 @@
-"""Why torch's compile caches hit, missed or were passed by: what the nearest earlier lookup had otherwise.
+"""Why torch's compile caches hit, missed or were bypassed.
 
-A key is a hash over hundreds of parts, and it takes one that differs to miss. For a miss the nearest earlier key of
-the same cache is found, in the same process, in another process's log or on another rank, and only the parts that
-differ are told. The nearest is the one with the fewest differences; of several, one of the same function.
+A key is a hash of hundreds of parts, and one different part is enough to miss. Each miss is compared with the most
+similar earlier key of the same cache, in this process, in another process's log or on another rank, and only the
+parts that differ are reported. The most similar key is the one with the fewest differences, of the same function if
+several have as few.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, key_parts
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
 NAMES = {"aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph", "dynamo": "Dynamo"}
-MOST_COMPARED = 32  # of the lookups that a miss has something in common with
-MOST_TOLD = 3  # differences that a sentence tells; the table has all
+MOST_COMPARED = 32  # earlier lookups that a miss is compared with
+MOST_TOLD = 3  # differences in a sentence; the table has all
 FORCE = "To see the graphs, run once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
 BYPASSES = (
     (
@@ -57,30 +58,21 @@ BYPASSES = (
 
 @dataclass(frozen=True)
 class Lookup:
-    """One question to a cache, and its answer in words."""
+    """One cache lookup and its explanation."""
 
     record: CacheLookup
     id: str  # of the compilation, in the recording
+    rank: int
     function: str
-    nearest: str  # id of the compilation that the nearest earlier key is from; "" where there is none
-    differences: tuple[Difference, ...]
-    why: str
-    fix: str
     seconds: float  # saved by a hit, spent after a miss; 0 if unknown
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    """What is to be said of a lookup."""
-
     why: str
     fix: str = ""
-    nearest: str = ""
+    nearest: str = ""  # id of the compilation with the most similar earlier key, or ""
     differences: tuple[Difference, ...] = ()
 
 
 class _Candidate:
-    """A lookup to compare with, in the recording that it is from. Its parts are read once, when first asked for."""
+    """A lookup to compare with, and the recording that it is from."""
 
     def __init__(self, facts: Facts, record: CacheLookup, label: str) -> None:
         self.facts, self.record, self.label = facts, record, label
@@ -112,7 +104,7 @@ class _Candidate:
 
 
 class _Known:
-    """The lookups so far, by what a later one may have in common with them."""
+    """The earlier lookups, indexed by what a later one may have in common with them."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[str, str, str], list[_Candidate]] = defaultdict(list)
@@ -126,12 +118,12 @@ class _Known:
                 self._by[cache, "code", code].append(candidate)
 
     def like(self, candidate: _Candidate, what: str, value: str) -> list[_Candidate]:
-        """Those of the same cache that have this in common, the latest first; of very many, the latest."""
+        """The latest MOST_COMPARED lookups of the same cache that have this in common, the latest first."""
         return self._by.get((candidate.record.cache, what, value), [])[: -MOST_COMPARED - 1 : -1] if value else []
 
 
 def find(facts: Facts, earlier: Facts | None = None) -> list[Lookup]:
-    """Every lookup, in the order in which they were made. `earlier` is another recording, of an earlier run."""
+    """Every lookup, in order of time. `earlier` is a recording of an earlier run."""
     known = _Known()
     if earlier is not None:
         for record in earlier.data.cache_lookups:
@@ -145,65 +137,45 @@ def find(facts: Facts, earlier: Facts | None = None) -> list[Lookup]:
     return found
 
 
-COLUMNS = {
-    "compilation": "str",
-    "rank": "int64",
-    "function": "str",
-    "cache": "str",
-    "outcome": "str",
-    "why": "str",
-    "differs": "object",
-    "before": "object",
-    "after": "object",
-    "nearest": "str",
-    "seconds": "float64",
-    "key": "str",
-    "fix": "str",
+COLUMNS: explained_tables.Columns = {
+    "compilation": ("str", lambda lookup: lookup.id),
+    "rank": ("int64", lambda lookup: lookup.rank),
+    "function": ("str", lambda lookup: lookup.function),
+    "cache": ("str", lambda lookup: lookup.record.cache),
+    "outcome": ("str", lambda lookup: lookup.record.outcome),
+    "why": ("str", lambda lookup: lookup.why),
+    "differs": ("object", lambda lookup: tuple(difference.subject for difference in lookup.differences)),
+    "before": ("object", lambda lookup: tuple(key_parts.short(difference.before) for difference in lookup.differences)),
+    "after": ("object", lambda lookup: tuple(key_parts.short(difference.after) for difference in lookup.differences)),
+    "nearest": ("str", lambda lookup: lookup.nearest),
+    "seconds": ("float64", lambda lookup: lookup.seconds),
+    "key": ("str", lambda lookup: lookup.record.key),
+    "fix": ("str", lambda lookup: lookup.fix),
 }
 
 
 def frame(facts: Facts, earlier: Facts | None = None) -> ExplainedTable:
-    """One row a lookup."""
-    rows: list[dict[str, Any]] = [
-        {
-            "compilation": lookup.id,
-            "rank": facts.rank(lookup.record.origin.compilation),
-            "function": lookup.function,
-            "cache": lookup.record.cache,
-            "outcome": lookup.record.outcome,
-            "why": lookup.why,
-            "differs": tuple(difference.subject for difference in lookup.differences),
-            "before": tuple(key_parts.short(difference.before) for difference in lookup.differences),
-            "after": tuple(key_parts.short(difference.after) for difference in lookup.differences),
-            "nearest": lookup.nearest,
-            "seconds": lookup.seconds,
-            "key": lookup.record.key,
-            "fix": lookup.fix,
-        }
-        for lookup in find(facts, earlier)
-    ]
-    return explained_tables.table(COLUMNS, rows, marked=("differs", "before", "after"), hidden=("key", "rank"))
+    """One row for each lookup."""
+    lookups = find(facts, earlier)
+    return explained_tables.table(COLUMNS, lookups, marked=("differs", "before", "after"), hidden=("key", "rank"))
 
 
 def explain_one(facts: Facts, place: int, earlier: Facts | None = None) -> list[Point]:
-    """What the caches said to one compilation."""
-    return [
-        Point(lookup.why, fix=lookup.fix)
-        for lookup in find(facts, earlier)
-        if lookup.record.origin.compilation == place
-    ]
+    """The lookups of one compilation."""
+    lookups = [lookup for lookup in find(facts, earlier) if lookup.record.origin.compilation == place]
+    return [Point(lookup.why, fix=lookup.fix) for lookup in lookups]
 
 
 def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
-    """The misses that need not have been, then the bypasses, and all in numbers.
+    """The avoidable misses, then the bypasses; the title counts all lookups.
 
-    A recompile makes another program, which misses as a matter of course: such misses are only counted.
+    A recompile makes a new program, which always misses: such misses are only counted.
     """
     lookups = find(facts, earlier)
     recompiled = {record.origin.compilation for record in facts.data.recompiles}
     if not lookups:
         return Explanation("No compile cache was used.", ())
-    told: set[int] = set()  # compilations whose miss is told: the FX graph cache misses for what AOTAutograd's did
+    told: set[int] = set()  # compilations whose miss is reported: the FX graph cache misses for the same reason
     points = []
     for lookup in lookups:
         place = lookup.record.origin.compilation
@@ -229,31 +201,26 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     what = f"{candidate.id} (`{candidate.function}`)" if candidate.id else "A lookup outside any compilation"
     spent = _seconds(facts, record)
     if record.outcome == "hit":
-        verdict = _hit(what, cache, spent, record)
+        told = _hit(what, cache, spent, record)
     elif record.outcome == "bypass":
-        verdict = _bypass(what, cache, facts.text(record.reason))
+        told = _bypass(what, cache, facts.text(record.reason))
     else:
-        verdict = _miss(what, cache, candidate, known)
-    return Lookup(
-        record=record,
-        id=candidate.id,
-        function=candidate.function,
-        nearest=verdict.nearest,
-        differences=verdict.differences,
-        why=verdict.why,
-        fix=verdict.fix,
-        seconds=spent,
-    )
+        told = _miss(what, cache, candidate, known)
+    return Lookup(record, candidate.id, facts.rank(candidate.place), candidate.function, spent, *told)
 
 
-def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Verdict:
+# What is said of a lookup: `Lookup.why`, and as many of the fields after it as there is something to say in.
+_Told = tuple[str] | tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, tuple[Difference, ...]]
+
+
+def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Told:
     words = f"{what} was found in the {cache}" + (f", which saved {seconds(saved)}" if saved else "")
     hidden = "so its graphs were not created again and are not in this log"
     aot = record.cache in ("aotautograd", "fx bundled")
-    return _Verdict(sentence(f"{words}; {hidden}" if aot else words), FORCE if aot else "")
+    return sentence(f"{words}; {hidden}" if aot else words), FORCE if aot else ""
 
 
-def _bypass(what: str, cache: str, reason: str) -> _Verdict:
+def _bypass(what: str, cache: str, reason: str) -> _Told:
     line = " ".join(reason.split())
     for pattern, words, fix in BYPASSES:
         match = re.search(pattern, reason)
@@ -261,12 +228,12 @@ def _bypass(what: str, cache: str, reason: str) -> _Verdict:
             why = sentence(
                 f"{what} bypassed the {cache} because {words.format(**match.groupdict())}", f"Torch says: {line}"
             )
-            return _Verdict(why, fix)
+            return why, fix
     said = f"Torch says: {line}" if line else "Torch does not say why"
-    return _Verdict(sentence(f"{what} bypassed the {cache}", said))
+    return (sentence(f"{what} bypassed the {cache}", said),)
 
 
-def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdict:
+def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     record = candidate.record
     twin = next(iter(known.like(candidate, "key", record.key)), None)
     if "guard" in candidate.facts.text(record.fields.get("cache_status_detailed", -1)):
@@ -274,13 +241,12 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdi
             f"{what} missed the {cache} although its key is there: the entry was compiled for other sizes, "
             "and its shape guards do not hold for these"
         )
-        return _Verdict(why, _GUARD_FIX, twin.id if twin else "")
+        return why, _GUARD_FIX, twin.id if twin else ""
     if twin is not None:
         return _twin(what, cache, candidate, twin)
     nearest = _nearest(candidate, known)
     if nearest is None:
-        why = sentence(f"{what} missed the {cache}: this log contains no similar compilation before it")
-        return _Verdict(why)
+        return (sentence(f"{what} missed the {cache}: this log contains no similar compilation before it"),)
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
         why = sentence(
@@ -288,17 +254,17 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Verdi
             "contain the part that differs"
         )
         fix = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
-        return _Verdict(why, fix, nearest.id)
+        return why, fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])
     more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
     why = sentence(f"{what} missed the {cache} because, compared with {nearest.id}, {told}{more}")
-    return _Verdict(why, _advice(found), nearest.id, tuple(found))
+    return why, _advice(found), nearest.id, tuple(found)
 
 
 _GUARD_FIX = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
 
 
-def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Verdict:
+def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Told:
     apart = (candidate.record.origin.unix_ns - twin.record.origin.unix_ns) / 1e9
     other_log = (twin.facts, twin.record.origin.log) != (candidate.facts, candidate.record.origin.log)
     if other_log and twin.facts is candidate.facts:
@@ -313,7 +279,7 @@ def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Ve
     else:
         words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or was deleted"
         fix = "Check that TORCHINDUCTOR_CACHE_DIR is the same in both runs, is kept between them and is writable."
-    return _Verdict(sentence(words), fix, twin.id)
+    return sentence(words), fix, twin.id
 
 
 def _nearest(candidate: _Candidate, known: _Known) -> _Candidate | None:

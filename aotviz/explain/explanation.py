@@ -1,6 +1,6 @@
-"""An answer in words: sentences, the user's line that they are about, and what to do. For a terminal and a notebook.
+"""An explanation: sentences, the user's line that they are about, and what to do, for a terminal and a notebook.
 
-Everything that comes from a log is escaped in HTML: a recording may be a stranger's.
+Text from a log is escaped in HTML, because recordings may come from untrusted sources.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Point:
     text: str  # sentences; `code` in backquotes
     code: str = ""  # the user's source line that it is about
     place: str = ""  # where that line is: "model.py:17"
-    fix: str = ""  # what to do; "" where nothing need be done
+    fix: str = ""  # what to do; "" if nothing
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was asked, answered: `.points`, the most important first. Prints itself, and shows itself in a notebook.
+    """Points, the most important first. It prints itself, and displays itself in a notebook.
 
     >>> print(Explanation("Recompiles", (Point("`x` grew.", "y = x + 1", "model.py:3", "Mark it dynamic."),)))
     Recompiles
@@ -42,16 +42,14 @@ class Explanation:
 
     @property
     def sentences(self) -> list[str]:
-        """The text of each point."""
         return [point.text for point in self.points]
 
     def first(self, count: int) -> Explanation:
-        """The same with the first points only."""
         return Explanation(self.title, self.points[:count])
 
     @property
     def fix(self) -> str:
-        """What to do about the most important point that has a remedy."""
+        """What to do about the most important point that has a fix."""
         return next((point.fix for point in self.points if point.fix), "")
 
     @property

@@ -1,4 +1,4 @@
-"""Dynamo's expressions, as the user wrote them: `L['self']._modules['a']._parameters['weight']` is `self.a.weight`."""
+"""Dynamo's expressions as the user writes them: `L['self']._modules['a']._parameters['weight']` is `self.a.weight`."""
 
 from __future__ import annotations
 

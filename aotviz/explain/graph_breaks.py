@@ -1,7 +1,6 @@
-"""Where graphs were broken, each place once: how often, on which line of the user's, why, and what to do.
+"""Graph breaks, one for each place: how often, on which line of the user's program, why, and what to do.
 
-Dynamo begins a new attempt after a break and meets the same break again in each of a function's compilations, so a
-log tells of one place many times.
+A log repeats a break: Dynamo reaches it in each attempt and in each compilation of a function.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
@@ -91,8 +90,8 @@ class Break:
     words: str  # why, as the end of a sentence that begins with "because"
     fix: str
     skipped: bool  # the whole function runs in eager, not only this line
-    compilations: tuple[str, ...]  # ids of those that met it
-    count: int  # how often the log tells of it
+    compilations: tuple[str, ...]  # ids of those that reached it
+    count: int  # how often the log reports it
 
 
 def find(facts: Facts) -> list[Break]:
@@ -101,57 +100,40 @@ def find(facts: Facts) -> list[Break]:
     for record in facts.data.graph_breaks:
         key = (facts.text(record.place), _meaning(facts.text(record.text) or facts.text(record.reason))[0])
         groups.setdefault(key, []).append(record)
-    return sorted((_break(facts, place, records) for (place, _), records in groups.items()), key=_weight)
+    found = [_break(facts, place, records) for (place, _), records in groups.items()]
+    return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
 
 
-COLUMNS = {
-    "place": "str",
-    "code": "str",
-    "function": "str",
-    "why": "str",
-    "fix": "str",
-    "whole_function_in_eager": "bool",
-    "count": "int64",
-    "compilations": "object",
+COLUMNS: explained_tables.Columns = {
+    "place": ("str", lambda one: one.place),
+    "code": ("str", lambda one: one.code),
+    "function": ("str", lambda one: one.function),
+    "why": ("str", lambda one: one.words),
+    "fix": ("str", lambda one: one.fix),
+    "whole_function_in_eager": ("bool", lambda one: one.skipped),
+    "count": ("int64", lambda one: one.count),
+    "compilations": ("object", lambda one: one.compilations),
 }
 
 
 def frame(facts: Facts) -> ExplainedTable:
-    """One row a distinct break."""
-    rows: list[dict[str, Any]] = [
-        {
-            "place": one.place,
-            "code": one.code,
-            "function": one.function,
-            "why": one.words,
-            "fix": one.fix,
-            "whole_function_in_eager": one.skipped,
-            "count": one.count,
-            "compilations": one.compilations,
-        }
-        for one in find(facts)
-    ]
-    return explained_tables.table(COLUMNS, rows, marked=("code",))
+    """One row for each distinct break."""
+    return explained_tables.table(COLUMNS, find(facts), marked=("code",))
 
 
 def explain_one(facts: Facts, place: int) -> list[Point]:
-    """The breaks that a compilation met."""
+    """The breaks that a compilation reached."""
     id = facts.id(place)
     return [_point(one) for one in find(facts) if id in one.compilations]
 
 
 def explain_all(facts: Facts) -> Explanation:
-    """All distinct breaks."""
     found = find(facts)
     if not found:
         return Explanation("There were no graph breaks.", ())
     total = sum(one.count for one in found)
     title = f"{counted(len(found), 'graph break')} in the program, reached {counted(total, 'time')}"
     return Explanation(title, tuple(map(_point, found)))
-
-
-def _weight(one: Break) -> tuple[bool, int, str]:
-    return not one.skipped, -one.count, one.place
 
 
 def _point(one: Break) -> Point:
@@ -180,7 +162,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
 
 
 def _meaning(text: str) -> tuple[str, str]:
-    """(why, what to do); torch's own first sentence and hint where the kind of break is not known here."""
+    """(why, what to do). For a kind of break that is not in KINDS, torch's explanation and hint."""
     said = text.partition("User code traceback")[0]
     told = re.sub(r"^ *Hint: .*$", "", said, flags=re.M)  # hints name other kinds of breaks
     for pattern, words, fix in KINDS:

@@ -1,8 +1,7 @@
 """How the graphs of two compilations of one function differ, node by node.
 
-Names count operations from one, so they shift behind every node that is new. Nodes are therefore matched by the
-sequence of what they do; of those that do the same, the ones whose values have another shape, dtype or device are
-"changed".
+A new node renumbers the names after it, so nodes are matched by the sequence of their operations. Matched nodes whose
+values differ in shape, dtype or device are "changed".
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import counted, sentence
@@ -25,24 +24,21 @@ if TYPE_CHECKING:
 
 ROLES = ("dynamo", "forward", "inference", "joint", "backward")  # which graph is compared, the first that both have
 CONSTANT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])|'[^']*'")
-SAID = {"same": "the same"}
-KINDS = ("same", "changed", "added", "removed")
 
 
 @dataclass(frozen=True)
 class NodeChange:
     """One operation in either graph, or in both."""
 
-    change: str  # one of KINDS
+    change: str  # "same", "changed", "added" or "removed"
     node: Node  # of the later graph, or of the earlier one if it was removed
     before: str  # what is known of its value, e.g. "float32[2, 4]"; "" if it is not there
     after: str
 
 
 def common_graphs(before: Compilation, after: Compilation, role: str | None = None) -> tuple[Graph, Graph]:
-    """The graphs to compare. Raises LookupError where the compilations have no graph in common."""
-    roles = [role] if role else list(ROLES)
-    for wanted in roles:
+    """The graphs to compare. Raises LookupError if the compilations have no graph in common."""
+    for wanted in [role] if role else ROLES:
         try:
             return before.graph(wanted), after.graph(wanted)
         except LookupError:
@@ -67,36 +63,25 @@ def find(before: Graph, after: Graph) -> Iterator[NodeChange]:
             yield NodeChange("added", node, "", _value(after, node))
 
 
-COLUMNS = {
-    "change": "str",
-    "name": "str",
-    "target": "str",
-    "before": "str",
-    "after": "str",
-    "code": "str",
-    "place": "str",
+COLUMNS: explained_tables.Columns = {
+    "change": ("str", lambda change: change.change),
+    "name": ("str", lambda change: change.node.name),
+    "target": ("str", lambda change: change.node.target),
+    "before": ("str", lambda change: change.before),
+    "after": ("str", lambda change: change.after),
+    "code": ("str", lambda change: change.node.source.code),
+    "place": ("str", lambda change: str(change.node.source)),
 }
 
 
 def frame(before: Compilation, after: Compilation, role: str | None = None) -> ExplainedTable:
-    """One row a node."""
-    rows: list[dict[str, Any]] = [
-        {
-            "change": change.change,
-            "name": change.node.name,
-            "target": change.node.target,
-            "before": change.before,
-            "after": change.after,
-            "code": change.node.source.code,
-            "place": str(change.node.source),
-        }
-        for change in find(*common_graphs(before, after, role))
-    ]
-    return explained_tables.table(COLUMNS, rows, marked=("before", "after"))
+    """One row for each node."""
+    changes = find(*common_graphs(before, after, role))
+    return explained_tables.table(COLUMNS, changes, marked=("before", "after"))
 
 
 def told(before: Compilation, after: Compilation) -> str:
-    """In a sentence; "" where there are no graphs to compare."""
+    """The changes in a sentence, or "" if there are no graphs to compare."""
     try:
         graphs = common_graphs(before, after)
     except LookupError:
@@ -105,8 +90,9 @@ def told(before: Compilation, after: Compilation) -> str:
     count = Counter(change.change for change in changes)
     if not count["changed"] and not count["added"] and not count["removed"]:
         return sentence(f"Its graph is that of {before.id}, node for node ({counted(len(changes), 'node')})")
+    names = {"same": "the same", "changed": "changed", "added": "added", "removed": "removed"}
     said = [
-        f"{count[kind]} {'is' if count[kind] == 1 else 'are'} {SAID.get(kind, kind)}" for kind in KINDS if count[kind]
+        f"{count[kind]} {'is' if count[kind] == 1 else 'are'} {name}" for kind, name in names.items() if count[kind]
     ]
     example = next((change for change in changes if change.change == "changed"), None)
     shown = ""

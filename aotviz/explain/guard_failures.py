@@ -1,9 +1,8 @@
 """What a failed guard means: which value it was about, what it was, what it is now, and what to do about it.
 
-Torch says why a compiled function could not be used again in a line that was made for its own debugging, and in some
-thirty forms: `tensor 'x' size mismatch at index 0. expected 3, actual 4`, `___check_obj_id(f, 140574)`,
-`GLOBAL_STATE changed: grad_mode`. `read` knows those forms by the table `FORMS` and turns each into a
-`GuardFailure`; a form that it does not know is quoted as it is, with its subject found where possible.
+Torch names the guard in one of some thirty debug formats: `tensor 'x' size mismatch at index 0. expected 3, actual 4`,
+`___check_obj_id(f, 140574)`, `GLOBAL_STATE changed: grad_mode`. `read` turns each into a `GuardFailure` with the table
+`FORMS`; a form that is not in the table is quoted as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from aotviz.explain.expressions import is_global, of_module, spoken
 class GuardFailure:
     """One check that a call did not pass."""
 
-    kind: str  # "size", "dtype", "value", ...: the same for guards that fail for the same sort of reason
+    kind: str  # the kind of reason: "size", "dtype", "value", ...
     subject: str  # what it is about, as the user would write it, e.g. "self.steps"
     before: str  # what it was when the earlier program was compiled; "" if unknown
     after: str  # what it is now; "" if unknown
@@ -31,7 +30,7 @@ class GuardFailure:
     source: str = ""  # the expression that the guard checks, as torch writes it
 
     def with_after(self, value: str) -> GuardFailure:
-        """The same, now that it is known what the value has become."""
+        """The same failure, given the value of the new call."""
         if self.kind == "length" and value.isdecimal():
             before = "0" if self.before == "empty" else self.before
             name = self.subject.removeprefix("len(").removesuffix(")")
@@ -73,7 +72,7 @@ STATES = {
     "torch_function_all_disabled": "the use of `__torch_function__`",
     "default_dtype": "the default dtype (`torch.set_default_dtype`)",
 }
-RELATIONS = {  # how two tensors lie to each other: (in the past, now)
+RELATIONS = {  # how two tensors share memory: (in the past, now)
     "one tensor": ("were the same tensor", "are the same tensor now"),
     "overlapping views of one storage": ("overlapped in one storage", "overlap in one storage now"),
     "apart in one storage": (
@@ -91,6 +90,12 @@ NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot"
 SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
 STATE = re.compile(r"against (\{.*\})", re.S)
 
+REMEDIES = {
+    "dtype": advice.DTYPE,
+    "ndim": advice.RANK,
+    "device": advice.DEVICE,
+    "requires_grad": advice.REQUIRES_GRAD,
+}
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d+)[\])]")  # a size or a stride among a tensor's
 
 Reader = Callable[[re.Match[str]], GuardFailure]
@@ -115,35 +120,31 @@ def _stride(match: re.Match[str]) -> GuardFailure:
 def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
     name = spoken(source)
     words = f"the memory layout of `{name}` changed: the stride of dimension {index} was {before} and is now {after}"
-    return GuardFailure("stride", f"{name}.stride({index})", before, after, words, advice.stride(name), source)
+    return GuardFailure(
+        "stride", f"{name}.stride({index})", before, after, words, advice.STRIDE.format(name=name), source
+    )
 
 
 def _dtype(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"])
     before, after = (DTYPES.get(match[side], match[side]) for side in ("before", "after"))
     words = f"`{name}.dtype` was {before} and is now {after}"
-    return GuardFailure("dtype", f"{name}.dtype", before, after, words, advice.dtype(name, before), match["name"])
+    fix = advice.DTYPE.format(name=name, before=before)
+    return GuardFailure("dtype", f"{name}.dtype", before, after, words, fix, match["name"])
 
 
 def _rank(match: re.Match[str]) -> GuardFailure:
     name, before, after = spoken(match["name"]), match["before"], match["after"]
     words = f"`{name}` had {_dimensions(before)} and now has {after}"
-    return GuardFailure("rank", f"{name}.ndim", before, after, words, advice.rank(name), match["name"])
+    return GuardFailure("rank", f"{name}.ndim", before, after, words, advice.RANK.format(name=name), match["name"])
 
 
 def _requires_grad(match: re.Match[str]) -> GuardFailure:
     name, was = spoken(match["name"]), match["before"] in ("1", "True")
     verbs = ("required grad", "does not require grad now") if was else ("did not require grad", "requires grad now")
     words = f"`{name}` {verbs[0]} and {verbs[1]}"
-    return GuardFailure(
-        "requires_grad",
-        f"{name}.requires_grad",
-        str(was),
-        str(not was),
-        words,
-        advice.requires_grad(name),
-        match["name"],
-    )
+    subject, fix = f"{name}.requires_grad", advice.REQUIRES_GRAD.format(name=name)
+    return GuardFailure("requires_grad", subject, str(was), str(not was), words, fix, match["name"])
 
 
 def _dispatch(match: re.Match[str]) -> GuardFailure:
@@ -152,66 +153,61 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
     was, now = (_device(keys) for keys in (before, after))
     if was != now:
         words = f"`{name}` was on {was} and is now on {now}"
-        return GuardFailure("device", f"{name}.device", was, now, words, advice.device(name, was), match["name"])
+        fix = advice.DEVICE.format(name=name, before=was)
+        return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if ("ADInplaceOrView" in before) != ("ADInplaceOrView" in after):
         was, now = ("no", "an") if "ADInplaceOrView" in before else ("an", "no")
         words = f"`{name}` was {was} inference tensor and is now {now} inference tensor"
         return GuardFailure("inference", name, was, now, words, advice.INFERENCE, match["name"])
     gone, new = sorted(before - after), sorted(after - before)
-    changed = " and ".join(
-        part
-        for part in (f"no longer {', '.join(gone)}" if gone else "", f"now {', '.join(new)}" if new else "")
-        if part
-    )
-    words = f"`{name}` is a different kind of tensor: {changed}"
-    return GuardFailure(
-        "tensor kind", name, ", ".join(gone), ", ".join(new), words, advice.tensor_kind(name), match["name"]
-    )
+    changes = [f"no longer {', '.join(gone)}"] * bool(gone) + [f"now {', '.join(new)}"] * bool(new)
+    words = f"`{name}` is a different kind of tensor: {' and '.join(changes)}"
+    fix = advice.TENSOR_KIND.format(name=name)
+    return GuardFailure("tensor kind", name, ", ".join(gone), ", ".join(new), words, fix, match["name"])
 
 
 def _device_index(match: re.Match[str]) -> GuardFailure:
     name, before, after = spoken(match["name"]), match["before"].strip("() ."), match["after"].strip("() .")
     words = f"`{name}` was on device {before} and is now on device {after}"
-    return GuardFailure("device", f"{name}.device", before, after, words, advice.device(name, before), match["name"])
+    fix = advice.DEVICE.format(name=name, before=before)
+    return GuardFailure("device", f"{name}.device", before, after, words, fix, match["name"])
 
 
 def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
     name, found = spoken(match["name"]), match["found"].rpartition(".")[2]
     now = "None" if found == "NoneType" else f"a {found}"
     words = f"`{name}` was a tensor and is now {now}"
-    return GuardFailure("type", name, "a tensor", now, words, advice.tensor_or_not(name), match["name"])
+    return GuardFailure("type", name, "a tensor", now, words, advice.TENSOR_OR_NONE.format(name=name), match["name"])
 
 
 def _duplicates(match: re.Match[str]) -> GuardFailure:
     names = [spoken(one or other) for one, other in re.findall(r"\"([^\"]+)\"|'([^',\"]+)'", match["names"])]
     both = " and ".join(f"`{name}`" for name in names) or "two arguments"
     words = f"{both} are the same tensor now and were different tensors before"
-    return GuardFailure(
-        "same tensor", ", ".join(names), "different tensors", "one tensor", words, advice.duplicates(both)
-    )
+    fix = advice.DUPLICATES.format(name=both)
+    return GuardFailure("same tensor", ", ".join(names), "different tensors", "one tensor", words, fix)
 
 
 def _duplicate(match: re.Match[str]) -> GuardFailure:
-    """What torch says where it does not look for the names."""
+    """The form in which torch does not name the arguments."""
     words = "two arguments are the same tensor now and were different tensors before; torch does not say which"
-    return GuardFailure(
-        "same tensor", "arguments", "different tensors", "one tensor", words, advice.duplicates("the arguments")
-    )
+    fix = advice.DUPLICATES.format(name="the arguments")
+    return GuardFailure("same tensor", "arguments", "different tensors", "one tensor", words, fix)
 
 
 def _related(match: re.Match[str]) -> GuardFailure:
-    """How two arguments lie to each other in memory."""
+    """How two arguments share memory."""
     one, other = spoken(match["one"]), spoken(match["other"])
     return relation(one, other, match["before"], match["after"], match["one"])
 
 
 def relation(one: str, other: str, before: str, after: str, source: str = "") -> GuardFailure:
-    """Two values lay to each other as `before` says and lie as `after` says: keys of RELATIONS."""
+    """The relation of two values changed from `before` to `after`, which are keys of RELATIONS."""
     both = f"`{one}` and `{other}`"
     words = f"{both} {RELATIONS[before][0]} and {RELATIONS[after][1]}"
-    kind = "same tensor" if "one tensor" in (before, after) else "memory"
-    fix = advice.duplicates(both) if "one tensor" in (before, after) else advice.memory(both)
-    return GuardFailure(kind, f"{one}, {other}", before, after, words, fix, source)
+    same = "one tensor" in (before, after)
+    kind, fix = ("same tensor", advice.DUPLICATES) if same else ("memory", advice.MEMORY)
+    return GuardFailure(kind, f"{one}, {other}", before, after, words, fix.format(name=both), source)
 
 
 def _identical(match: re.Match[str]) -> GuardFailure:
@@ -223,7 +219,7 @@ def _identical(match: re.Match[str]) -> GuardFailure:
 def _elsewhere(match: re.Match[str]) -> GuardFailure:
     names = match["names"]
     words = f"{names} share memory in a different way than before"
-    return GuardFailure("memory", names, "", "", words, advice.duplicates(names))
+    return GuardFailure("memory", names, "", "", words, advice.DUPLICATES.format(name=names))
 
 
 def _global_state(match: re.Match[str]) -> GuardFailure:
@@ -239,19 +235,19 @@ def _object(match: re.Match[str]) -> GuardFailure:
     if name.endswith(".__code__"):
         function = name.removesuffix(".__code__")
         words = f"`{function}` is a different function than before"
-        return GuardFailure(
-            "object", function, "one function", "another function", words, advice.function(function), source
-        )
+        fix = advice.FUNCTION.format(name=function)
+        return GuardFailure("object", function, "one function", "another function", words, fix, source)
     what = f" ({kind})" if kind else ""
     words = f"`{name}` is a different object{what} than before"
-    return GuardFailure("object", name, "one object", "another object", words, advice.identity(name), source)
+    fix = advice.IDENTITY.format(name=name)
+    return GuardFailure("object", name, "one object", "another object", words, fix, source)
 
 
 def _type(match: re.Match[str]) -> GuardFailure:
     source = match["source"]
     name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
     words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
-    return GuardFailure("type", name, before, "", words, advice.type_changed(name), source)
+    return GuardFailure("type", name, before, "", words, advice.TYPE.format(name=name), source)
 
 
 def _contains(match: re.Match[str]) -> GuardFailure:
@@ -259,19 +255,20 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     had = not match["negated"]
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
-    return GuardFailure("keys", name, before, after, words, advice.keys(name), match["source"])
+    return GuardFailure("keys", name, before, after, words, advice.KEYS.format(name=name), match["source"])
 
 
 def _length(match: re.Match[str]) -> GuardFailure:
     name, before = spoken(match["source"]), match["before"]
     words = f"`{name}` had length {before} and now has another length"
-    return GuardFailure("length", f"len({name})", before, "", words, advice.length(name), f"len({match['source']})")
+    fix = advice.LENGTH.format(name=name)
+    return GuardFailure("length", f"len({name})", before, "", words, fix, f"len({match['source']})")
 
 
 def _empty(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"])
     words = f"`{name}` was empty or false, and no longer is"
-    return GuardFailure("length", name, "empty", "not empty", words, advice.length(name), match["source"])
+    return GuardFailure("length", name, "empty", "not empty", words, advice.LENGTH.format(name=name), match["source"])
 
 
 def _attribute(match: re.Match[str]) -> GuardFailure:
@@ -281,22 +278,15 @@ def _attribute(match: re.Match[str]) -> GuardFailure:
         return GuardFailure("marks", name, "", "", words, advice.MARKS, match["source"])
     had = not match["negated"] and match["equal"] != "False"
     words = f"`{name}` {'no longer has' if had else 'now has'} the attribute `{attribute}`"
-    return GuardFailure(
-        "attribute",
-        f"{name}.{attribute}",
-        "there" if had else "not there",
-        "not there" if had else "there",
-        words,
-        advice.ATTRIBUTE,
-        match["source"],
-    )
+    before, after = ("there", "not there") if had else ("not there", "there")
+    return GuardFailure("attribute", f"{name}.{attribute}", before, after, words, advice.ATTRIBUTE, match["source"])
 
 
 def _none(match: re.Match[str]) -> GuardFailure:
     name, was_none = spoken(match["source"]), not match["negated"]
     before, after = ("None", "something") if was_none else ("something", "None")
     words = f"`{name}` was {before} and is now {after}"
-    return GuardFailure("type", name, before, after, words, advice.none(name), match["source"])
+    return GuardFailure("type", name, before, after, words, advice.TENSOR_OR_NONE.format(name=name), match["source"])
 
 
 def _value(match: re.Match[str]) -> GuardFailure:
@@ -311,7 +301,7 @@ def _value(match: re.Match[str]) -> GuardFailure:
     if name.endswith(".keys())") or name.startswith("list("):
         name = name.removeprefix("list(").removesuffix(".keys())")
         words = f"`{name}` had the keys {before} and now has other keys"
-        return GuardFailure("keys", name, before, "", words, advice.keys(name), source)
+        return GuardFailure("keys", name, before, "", words, advice.KEYS.format(name=name), source)
     fix = advice.value(name, before, is_global(source), of_module(source), name.endswith(".training"))
     words = f"`{name}` was {before} and changed"
     failure = GuardFailure("value", name, before, "", words, fix, source)
@@ -332,7 +322,7 @@ def _unexpected(match: re.Match[str]) -> GuardFailure:
 def _gone(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"].strip(" '\"")) or "an object"
     words = f"the earlier program was deleted together with `{name}`, on which it depends"
-    return GuardFailure("deleted", name, "alive", "deleted", words, advice.deleted(name))
+    return GuardFailure("deleted", name, "alive", "deleted", words, advice.DELETED.format(name=name))
 
 
 def _modes(match: re.Match[str]) -> GuardFailure:
@@ -347,7 +337,7 @@ def _metadata(match: re.Match[str]) -> GuardFailure:
 
 
 def _own(match: re.Match[str]) -> GuardFailure:
-    """What changed, as aotviz says it of the guards of Dynamo's that it tries (`failed_guards.py`)."""
+    """A guard of Dynamo's that aotviz evaluated itself (`failed_guards.py`)."""
     name, before, after = spoken(match["name"]), match["before"], match["after"]
     source, _, fact = match["name"].rpartition(".")
     subject = spoken(source)
@@ -358,24 +348,18 @@ def _own(match: re.Match[str]) -> GuardFailure:
     if place:
         return _strided(source, place["index"], before, after)
     if before == "a tensor":
-        return GuardFailure("type", name, before, after, words, advice.tensor_or_not(name), match["name"])
-    remedies: dict[str, Callable[[], str]] = {
-        "dtype": lambda: advice.dtype(subject, before),
-        "ndim": lambda: advice.rank(subject),
-        "device": lambda: advice.device(subject, before),
-        "requires_grad": lambda: advice.requires_grad(subject),
-    }
-    if subject and fact in remedies:
-        return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, remedies[fact](), source)
+        fix = advice.TENSOR_OR_NONE.format(name=name)
+        return GuardFailure("type", name, before, after, words, fix, match["name"])
+    if subject and fact in REMEDIES:
+        fix = REMEDIES[fact].format(name=subject, before=before)
+        return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, fix, source)
     return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
 
 
 def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
     words = f"the program was compiled for sizes with {condition}, which no longer holds"
-    return GuardFailure(
-        "symbolic", _symbols(condition), condition, f"not {condition}", words, advice.symbolic(condition)
-    )
+    return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, advice.SYMBOLIC)
 
 
 NAME = r"tensor '(?P<name>.*?)' "
@@ -443,7 +427,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
 )
 
 
-@lru_cache(8192)  # a function compiled often fails the guards of all its programs, again and again
+@lru_cache(8192)  # a function that recompiles often fails the same guards each time
 def read(guard: str) -> GuardFailure:
     """What a failed guard says, as torch wrote it without the comment.
 
@@ -464,7 +448,7 @@ def read(guard: str) -> GuardFailure:
 
 
 def global_state(guard: str) -> dict[str, str]:
-    """The settings that a guard on torch's global state holds a call to, in words.
+    """The settings that a guard on torch's global state requires, in words.
 
     >>> global_state('___check_global_state() against {"grad_mode":true,"default_dtype":6}')
     {'grad_mode': 'on', 'default_dtype': 'float32'}

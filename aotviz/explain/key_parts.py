@@ -1,8 +1,8 @@
-"""The parts that a cache key is made of, and what it means that one of them differs.
+"""The parts of a cache key, and what a difference in one of them means.
 
-Torch logs a key's parts as lines "name: content", some six hundred of them, each with a hash: the graph, every
-input's metadata, every setting of the compiler, versions. Where it logs none (AOTAutograd since 2.13, unless its log
-level is debug) they are gathered from what else the log says of the compilation, so that the comparison still works.
+Torch logs the parts of a key as some six hundred lines "name: content", each with a hash: the graph, the metadata of
+every input, every setting of the compiler, versions. If it logs none (AOTAutograd since 2.13, unless its log level is
+debug), they are gathered from the other rows of the compilation.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from aotviz.recording.events import CacheLookup
 LONGEST = 80  # characters of a value that are shown
 SETTINGS = {"dynamo_config": "torch._dynamo.config", "inductor_config": "torch._inductor.config"}
 FIELD = re.compile(r"(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
-INPUT = re.compile(
-    r"\b(?:arg\d+_|primals_|tangents_)\d+\b"
-)  # what tells an inference graph's inputs from a training one's
+INPUT = re.compile(r"\b(?:arg\d+_|primals_|tangents_)\d+\b")  # named differently for inference and training
 ANNOTATION = re.compile(r': "[^"]*"(?= =)')
 SOURCE_LINE = re.compile(r"^\s*(?:return|[a-z_]\w* *(?:: *\"[^\"]*\" *)?=).*")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One part of the key that is another than in an earlier key."""
+    """One part of the key that differs from an earlier key."""
 
     part: str  # as torch names it, e.g. "example_inputs[0]"
     subject: str  # in words, e.g. "the shape of input 0"
@@ -64,7 +62,7 @@ def differences(
     names += [name for name in before if name not in after]
     found: list[Difference] = []
     counts = [sum(name.startswith("example_inputs[") for name in key) for key in (before, after)]
-    if counts[0] != counts[1]:  # and what stands at which place has no meaning then
+    if counts[0] != counts[1]:  # then positions cannot be compared
         found.append(Difference("example_inputs", "the number of inputs", *map(str, counts)))
         names = [name for name in names if not name.startswith("example_inputs[")]
     for name in sorted(names, key=_order):
@@ -74,7 +72,7 @@ def differences(
 
 
 def settings(facts: Facts, place: int) -> dict[str, str]:
-    """The compiler's settings at a compilation, by their full names, as far as the log says them."""
+    """The compiler's settings during a compilation, by their full names, as far as they are logged."""
     found: dict[str, str] = {}
     for record in facts.metrics.get(place, ()):
         for field, module in SETTINGS.items():
@@ -117,15 +115,9 @@ def _gathered(facts: Facts, place: int) -> Iterator[tuple[str, str]]:
     for tensor in facts.tensors.get(place, ()):
         if tensor.sources:
             name = spoken(facts.text(tensor.sources[0]))
-            content = {
-                "dtype": tensor.dtype,
-                "shape": tuple(tensor.shape),
-                "stride": tuple(tensor.stride),
-                "device": tensor.device,
-                "requires_grad": tensor.requires_grad,
-            }
-            shown = ", ".join(f"{field}={value}" for field, value in content.items())
-            yield f"example_inputs[{name}]", f"TensorMetadata({shown})"
+            sizes = f"shape={tuple(tensor.shape)}, stride={tuple(tensor.stride)}"
+            other = f"device={tensor.device}, requires_grad={tensor.requires_grad}"
+            yield f"example_inputs[{name}]", f"TensorMetadata(dtype={tensor.dtype}, {sizes}, {other})"
     for guard in facts.guards.get(place, ()):
         if guard.kind == "GLOBAL_STATE":
             for name, value in global_state(facts.text(guard.text)).items():
@@ -191,7 +183,7 @@ WITH_INDEX = {"fx_kwargs", "inductor_config_comms"}
 
 
 def _input(name: str, index: str, before: str, after: str) -> Iterator[Difference]:
-    """Which facts of an input differ; a shape implies strides, so these are told only where they say more."""
+    """The properties of an input that differ. If its shape differs, its strides are not reported."""
     subject = f"input {index}" if index.isdigit() else f"`{index}`"
     was, now = dict(FIELD.findall(before)), dict(FIELD.findall(after))
     if not was or not now:
@@ -221,7 +213,7 @@ def _settings(name: str, module: str, known: tuple[Mapping[str, str], ...]) -> I
 
 
 def first_difference(before: str, after: str) -> tuple[str, str]:
-    """The first statements in which two graphs' codes differ, whatever their inputs and shapes are called.
+    """The first statements that differ between the code of two graphs, ignoring the names of inputs and shapes.
 
     >>> first_difference("a = x.sin()\\nb = a * 7", "a = x.sin()\\nb = a * 8")
     ('b = a * 7', 'b = a * 8')
@@ -234,4 +226,5 @@ def first_difference(before: str, after: str) -> tuple[str, str]:
 
 
 def _statement(line: str) -> str:
+    """A line of code without annotations, clean-up and comments."""
     return ANNOTATION.sub("", line.strip().partition(";  ")[0].partition("  # ")[0])

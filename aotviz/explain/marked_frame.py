@@ -1,7 +1,6 @@
-"""Tables of explanations: pandas DataFrames that show themselves in a notebook with what matters marked.
+"""Tables of explanations: pandas DataFrames whose HTML wraps long sentences and highlights some columns.
 
-A DataFrame's own HTML cuts long sentences and marks nothing. These wrap, mark the columns that say what differed, and
-escape everything, since a recording may be a stranger's. What is selected from one is a plain DataFrame.
+All text is escaped, because recordings may come from untrusted sources. A selection is a plain DataFrame.
 """
 
 from __future__ import annotations

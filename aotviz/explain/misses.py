@@ -1,8 +1,8 @@
 """Which guards of an earlier program a call failed, in the words of `guard_failures.py`.
 
-Torch names the first guard that failed, for each program. A watch tries every guard (`FailedGuard`), so nothing is
-hidden. In a log the rest is read off the guards of both compilations, as far as these say it: where the earlier one
-holds a value, a size or a type to something else than the new one does, the call that made the new one failed there.
+Torch names only the first guard that failed for each program. A watch evaluates every guard (`FailedGuard`). In a log
+the other failures are derived from the guards of both compilations: if the earlier one requires another value, size or
+type than the new one, the call failed that guard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts, user_frames
 from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
 
-SIZES = {  # of a guard on a tensor, by how a size of it is called
+SIZES = {  # in a guard on a tensor
     "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),
     "stride({})": re.compile(r"\bstride=\[(.*?)\]"),
 }
@@ -29,7 +29,7 @@ IDENTITY = re.compile(r"___check_obj_id\(.*, (\d+)\)")
 LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/")  # as torch shortens paths
 COMPARED = frozenset({"value", "length", "object", "type", "keys", "attribute"})  # kinds that two guards can differ in
 
-Key = tuple[str, str]  # what a guard is about: its kind, and the value or the fact of it
+Key = tuple[str, str]  # what a guard is about: its kind, and the value or a property of it
 
 
 @dataclass(frozen=True)
@@ -48,28 +48,24 @@ class Miss:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why one earlier program did not fit."""
+    """Why one earlier program did not match the call."""
 
-    earlier: str  # its id in the recording, "" where it is not known
+    earlier: str  # its id in the recording, "" if it is not known
     misses: tuple[Miss, ...]  # at least one
-    tried: bool  # each of its guards was tried; otherwise there may be more
-
-    @property
-    def first(self) -> Miss:
-        return self.misses[0]
+    tried: bool  # every guard was evaluated; if not, more may have failed
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a guard holds a value to."""
+    """What a guard requires of a value."""
 
     value: str
-    text: str  # the guard; of a fact of a tensor, the tensor as the guard writes it
+    text: str  # the guard; for a property of a tensor, the tensor as the guard writes it
     record: GuardRecord | None
 
 
 def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Reason, ...]:
-    """Why each program did not fit the call that compilation `place` was made for."""
+    """Why each program did not match the call that compilation `place` was made for."""
     firsts = [_named_by_torch(facts, place, reason) for reason in reasons]
     now = _now(facts, place, [miss.failure for miss in firsts])
     found = []
@@ -89,7 +85,7 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
 
 
 def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, str]]) -> Reason:
-    """The same of a program of aotviz's own, -1 if it is not known: (guard, what is there now) of each that failed."""
+    """The same for an aotviz program (-1: unknown). `guards`: (guard, the value now) for each that failed."""
     failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
     distinct = {
         root(failure.subject): _miss(facts, place, earlier, failure, ("", "", "")) for failure in reversed(failures)
@@ -98,7 +94,7 @@ def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, s
 
 
 def root(subject: str) -> str:
-    """The value that a subject is about: sizes of one tensor, and one number's value and its ranges, are one cause."""
+    """The value that a subject is about, so that all sizes of one tensor count as one cause."""
     name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\))", "", subject.partition(",")[0])
     return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
 
@@ -133,7 +129,7 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, made: t
 
 
 def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) -> Iterator[Miss]:
-    """What else the earlier program refuses, by its guards and those of the new one."""
+    """The other guards that the call failed, found by comparing the guards of both programs."""
     for key, held in _held(facts, earlier).items():
         after = now.get(key, held.value)
         if after == held.value or ("something" in (after, held.value) and "None" not in (after, held.value)):
@@ -157,7 +153,7 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) ->
 
 
 def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, str]:
-    """What the call had, as far as the new program's guards, its symbols and torch's reasons say."""
+    """The values of the call, as far as the new program's guards, its symbols and torch's reasons say."""
     now = {_key(failure): failure.after for failure in named if failure.after}
     for record in facts.shapes.get(place, ()):
         if record.kind == "create_symbol":
@@ -168,7 +164,7 @@ def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, s
 
 
 def _held(facts: Facts, program: int) -> dict[Key, Held]:
-    """What a compilation's guards hold a call to."""
+    """What a compilation's guards require of a call."""
     if program < 0:
         return {}
     found: dict[Key, Held] | None = facts.memory.get(("held", program))
@@ -217,7 +213,7 @@ def _key(failure: GuardFailure) -> Key:
 
 
 def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:
-    """The failure with what the new compilation says about the value, and whether the value is symbolic there."""
+    """The failure with the value of the new compilation, and whether that value is symbolic."""
     if failure.kind == "global state":
         return _state(facts, place, earlier, failure), False
     if failure.kind in ("same tensor", "memory"):
@@ -240,7 +236,7 @@ def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) ->
 
 
 def _symbol(facts: Facts, place: int, failure: GuardFailure) -> str | None:
-    """The value of the symbol that the compilation made for what the guard is about, if it made one."""
+    """The value of the symbol that the compilation made for the guard's subject, if any."""
     for record in facts.shapes.get(place, ()):
         if record.kind == "create_symbol" and spoken(facts.text(record.source)) == failure.subject:
             return facts.text(record.value)
@@ -248,7 +244,7 @@ def _symbol(facts: Facts, place: int, failure: GuardFailure) -> str | None:
 
 
 def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | None:
-    """The check of a compilation that is about the same value."""
+    """The guard of a compilation on the same value."""
     if place < 0 or not failure.source:
         return None
     found = None
@@ -262,7 +258,7 @@ def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | Non
 
 
 def _state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
-    """Which way a global setting changed, from what both compilations' guards hold it to."""
+    """How a global setting changed, from the guards of both compilations."""
     was, now = _global_state(facts, earlier), _global_state(facts, place)
     names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]
     if len(names) != 1:
@@ -280,7 +276,7 @@ def _global_state(facts: Facts, place: int) -> dict[str, str]:
 
 
 def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
-    """How two tensors lay to each other and lie now, where the compilations describe them."""
+    """How two tensors shared memory before and share it now, if the compilations describe them."""
     one, _, other = failure.subject.partition(", ")
     if not other or ", " in other:
         return failure
@@ -294,7 +290,7 @@ def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> 
 
 
 def _relation(facts: Facts, program: int, one: str, other: str) -> str:
-    """A key of RELATIONS; "" where the compilation does not describe both tensors."""
+    """A key of RELATIONS; "" if the compilation does not describe both tensors."""
     described = {
         spoken(facts.text(source)): tensor for tensor in facts.tensors.get(program, ()) for source in tensor.sources
     }
@@ -313,7 +309,7 @@ def _relation(facts: Facts, program: int, one: str, other: str) -> str:
 
 
 def _span(tensor: TensorDescription) -> tuple[int, int] | None:
-    """The elements of its storage from its first to behind its last; None where a size is symbolic."""
+    """The range of storage elements that a tensor covers; None if a size is symbolic."""
     places = [tensor.offset, *tensor.shape, *tensor.stride]
     if not all(type(place) is int for place in places) or len(tensor.shape) != len(tensor.stride):
         return None
@@ -323,7 +319,7 @@ def _span(tensor: TensorDescription) -> tuple[int, int] | None:
 
 
 def _from_inputs(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
-    """Where torch gives no reason: how the inputs of the two compilations differ, as far as they are described."""
+    """Torch gives no reason: the first difference between the described inputs of the two compilations."""
     was, now = _inputs(facts, earlier), _inputs(facts, place)
     for name in was:
         for fact, before in was[name].items():

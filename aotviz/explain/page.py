@@ -1,7 +1,7 @@
-"""The explanations of a recording as HTML for a page of its own: sentences, tables, and the time as a drawing.
+"""The explanations of a recording as HTML: sentences, tables, and a drawing of where the time went.
 
-No script and nothing from outside; every text of the recording is escaped. The drawing is an icicle like
-`plot_timeline`'s, in SVG, so that a page stays small and can be mailed.
+The HTML has no script and loads nothing, and every text of the recording is escaped. The drawing is an icicle like
+`plot_timeline`'s, in SVG, so that a page stays small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LETTER = 6.2  # width of a letter of a label
 
 
 def preamble(recording: Recorded) -> str:
-    """What is to be said of a recording, for the top of its page; "" where there is nothing."""
+    """The explanations at the top of a recording's page; "" if there are none."""
     sections = answers.sections(recording)
     if not sections:
         return ""

@@ -1,8 +1,8 @@
 """What differs between the ranks of a job: compilations, graphs, cache keys, and the collectives that they run.
 
-Ranks that compile different programs wait for one another, and ranks whose programs run different collectives wait
-for ever. Compilations are matched by their function and how often it had been compiled before, not by compile id,
-which counts all functions and so shifts on every rank that compiles one more.
+Ranks that compile different programs wait for one another, and ranks whose programs run different collectives hang.
+Compilations are matched by their function and by how often it was compiled before. Compile ids do not match: they
+count all functions, so one extra function on a rank shifts them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, recompiles
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
@@ -39,7 +39,7 @@ SAME = "Give all ranks inputs with the same properties, or mark what varies as d
 COLLECTIVE = "_c10d_functional."
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
 
-Match = tuple[str, str, int, int]  # function, its place, how many others have both, compilations of it that went before
+Match = tuple[str, str, int, int]  # function, its place, index among those with both, earlier compilations of it
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RankDifference:
 
 
 def find(facts: Facts) -> list[RankDifference]:
-    """All differences, the dangerous ones first. Empty where there is one rank only."""
+    """All differences, the dangerous ones first."""
     by_rank = _matched(facts)
     if len(by_rank) < 2:
         return []
@@ -68,20 +68,21 @@ def find(facts: Facts) -> list[RankDifference]:
     return sorted(found, key=lambda difference: order.index(difference.kind))
 
 
-COLUMNS = {"kind": "str", "function": "str", "compilations": "object", "why": "str", "fix": "str"}
+COLUMNS: explained_tables.Columns = {
+    "kind": ("str", lambda one: one.kind),
+    "function": ("str", lambda one: one.function),
+    "compilations": ("object", lambda one: one.ids),
+    "why": ("str", lambda one: one.words),
+    "fix": ("str", lambda one: one.fix),
+}
 
 
 def frame(facts: Facts) -> ExplainedTable:
-    """One row a difference."""
-    rows: list[dict[str, Any]] = [
-        {"kind": one.kind, "function": one.function, "compilations": one.ids, "why": one.words, "fix": one.fix}
-        for one in find(facts)
-    ]
-    return explained_tables.table(COLUMNS, rows, marked=("why",))
+    """One row for each difference."""
+    return explained_tables.table(COLUMNS, find(facts), marked=("why",))
 
 
 def explain_all(facts: Facts) -> Explanation:
-    """All differences in words."""
     ranks = len(_matched(facts))
     if ranks < 2:
         return Explanation("There is only one rank.", ())
@@ -122,10 +123,11 @@ def _of_match(
     named = f"`{function}` ({where})" if where else f"`{function}`"
     if len(places) < len(ranks):
         missing = [rank for rank in ranks if rank not in places]
-        times = "at all" if number == 0 else f"a {_ordinal(number + 1)} time"
+        ordinal = {2: "second", 3: "third"}.get(number + 1, f"{number + 1}th")
+        times = f" a {ordinal} time" if number else ""
         did, did_not = _listed(list(places)), _listed(missing)
         why = next((reasons[place] for place in places.values() if place in reasons), "")
-        words = sentence(f"{did} compiled {named} {times if number else ''}".rstrip() + f", {did_not} did not", why)
+        words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
         return [RankDifference("compilation", function, ids, words, SAME)]
     found = []
     collectives = {rank: _collectives(facts, place) for rank, place in places.items()}
@@ -145,7 +147,7 @@ def _of_match(
 
 
 def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
-    """Which graph differs first in the pipeline, and its first statement that does."""
+    """The first graph of the pipeline that differs, and its first statement that does."""
     for kind, name in GRAPHS.items():
         texts = {rank: _graph(facts, place, kind) for rank, place in places.items()}
         (first_rank, first), *others = texts.items()
@@ -169,7 +171,7 @@ def _graph(facts: Facts, place: int, kind: str) -> str:
 
 
 def _recorded(facts: Facts, place: int, role: str) -> Graph | None:
-    """A graph of a recording of our own. An inference has a forward too, which became its one graph."""
+    """A graph of our own pipeline. An inference has a forward too, which became its one graph."""
     is_inference = facts.data.compilations[place].kind == "inference"
     return facts.graph(place, role) if is_inference == (role == "inference") else None
 
@@ -198,7 +200,3 @@ def _differ(values: Mapping[str, Hashable]) -> bool:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _ordinal(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")

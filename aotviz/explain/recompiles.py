@@ -1,14 +1,12 @@
 """Why functions were compiled again: which guard of which earlier program failed, on what value, from which line.
 
-Dynamo keeps a list of programs for each function ("frame"). A call that fits none is compiled. What counts is the
-program that came nearest to fitting: the one with the fewest guards that the call failed (misses.py). Of equals it is
-the one whose guard stands deepest in the order in which guards are checked, then the one with the guard that most
-programs failed, then the newest.
+Dynamo keeps a list of programs for each function ("frame"), and compiles a call that none of them fits. The
+explanation is about the nearest program: the one with the fewest failed guards (misses.py); then the one whose guard
+is checked last, then the one whose guard failed for the most programs, then the newest.
 
-All guards that it failed are named, and first the one that will fail again: not a value that the new program takes as
-symbolic; rather one that failed in many recompiles of the function, as a counter does, than one that failed once.
-Recompiles with one cause (same function, same fact) are counted and timed together, so that the costliest can be named
-first.
+All guards that failed for that program are named, first the one that is likely to fail again: a counter that failed in
+many recompiles before a value that failed once, and a value that is symbolic from now on last. Recompiles with one
+cause (same function, same value) are counted and timed together, the costliest cause first.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, misses
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
@@ -36,7 +34,7 @@ ONLY_FIRST = (
     "guard."
 )
 DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
-# How arguments lie to each other tells more than their offsets do; then what tends to change with every call. Others: 3
+# Shared memory says more than the offsets that follow from it; then what tends to change with every call. Others: 3
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
@@ -48,7 +46,7 @@ LIMIT_VALUE = re.compile(r"currently set to (\d+)")
 
 @dataclass(frozen=True)
 class Recompile:
-    """A compilation of a function that had programs before."""
+    """A compilation of a function that already had programs."""
 
     place: int  # index of the compilation
     id: str  # of the compilation, in the recording
@@ -71,12 +69,11 @@ class Recompile:
 
     @property
     def main(self) -> Miss:
-        """The guard that matters."""
-        return self.nearest.first
+        return self.nearest.misses[0]
 
     @property
     def also(self) -> tuple[Miss, ...]:
-        """The other guards that kept the call from the nearest program."""
+        """The other guards of the nearest program that the call failed."""
         return self.nearest.misses[1:]
 
     @property
@@ -104,7 +101,7 @@ class Recompile:
 
 @dataclass(frozen=True)
 class Cause:
-    """Recompiles of one function for one fact."""
+    """Recompiles of one function because of one value."""
 
     recompiles: tuple[Recompile, ...]
 
@@ -150,7 +147,7 @@ def find(facts: Facts) -> list[Recompile]:
 
 
 def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Recompile]:
-    """The recompiles, of each program the guard first that will fail again, as far as its function's others tell."""
+    """The recompiles, with the guards of each program ordered by how likely they are to fail again."""
     times: dict[Hashable, Counter[str]] = defaultdict(Counter)
     for recompile in recompiles:
         times[_function(facts, recompile)].update(miss.root for miss in recompile.nearest.misses)
@@ -171,15 +168,15 @@ def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Reco
 
 
 def _function(facts: Facts, recompile: Recompile) -> Hashable:
-    """What recompiles of one function have in common."""
+    """A key that all recompiles of one function share."""
     compilation = facts.data.compilations[recompile.place]
     return facts.frame(recompile.place) if compilation.compile_id else own_function(compilation)
 
 
 def _of_our_own(facts: Facts) -> list[Recompile]:
-    """The recompiles of aotviz's own functions, whose compilations say themselves why earlier programs did not do.
+    """The recompiles of aotviz's own functions, whose compilations record why earlier programs did not match.
 
-    What Dynamo asked for is left out where a log tells of the same recompile.
+    One that Dynamo asked for is left out if a log reports the same recompile.
     """
     found = []
     logged = {one.compile_id for one in facts.data.compilations if one.because and one.compile_id}
@@ -195,8 +192,8 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
                 reasons = tuple(
                     _of_dynamo(facts, place, asked["function"], programs, text) for text in compilation.because
                 )
-            else:  # of Dynamo's graphs, one that was compiled again for arguments that lie otherwise in memory
-                told = len(earlier) == len(compilation.because)  # else some of another function of that name, or gone
+            else:  # an aotviz function, or a graph of Dynamo's whose arguments share memory otherwise
+                told = len(earlier) == len(compilation.because)  # if not, some are gone, or another function's
                 those = earlier if told else [-1] * len(compilation.because)
                 reasons = tuple(
                     misses.of_own(facts, place, one, guard_texts.parts(text))
@@ -213,7 +210,7 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
 
 
 def own_function(compilation: CompilationData) -> Hashable:
-    """What compilations of one function of aotviz's own have in common."""
+    """A key that all compilations of one aotviz function share."""
     asked = ASKED.fullmatch(compilation.name)
     name = f"{asked['function']} [{asked['id'].partition('/')[0]}]" if asked else compilation.name
     return name if compilation.frame < 0 else (compilation.frame, asked["function"] if asked else name)
@@ -222,7 +219,7 @@ def own_function(compilation: CompilationData) -> Hashable:
 def _of_dynamo(
     facts: Facts, place: int, function: str, programs: Mapping[tuple[int, str], list[int]], text: str
 ) -> Reason:
-    """Why a program of ours that Dynamo asked for did not do, from what the backend was told."""
+    """Why a program of ours that Dynamo asked for did not match, as the backend was told."""
     match = guard_texts.FAILED.fullmatch(text)
     frame = facts.data.compilations[place].frame
     earlier = programs.get((frame, f"{function} [{match['id']}]"), []) if match else []
@@ -231,7 +228,7 @@ def _of_dynamo(
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
-    """The recompiles by cause, the costliest cause first; one that ran into the limit before all others."""
+    """The recompiles by cause: causes that reached the limit first, then the costliest."""
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
         groups[_function(facts, recompile), recompile.main.root].append(recompile)
@@ -239,60 +236,38 @@ def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
     return sorted(found, key=lambda cause: (not cause.reached_limit, -cause.seconds, -len(cause.recompiles)))
 
 
-COLUMNS = {
-    "compilation": "str",
-    "rank": "int64",
-    "function": "str",
-    "earlier": "str",
-    "kind": "str",
-    "subject": "str",
-    "before": "str",
-    "after": "str",
-    "also": "object",
-    "why": "str",
-    "code": "str",
-    "place": "str",
-    "seconds": "float64",
-    "same_cause": "int64",
-    "outcome": "str",
-    "fix": "str",
+COLUMNS: explained_tables.Columns = {  # of (recompile, how many have its cause, rank)
+    "compilation": ("str", lambda row: row[0].id),
+    "rank": ("int64", lambda row: row[2]),
+    "function": ("str", lambda row: row[0].function),
+    "earlier": ("str", lambda row: row[0].nearest.earlier),
+    "kind": ("str", lambda row: row[0].main.failure.kind),
+    "subject": ("str", lambda row: row[0].main.failure.subject),
+    "before": ("str", lambda row: row[0].main.failure.before),
+    "after": ("str", lambda row: row[0].main.failure.after),
+    "also": ("object", lambda row: tuple(miss.failure.subject for miss in row[0].also)),
+    "why": ("str", lambda row: row[0].why),
+    "code": ("str", lambda row: row[0].main.code),
+    "place": ("str", lambda row: row[0].main.place),
+    "seconds": ("float64", lambda row: row[0].seconds),
+    "same_cause": ("int64", lambda row: row[1]),
+    "outcome": ("str", lambda row: row[0].outcome),
+    "fix": ("str", lambda row: row[0].main.failure.fix),
 }
 
 
 def frame(facts: Facts) -> ExplainedTable:
-    """One row a recompile."""
+    """One row for each recompile."""
     recompiles = find(facts)
     size = {r.id: len(cause.recompiles) for cause in causes(facts, recompiles) for r in cause.recompiles}
-    rows: list[dict[str, Any]] = []
-    for recompile in recompiles:
-        main = recompile.main
-        rows.append(
-            {
-                "compilation": recompile.id,
-                "rank": facts.rank(recompile.place),
-                "function": recompile.function,
-                "earlier": recompile.nearest.earlier,
-                "kind": main.failure.kind,
-                "subject": main.failure.subject,
-                "before": main.failure.before,
-                "after": main.failure.after,
-                "also": tuple(miss.failure.subject for miss in recompile.also),
-                "why": recompile.why,
-                "code": main.code,
-                "place": main.place,
-                "seconds": recompile.seconds,
-                "same_cause": size[recompile.id],
-                "outcome": recompile.outcome,
-                "fix": main.failure.fix,
-            }
-        )
+    rows = [(one, size[one.id], facts.rank(one.place)) for one in recompiles]
     return explained_tables.table(
         COLUMNS, rows, marked=("subject", "before", "after", "also", "code"), hidden=("kind", "function", "rank")
     )
 
 
 def explain_one(facts: Facts, place: int) -> list[Point]:
-    """Why a compilation was made, if it was made again; else nothing."""
+    """Why a compilation was a recompile; empty if it was none."""
     points = []
     for recompile in find(facts):
         if recompile.place != place:
@@ -304,22 +279,19 @@ def explain_one(facts: Facts, place: int) -> list[Point]:
         )
         others = [reason for reason in recompile.reasons if reason is not recompile.nearest]
         if others:
-            said = list(dict.fromkeys(reason.first.failure.words for reason in others))
-            told = "; ".join(
-                f"{words} ({ids})" if (ids := _ids(others, words)) else words for words in said[:MOST_TOLD]
-            )
+            said = list(dict.fromkeys(reason.misses[0].failure.words for reason in others))
+            told = "; ".join(words + _ids(others, words) for words in said[:MOST_TOLD])
             told += f"; and {len(said) - MOST_TOLD} others" if len(said) > MOST_TOLD else ""
             points.append(Point(sentence(f"Earlier programs that did not fit either: {told}")))
     return points
 
 
 def what_logs_leave_out(recompiles: Sequence[Recompile]) -> list[Point]:
-    """What a reader should know where the guards were not tried one by one."""
+    """A remark for recompiles whose guards were not all evaluated."""
     return [] if all(reason.tried for one in recompiles for reason in one.reasons) else [Point(ONLY_FIRST)]
 
 
 def explain_all(facts: Facts) -> Explanation:
-    """The causes of all recompiles, the one that matters most first."""
     recompiles = find(facts)
     if not recompiles:
         return Explanation("No function was recompiled.", ())
@@ -366,13 +338,13 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
 
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
-    """From which function of the user's a line of a library is reached; "" for a line of the user's."""
+    """The user's function that reaches a library's line; "" for a line of the user's own."""
     where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
     return f"The line below is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
 
 
 def _because(cause: Cause) -> str:
-    """Why, in words that hold for all recompiles of a cause: of one kind, they differ only in values."""
+    """Why, in words that hold for all recompiles of a cause: those of one kind differ only in values."""
     words: dict[str, str] = {}  # kind of failure -> the words of the first
     for recompile in cause.recompiles:
         words.setdefault(recompile.main.failure.kind, recompile.main.failure.words)
@@ -382,7 +354,7 @@ def _because(cause: Cause) -> str:
 
 
 def _values(cause: Cause) -> str:
-    """What the value was, one after the other, where that is short."""
+    """The values in order, if they are short."""
     seen = [r.main.failure.before for r in cause.recompiles] + [cause.recompiles[-1].main.failure.after]
     values = list(dict.fromkeys(value for value in seen if value and not re.search(r"[<>=]", value)))
     return f" (values seen: {_short(values)})" if len(values) > 2 and max(map(len, values)) <= 24 else ""
@@ -393,8 +365,9 @@ def _short(values: list[str]) -> str:
 
 
 def _ids(reasons: Sequence[Reason], words: str) -> str:
-    ids = [reason.earlier for reason in reasons if reason.first.failure.words == words and reason.earlier]
-    return ", ".join(ids) if len(ids) <= 4 else f"{ids[0]} and {len(ids) - 1} more"
+    ids = [reason.earlier for reason in reasons if reason.misses[0].failure.words == words and reason.earlier]
+    shown = ", ".join(ids) if len(ids) <= 4 else f"{ids[0]} and {len(ids) - 1} more"
+    return f" ({shown})" if ids else ""
 
 
 def _listed(told: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""The rows of a recording, found by what they are about.
+"""The rows of a recording, indexed by compilation.
 
-A recording keeps what a log says in lists, in the order of the log (recording/events.py). An explanation asks the other
-way round: what is known of this compilation? Each question has its index here, made when it is first asked.
+A recording keeps rows in the order of the log (recording/events.py); an explanation asks what is known about one
+compilation. Each index is built when it is first needed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Facts:
     def __init__(self, data: RecordingData, texts: Sequence[str]) -> None:
         self.data = data
         self._texts = texts
-        self.memory: dict[Hashable, Any] = {}  # what explanations found out about it, and would ask for again
+        self.memory: dict[Hashable, Any] = {}  # results that several explanations need
         self._about: dict[int, dict[str, list[GuardRecord]]] = {}
 
     def text(self, number: int) -> str:
@@ -70,9 +70,9 @@ class Facts:
         return self.data.compilations[place].id if place >= 0 else ""
 
     def function(self, place: int) -> str:
-        """The name of the function that was compiled.
+        """The name of the compiled function.
 
-        A compilation that was refused before it began has none of its own: then that of its frame's first.
+        A compilation that was refused before it began has no name: the first of its frame gives it.
         """
         if place < 0:
             return ""
@@ -81,14 +81,14 @@ class Facts:
         return next((c.name for c in named if c.name and c.name != c.compile_id), compilation.name)
 
     def frame(self, place: int) -> Frame:
-        """Which function a compilation is of. Recordings of older releases know no more than its compile id."""
+        """The function of a compilation. Recordings of older releases have only its compile id."""
         compilation = self.data.compilations[place]
         if compilation.frame >= 0:
             return compilation.frame
         return compilation.log, compilation.compile_id.rpartition("/")[0]
 
     def frame_place(self, place: int) -> str:
-        """Where the compiled function stands: "model.py:16"."""
+        """The line of the compiled function: "model.py:16"."""
         others = self.frames.get(self.frame(place), ()) if self.data.compilations[place].compile_id else ()
         for other in (place, *others):
             frames = user_frames(self.text(self.data.compilations[other].stack))
@@ -100,9 +100,9 @@ class Facts:
         return self.data.compilations[place].rank if place >= 0 else -1
 
     def find(self, id: str) -> int:
-        """The place of a compilation by its id or, where that says enough, its compile id.
+        """The place of a compilation by its id, or by its compile id if only one has it.
 
-        Raises LookupError, which says what there is.
+        Raises LookupError, which lists the ids.
         """
         exact = [n for n, compilation in enumerate(self.data.compilations) if compilation.id == id]
         found = exact or [n for n, compilation in enumerate(self.data.compilations) if compilation.compile_id == id]
@@ -117,7 +117,7 @@ class Facts:
         return ", ".join(ids[:20]) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "") if ids else "none"
 
     def graph(self, place: int, role: str) -> Graph | None:
-        """The graph of a role as the last stage left it that has it, in a recording of our own; None in a log's."""
+        """The graph of a role after the last stage that has it, for our own pipeline; None for a log."""
         compilation = self.data.compilations[place]
         for stage in reversed(compilation.stages):
             if role in stage.graphs:
@@ -138,7 +138,7 @@ class Facts:
 
     @cached_property
     def functions(self) -> int:
-        """How many functions Dynamo compiled. One that it compiled again after a reset counts once."""
+        """How many functions Dynamo compiled. A function that it compiled again after a reset counts once."""
         between: dict[int, Counter[Hashable]] = defaultdict(Counter)  # resets before -> (name, line) -> functions
         for places in self.frames.values():
             first = self.data.compilations[places[0]]
@@ -156,7 +156,7 @@ class Facts:
         return _by_compilation(self.data.guards)
 
     def guards_about(self, place: int, name: str) -> list[GuardRecord]:
-        """The checks of a compilation on one value, by the name that `spoken` gives it."""
+        """The guards of a compilation on one value, by the name that `spoken` gives it."""
         if place not in self._about:
             named: dict[str, list[GuardRecord]] = defaultdict(list)
             for guard in self.guards.get(place, ()):
@@ -193,7 +193,7 @@ class Facts:
         return _by_compilation(self.data.tensors)
 
     def sibling(self, place: int, compile_id: str) -> int:
-        """The compilation of the same function with that compile id, -1 if there is none."""
+        """The compilation of the same function with that compile id, or -1."""
         return self._by_compile_id.get((self._process(place), compile_id), -1)
 
     @cached_property
@@ -202,30 +202,26 @@ class Facts:
         return {(self._process(place), c.compile_id): place for place, c in compilations if c.compile_id}
 
     def _process(self, place: int) -> Hashable:
-        """Where compile ids are the only ones of their kind."""
+        """The scope in which compile ids are unique."""
         compilation = self.data.compilations[place]
         return ("frame", compilation.frame) if compilation.frame >= 0 else ("log", compilation.log)
 
     def seconds(self, place: int) -> float:
-        """What a compilation cost, its backward included; 0 if the log does not say."""
+        """The time of a compilation with its backward; 0 if the log does not say."""
         compilation = self.data.compilations[place]
         if not compilation.compile_id:
             return sum(stage.elapsed_ns for stage in compilation.stages) / 1e9
-        total = 0.0
-        for record in self.metrics.get(place, ()):
-            if record.kind != "runtime":
-                total += _seconds(record)
-        return total
+        return sum((_seconds(record) for record in self.metrics.get(place, ()) if record.kind != "runtime"), 0.0)
 
     def failure(self, place: int) -> MetricsRecord | None:
-        """The summary that says that a compilation failed."""
+        """The metrics of a failed compilation."""
         return next((record for record in self.metrics.get(place, ()) if record.fail_type), None)
 
     def whole_place(self, place: int, shortened: str, stack: str) -> str:
         """ "/home/me/model.py:4" for a place as a guard names it ("me/model.py:4 in f").
 
-        By the path in the guard's stack or in that of the compilation, which are whole. Where a file and torch
-        share the root alone, torch takes the first letter for a slash ("ome/me/model.py:4").
+        The guard's stack and the compilation's have whole paths. If a file shares only the root with torch, torch
+        cuts off its first letter too ("ome/me/model.py:4").
         """
         position, _, function = shortened.partition(" in ")
         file, _, line = position.rpartition(":")
@@ -238,7 +234,7 @@ class Facts:
         return position
 
     def first_use(self, place: int, source: str) -> UserFrame | None:
-        """The user's line that first reads an input, by its source ("L['x']"), as Dynamo's graph tells it."""
+        """The user's line that first reads an input ("L['x']"), according to Dynamo's graph."""
         name = NOT_IN_NAMES.sub("_", source).lower()
         graph = next((a.text for a in self.artifacts.get(place, ()) if self.text(a.type) == "dynamo_output_graph"), -1)
         recorded = self.graph(place, "dynamo") if graph < 0 <= place else None

@@ -1,13 +1,13 @@
 """Where the compile time went: the events of a log as a tree, by compilation and over all.
 
-Events of one name at one place in the tree are added up. An event's own time is what its children don't account for.
+Events with the same name and the same ancestors are added up. An event's own time excludes its children.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
@@ -30,7 +30,7 @@ class Span:
     path: tuple[str, ...]  # names from the top, its own last
     seconds: float = 0.0
     count: int = 0
-    unfinished: int = 0  # events without an end: the process stopped in them, or the log is cut
+    unfinished: int = 0  # events without an end: the process stopped, or the log was cut
     children: dict[str, Span] = field(default_factory=dict)
 
     @property
@@ -69,37 +69,26 @@ def tree(facts: Facts, only: int | None = None) -> Span:
     return top
 
 
-COLUMNS = {
-    "event": "str",
-    "depth": "int64",
-    "seconds": "float64",
-    "own_seconds": "float64",
-    "share": "float64",
-    "count": "int64",
-    "unfinished": "int64",
-    "path": "object",
+COLUMNS: explained_tables.Columns = {  # of (span, its depth, the seconds of the whole tree)
+    "event": ("str", lambda row: row[0].name),
+    "depth": ("int64", lambda row: row[1]),
+    "seconds": ("float64", lambda row: row[0].seconds),
+    "own_seconds": ("float64", lambda row: row[0].own_seconds),
+    "share": ("float64", lambda row: row[0].seconds / row[2] if row[2] else 0.0),
+    "count": ("int64", lambda row: row[0].count),
+    "unfinished": ("int64", lambda row: row[0].unfinished),
+    "path": ("object", lambda row: row[0].path),
 }
 
 
 def frame(facts: Facts, only: int | None = None) -> ExplainedTable:
-    """One row a span, from the top of the tree down, the longest of brothers first."""
+    """One row for each span, from the top of the tree down, the longest of its siblings first."""
     top = tree(facts, only)
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Span, int, float]] = []
     stack = [(top, 0)]
     while stack:
         span, depth = stack.pop()
-        rows.append(
-            {
-                "event": span.name,
-                "depth": depth,
-                "seconds": span.seconds,
-                "own_seconds": span.own_seconds,
-                "share": span.seconds / top.seconds if top.seconds else 0.0,
-                "count": span.count,
-                "unfinished": span.unfinished,
-                "path": span.path,
-            }
-        )
+        rows.append((span, depth, top.seconds))
         below = sorted(span.children.values(), key=lambda child: child.seconds)
         stack.extend((child, depth + 1) for child in below if child.seconds > 0 or child.unfinished)
     return explained_tables.table(COLUMNS, rows, marked=("seconds",), hidden=("path", "unfinished"))

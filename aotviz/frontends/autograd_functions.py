@@ -1,8 +1,9 @@
-"""Custom autograd Functions that Dynamo captured, with their saved tensors still part of autograd's graph.
+"""Custom autograd Functions that Dynamo captured, run so that their saved tensors stay in the autograd graph.
 
-Dynamo turns a call of a user's `autograd.Function` into one operator with two graphs. Run as torch runs it, what the
-forward saved is held outside of autograd: a first gradient is right, but its own gradient leaves out whatever flows
-through a saved tensor, silently. Here the same two graphs are run by a Function that saves as the user's did.
+Dynamo turns a call of a user's `autograd.Function` into one operator, `autograd_function_apply`, with two graphs.
+torch's implementation of this operator keeps what the forward saved outside of the autograd graph. The first gradient
+is then right, but the gradient of that gradient silently omits whatever flows through a saved tensor. Here a Function
+runs the same two graphs, and saves its tensors as the user's Function did.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from aotviz.torch_private.runtime import set_grad_enabled
 
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
-    """`module` with each such operator replaced by `apply`; itself where it has none. Edits no argument."""
+    """A copy of `module` with `apply` for each `autograd_function_apply`, or `module` itself if it has none."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
     if not changed and not _calls(module):
@@ -43,10 +44,11 @@ def _calls(module: fx.GraphModule) -> list[fx.Node]:
 
 
 def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) -> Any:
-    """Run `fwd`, which returns (outputs, what to save); its gradient is `bwd(*gradients, *what was saved)`.
+    """Run `fwd`, which returns (outputs, saved values). The gradient is `bwd(*gradients, *saved values)`.
 
-    `facts` are Dynamo's: `saved_for_backward_idx` are the saved values that the user gave to `save_for_backward`, the
-    others were kept on `ctx` by name; `non_differentiable_idx` and `dirty_idx` are outputs.
+    `facts` come from Dynamo. `saved_for_backward_idx` are positions of the saved values that the user passed to
+    `save_for_backward`; the user stored the others as attributes of `ctx`. `non_differentiable_idx` and `dirty_idx`
+    are positions of outputs.
     """
     once, unmaterialized = _once_differentiable(bwd), _unmaterialized(bwd)
     fwd, bwd = _in_any_grad_mode(fwd), _in_any_grad_mode(bwd)
@@ -74,7 +76,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
                 (one.shape, one.dtype, one.device) if isinstance(one, torch.Tensor) else None for one in outputs
             ]
             values = saved.copy()
-            saved.clear()  # this class outlives the trace that it runs in, and must hold no tensor of it
+            saved.clear()  # this class outlives the trace, and must hold none of its tensors
             checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
             ctx.save_for_backward(*(values[i] for i in checked))
             ctx.checked = checked
@@ -103,7 +105,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
 
 
 def _once_differentiable(bwd: fx.GraphModule) -> bool:
-    """Whether the user's backward is decorated so. Dynamo inlines the decorator; the lines it came through remain."""
+    """Whether the user's backward is `once_differentiable`. Dynamo inlines this decorator, but stack traces show it."""
     frame = re.compile(rf'File "{re.escape(str(once_differentiable.__code__.co_filename))}", line \d+, in wrapper')
     traces = [
         node.meta.get("stack_trace") or "" for node in bwd.graph.nodes if node.op in ("call_function", "call_method")
@@ -116,9 +118,9 @@ def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch
 
 
 def _unmaterialized(bwd: fx.GraphModule) -> str:
-    """The name of the user's Function if its text says `set_materialize_grads(False)`, of which Dynamo's graphs know
-    nothing; else nothing."""
-    lines: dict[str, list[str]] = {}  # of each file, which is read once for all nodes
+    """The name of the user's Function if its source calls `set_materialize_grads(False)`, else "". Dynamo's graphs do
+    not contain this call."""
+    lines: dict[str, list[str]] = {}  # by file name, so that each file is parsed only once
     for node in bwd.graph.nodes:
         for filename, line in re.findall(r'File "(.+)", line (\d+), in backward\b', node.meta.get("stack_trace") or ""):
             lines.setdefault(filename, []).append(line)
@@ -136,10 +138,10 @@ def _unmaterialized(bwd: fx.GraphModule) -> str:
 
 
 def _in_any_grad_mode(body: fx.GraphModule) -> fx.GraphModule:
-    """`body` without the no_grad around the whole that Dynamo traced it under: autograd sets the mode, as in eager.
+    """`body` without the no_grad in which Dynamo traced all of it. Autograd sets the grad mode instead, as in eager.
 
-    An input that a forward returns as it is leaves as a view, which Dynamo takes behind that no_grad: with gradients
-    recorded it would be a plain view of the input, and the backward of the Function forgotten.
+    If a forward returns an input unchanged, Dynamo returns a view of it and takes this view after that no_grad. With
+    grad mode on, autograd would record a plain view of the input and never call the Function's backward.
     """
     modes = [node for node in body.graph.nodes if node.target is set_grad_enabled]
     if not modes or modes[0].args != (False,) or modes[-1].args != (True,):

@@ -1,23 +1,24 @@
 """aotviz as a backend of torch.compile: `torch.compile(model, backend="aotviz")`.
 
-Dynamo captures the program as a graph of flat inputs; from there on it goes down our pipeline. "aotviz" lowers to
-Inductor and takes Inductor's options, "aotviz_eager" runs the graphs as they are. Options of ours may stand among
-them:
+Dynamo captures the program as a graph of flat inputs, and our pipeline compiles this graph. "aotviz" lowers to
+Inductor and takes Inductor's options. "aotviz_eager" runs the graphs as they are. `options` may contain Inductor's
+options and our own:
 
     torch.compile(model, backend="aotviz", options={"debug": True, "max_autotune": True})
 
 A graph that aotviz refuses runs in eager, as Dynamo captured it, and a warning (`aotviz.RanInEager`) and the recording
-say why; with `options={"on_refusal": "raise"}` the refusal is raised. What only a backward finds out is raised there.
+say why; with `options={"on_refusal": "raise"}` the refusal is raised. An error that only a backward can detect is
+raised by that backward.
 
-What was compiled is seen by `aotviz.record()`, by `options={"on_stage": ...}`, and, after the fact, by `recent()`.
-In a checkout that is not installed, import this module once and the two names are known to torch.
+`aotviz.record()` and `options={"on_stage": ...}` show what is being compiled, and `recent()` shows it afterwards.
+In a checkout that is not installed, import this module once: that registers the two names with torch.
 
 Note [Aliasing is not guarded]
-Dynamo's guards say which arguments are one tensor, and nothing of how others share memory. A program that was compiled
-for overlapping arguments looks for itself where they lie, and one that writes to an argument is entered only when no
-other shares its memory. For a call whose arguments lie otherwise, the graph is compiled again, and both programs are
-kept (`memory_patterns.py`). A call inside a transform of torch.func, or forward-mode differentiation, is run by
-Dynamo's graph, in eager.
+Dynamo's guards check which arguments are the same tensor, but not how different tensors share memory. A program that
+was compiled for overlapping arguments checks their memory layout itself. A program that writes to an argument runs only
+if its arguments share no more memory than those that it was compiled for. If the arguments of a call share memory in
+another way, the graph is compiled again, and both programs are kept (`memory_patterns.py`). Inside a transform of
+torch.func, or under forward-mode differentiation, a call runs Dynamo's graph in eager.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from aotviz.runtime.lowered import Program
 from aotviz.torch_private import configs, dynamo, runtime
 from aotviz.tracing import fakes, symbolic_floats
 
-OPTIONS = (  # ours; each is given to the pipeline, but for the first three
+OPTIONS = (  # aotviz's own; all except the first three go to the pipeline
     "record",
     "on_stage",
     "on_refusal",
@@ -60,7 +61,7 @@ _recent = Store()
 
 
 def recent() -> Recording:
-    """What the backends compiled last in this process, within the bounds of a recording, oldest first."""
+    """What the backends compiled last in this process, oldest first, within the limits of a recording."""
     return live(_recent)
 
 
@@ -70,13 +71,13 @@ def aotviz_inductor(
     """The backend "aotviz": our pipeline, lowered to Inductor.
 
     Args:
-        gm: a graph; Dynamo's, or any that returns a tuple. Of inputs that are lists, each part is an input.
+        gm: a graph from Dynamo, or any graph that returns a tuple. A list among its inputs is split into its elements.
         example_inputs: one per graph input: tensors, fake or not, and symbolic ints.
         options: Inductor's, and ours (`OPTIONS`), by name.
         mode: Inductor's: "max-autotune", "reduce-overhead", ...
 
     Raises:
-        ValueError: an option that neither knows, by its name.
+        ValueError: neither aotviz nor Inductor has such an option; the message names it.
     """
     return _kept_for_later("inductor", options, mode)(gm, example_inputs)
 
@@ -89,7 +90,7 @@ def aotviz_eager(
 
 
 def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
-    """A backend whose recordings are among the `recent()` ones."""
+    """A backend whose recordings appear in `recent()`."""
     ours, theirs = sorted_options(options or {}, name)
     session = Session(False, name, ours.pop("on_stage", None), "torch.compile's")
     session.store = _recent if ours.pop("record", True) else None
@@ -104,7 +105,7 @@ class Backend:
 
     def __init__(self, lowering: Lowering, options: Mapping[str, Any], session: Session) -> None:
         ours = dict(options)
-        self.__name__ = f"aotviz {lowering.name}"  # Dynamo's errors say it
+        self.__name__ = f"aotviz {lowering.name}"  # shown in Dynamo's errors
         self.raises = _raises(ours.pop("on_refusal", "eager"))
         if ours.get("partition_fn") is not None:
             ours["partition_fn"] = partition_functions.named(ours["partition_fn"])
@@ -152,7 +153,8 @@ def _compile(
 
 
 def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | None) -> Callable[..., Any]:
-    """The same; its first call tells the recordings Dynamo's guards, which are made after the backend has returned."""
+    """The same function, but its first call passes Dynamo's guards to the recordings. Dynamo makes the guards after the
+    backend has returned."""
     if captured is None or not captured.guards.waiting:
         return compiled
     guards = captured.guards
@@ -166,12 +168,12 @@ def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | No
 
 
 class _Graph:
-    """A graph of Dynamo's, and all that compiling it takes but the inputs."""
+    """A graph from Dynamo, with everything that is needed to compile it except the inputs."""
 
     def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
         self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
         self.name, self.place = dynamo_frames.frame_name(original), dynamo_frames.place(original)
-        self.function = self.name.partition(" [")[0]  # as the user knows it
+        self.function = self.name.partition(" [")[0]  # the user's name for it
         self.arguments = dynamo_frames.arguments_inside(original)
         self.code, self.backend = Moment().code(), backend
         self.options = lowering.options(**backend.options, dynamic=dynamic)
@@ -187,7 +189,7 @@ class _Graph:
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
     def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
-        """Compile it. What raises `eager_after` is recorded as having run in eager, unless that is not wanted."""
+        """Compile the graph. After an `eager_after` error, record that it ran in eager, unless refusals are raised."""
         dynamo.count_compilation("total")
         in_eager = None if self.raises else self.place
         try:
@@ -203,11 +205,11 @@ class _Graph:
 
 @dataclass(frozen=True)
 class _Further:
-    """Compiles a graph again, when Dynamo has long gone, for arguments that lie otherwise in memory."""
+    """Compiles a graph again, after Dynamo has finished, for arguments that share memory differently."""
 
     graph: _Graph
-    lifted: int  # tensors that stand in front of the graph's own inputs
-    symbols: tuple[tuple[int, ...], ...] | None  # of the first program, as in Request
+    lifted: int  # tensors that come before the graph's own inputs
+    symbols: tuple[tuple[int, ...], ...] | None  # those of the first program, as in Request
 
     def compiled(self, inputs: Sequence[Any], reasons: tuple[str, ...]) -> memory_patterns.Known:
         request = self.graph.request(inputs, reasons)
@@ -222,7 +224,7 @@ class _Further:
         """The call runs in eager, with a warning; the recording says why.
 
         Raises:
-            Exception: `error`, where compiling failed and the user wants to know.
+            Exception: `error`, if compiling failed and the user chose `on_refusal="raise"`.
         """
         full = isinstance(error, memory_patterns.TooManyPrograms)
         if self.graph.raises and not full:
@@ -235,7 +237,7 @@ class _Further:
 
 
 def _failed_guards() -> list[str]:
-    """Why the programs that Dynamo has of the function are not for this call, one text a program."""
+    """For each of Dynamo's programs of the function, the reason why it does not match this call."""
     failed = [program for program in Moment().failed_guards() if program.failed]
     said = [told_all(one.compile_id, [(guard.guard, guard.now) for guard in one.failed]) for one in failed]
     reason = "" if said else dynamo.recompile_reason()
@@ -243,7 +245,7 @@ def _failed_guards() -> list[str]:
 
 
 def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:
-    """The compiled graph as one that takes what Dynamo's graph took."""
+    """Wrap the compiled graph so that it takes the arguments of Dynamo's graph."""
     if leaves is None:
         return compiled
 
@@ -254,7 +256,7 @@ def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] 
 
 
 def _in_eager(graph: Any) -> Callable[..., Any]:
-    """Dynamo's graph as a function that runs it operator by operator."""
+    """Dynamo's graph as a function that runs it uncompiled."""
     graph = autograd_functions.connected(graph)
 
     def in_eager(*inputs: Any) -> Any:
@@ -269,7 +271,7 @@ def _raises(on_refusal: Any) -> bool:
     return bool(on_refusal == "raise")
 
 
-_warned: dict[Any, Any] = {}  # Python's register of what was said, by which a filter knows a second time
+_warned: dict[Any, Any] = {}  # the registry in which Python's warning filters look up repetitions
 
 
 def _warn(text: str, place: str) -> None:
@@ -280,10 +282,10 @@ def _warn(text: str, place: str) -> None:
 def sorted_options(
     options: Mapping[str, Any], backend: str | Callable[..., Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options that are ours, and options that are the compiler's.
+    """Split options into ours and those of the compiler.
 
     Raises:
-        ValueError: an option that neither knows, by its name.
+        ValueError: neither aotviz nor the compiler has such an option; the message names it.
     """
     theirs = configs.names_of_inductor() if backend == "inductor" else frozenset[str]()
     mine = {name: value for name, value in options.items() if name in OPTIONS}

@@ -1,8 +1,8 @@
 """`aotviz.compile`: the one-liner (SYSTEM.md B5).
 
-It is `torch.compile` with our backend, and a handle. Dynamo captures Python: closures, globals, attributes, guards,
-graph breaks. What it captures goes down our pipeline, and everything that is compiled for one function, also behind a
-graph break, is kept in one recording.
+It is `torch.compile` with our backend, and its result has a recording. Dynamo captures Python: closures, globals,
+attributes, guards, graph breaks. Our pipeline compiles what Dynamo captures. One recording keeps everything that is
+compiled for one function, including the graphs after a graph break.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def compile(
 
     The result is called like the original and gives what eager gives: outputs, gradients, mutations, aliasing. It has
     `.recording` (shows itself in a notebook), `.explain()`, `.program` and `.source`, the generated Python that ran
-    last. A compiled module is one of the same class, with the same parameters and attributes.
+    last. A compiled module is an instance of the same class, with the same parameters and attributes.
 
     Args:
-        fn: a function, a method or a module. Without it, a decorator is returned.
+        fn: a function, a method or a module. Without it, `compile` returns a decorator.
         backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
         mode: Inductor's: "max-autotune", "reduce-overhead", ...
         dynamic: True traces with symbolic sizes; False compiles each shape again; None starts with static sizes and
             changes to symbolic ones when they vary.
-        fullgraph: raise at what would break the graph.
+        fullgraph: raise an error instead of breaking the graph.
         options: settings of Inductor's config, and `on_refusal`: "eager" (the default) runs a graph that aotviz
-            refuses as Dynamo captured it, with a warning; "raise" raises the refusal. The arguments below may stand
-            among them too.
-        partition_fn: cuts the joint graph in two: a function, "default_partition" (keep what the backward reads) or
+            refuses as Dynamo captured it, with a warning; "raise" raises the refusal. The arguments below may also be
+            given here.
+        partition_fn: splits the joint graph in two: a function, "default_partition" (keep what the backward reads) or
             "min_cut_rematerialization_partition" (recompute what is cheap); the backend's own choice if None.
         decompositions: operator -> function that it is traced as; the backend's own if None.
         keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
@@ -60,12 +60,12 @@ def compile(
         record: keep a recording; without it `.recording` raises.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
-        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends; of
-            Dynamo's part, "dynamo", with both when it is over.
+        on_stage: called with (stage, None) when a stage begins and (stage, elapsed nanoseconds) when it ends. For
+            "dynamo", Dynamo's part, both calls are made when it has ended.
 
     Raises:
         TypeError: `fn` can't be called.
-        ValueError: an unknown backend, mode or option, by its name.
+        ValueError: there is no such backend, mode or option; the message names it.
 
     >>> import torch, aotviz
     >>> @aotviz.compile(backend="eager")
@@ -96,7 +96,7 @@ def compile(
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
     run = dynamo.compiled(fn, through, dynamic=dynamic, fullgraph=fullgraph)
     remake = (_again, (fn, arguments))
-    if isinstance(fn, torch.nn.Module):  # the `__call__` of `run` would call the hooks of all modules once more
+    if isinstance(fn, torch.nn.Module):  # the `__call__` of `run` would call the global module hooks again
         return _module(fn, CompiledCallable(_plainly(run.forward), session, fn, remake))
     return functools.update_wrapper(CompiledCallable(_plainly(run), session, fn, remake), fn, updated=())
 
@@ -106,7 +106,7 @@ def _again(fn: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same; an error of ours is raised as it is, not as one of Dynamo's about its backend."""
+    """The same function, but our errors are raised unchanged, not as Dynamo's error about its backend."""
 
     def plainly(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -119,17 +119,18 @@ def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class CompiledModule(Inspected):
-    """What a compiled module is besides one of the original's class.
+    """The base class of a compiled module, together with the class of the original.
 
-    It shares the original's `__dict__`: the parameters, buffers, submodules, hooks and attributes of the one are those
-    of the other. Only a `forward` that somebody assigns is its own, since what is assigned calls the one before it.
+    A compiled module shares the original's `__dict__`, so both have the same parameters, buffers, submodules, hooks and
+    attributes. Only an assigned `forward` belongs to the compiled module alone, because it usually calls the `forward`
+    that it replaces.
     """
 
     _compiled: CompiledCallable
     _forward: Callable[..., Any] | None = None
 
     def __init_subclass__(cls, /, **kwargs: Any) -> None:
-        """The original's class does not hear of it: it may keep a list of those that derive from it."""
+        """Skip the original class's hook: it may keep a list of its subclasses."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
@@ -143,14 +144,14 @@ class CompiledModule(Inspected):
         type(self)._forward = staticmethod(other)
 
     def __reduce__(self) -> Any:
-        """A copy, or what a file holds, is the original and the options: it is compiled there again."""
+        """A copy or pickle holds the original and the options, and is compiled again."""
         return self._compiled.__reduce__()
 
 
 def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Module:
-    """`original` as a module of a class derived from its own, which runs what was compiled."""
+    """`original` as an instance of a subclass of its class, which runs the compiled code."""
     kind = type(original)
-    made.__wrapped__ = original.forward  # who asks for a signature
+    made.__wrapped__ = original.forward  # for `inspect.signature`
     names = {
         "_compiled": staticmethod(made),
         "_session": session_of(made),

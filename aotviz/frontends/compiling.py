@@ -1,11 +1,11 @@
-"""The one way in: what every call that leads to the pipeline has in common.
+"""The only entrance to the pipeline, and what all of its callers have in common.
 
-One compilation runs at a time, and knows that it does. What goes wrong is told in the user's names, to the caller and
-to the recording. Whatever the traced function does to Python's objects is undone afterwards, whether the compilation
-ends or fails: attributes, variables, containers, random generators, and the tensors of the trace that it put anywhere
-else.
+Only one compilation runs at a time. If the traced function calls a compiled function, the original is traced. Errors
+are reported in the user's names, to the caller and to the recording. Whatever the traced function leaves in Python
+objects is undone afterwards, whether the compilation succeeds or fails: tensors of the trace in attributes, variables,
+containers and elsewhere, and the states of random generators.
 
-Only `entered` hands out the pipeline; pyproject.toml has the contract by which nothing else here imports it.
+Only `entered` gives access to the pipeline. A contract in pyproject.toml forbids other modules here to import it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ STAGE_NAMES = tuple(
 
 
 def first_stages() -> tuple[Stage, ...]:
-    """What any compilation begins with."""
+    """The stages that every compilation begins with."""
     return pipeline.PREPARE
 
 
 class Pipeline:
-    """The pipeline while it is entered, for one program."""
+    """The pipeline for one program, inside of `entered`."""
 
     def __init__(self, request: Request, observer: Observer) -> None:
         self._request, self._observer = repeatable(request), observer
 
     def program(self) -> Program:
-        """All stages, and the program's late work under the same observer."""
+        """Run all stages. The program's late work has the same observer."""
         return pipeline.compile_request(self._request, self._observer)
 
     def export(self) -> Exported:
@@ -64,19 +64,19 @@ class Pipeline:
         return exported
 
     def graph(self, rules: bool = False) -> tuple[GraphCall, tuple[Stage, ...]]:
-        """The finished graph, and the stages that would follow; with `rules`, those of an export hold."""
+        """The finished graph, and the stages that would follow. With `rules`, first run the stage "export rules"."""
         first = (*pipeline.PREPARE, pipeline.RULES) if rules else pipeline.PREPARE
         call = pipeline.run(first, self._request, self._observer)
         head, tail = pipeline.until_graph(call)
         return pipeline.run(head, call, self._observer), tail
 
     def finish(self, form: Form, stages: Sequence[Stage]) -> Program:
-        """The rest of a compilation that stopped, and its late work."""
+        """Run the remaining stages of a compilation that stopped. The backward may be compiled at its first call."""
         program: Program = pipeline.run(stages, form, self._observer)
         return pipeline.with_backward(program)
 
     def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
-        """One stage: its result, and the stages that follow."""
+        """Run one stage. Returns its result, and the stages that follow."""
         form = self._request if isinstance(form, Request) else form
         result = pipeline.run(stages[:1], form, self._observer)
         if stages[0] is pipeline.PREPARE[-1] and isinstance(result, TracedCall):
@@ -92,17 +92,17 @@ def entered(
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
 ) -> Iterator[Pipeline]:
-    """Around everything that compiles the program of `request`.
+    """The context in which the program of `request` is compiled.
 
     Args:
-        request: whose objects are looked after.
-        session: whose recording hears of it.
-        observer: the one of an earlier part of the same compilation; the session's if None.
-        in_eager: the place of the user's code, whose caller will run what raises `eager_after` in eager: the recording
-            says so.
+        request: changes to its Python objects are undone.
+        session: the compilation is added to its recording.
+        observer: the one of an earlier part of the same compilation; a new one of the session if None.
+        in_eager: the place of the user's code, if the caller will run it in eager after an `eager_after` error. The
+            recording then says that it ran in eager.
 
     Raises:
-        Refused: by its name, what the function does that can't be compiled.
+        Refused: the function does something that can't be compiled; the message names it.
     """
     observer = observer or session.observer()
     try:
@@ -129,7 +129,7 @@ def compile_program(
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
 ) -> Program:
-    """A request through all stages; the arguments and errors are those of `entered`."""
+    """Run a request through all stages; the arguments and errors are those of `entered`."""
     with entered(request, session, in_eager=in_eager, eager_after=eager_after) as stages:
         program = stages.program()
     session.keep(program)
@@ -137,7 +137,7 @@ def compile_program(
 
 
 def ran_in_eager(request: Request, session: Session, error: Exception, place: str) -> None:
-    """Record a request that is not compiled: the call runs in eager, for the reason that `error` says."""
+    """Record a request that is not compiled: the call runs in eager because of `error`."""
     observer, stage = session.observer(), pipeline.PREPARE[0].name
     observer.before(stage, request)
     observer.failed(stage, request, error)
@@ -146,7 +146,7 @@ def ran_in_eager(request: Request, session: Session, error: Exception, place: st
 
 @contextlib.contextmanager
 def _kept(request: Request) -> Iterator[None]:
-    """Put back what the traced function changes of Python's objects.
+    """Undo what the traced function changes in Python objects.
 
     Raises:
         Refused: "argument is changed", "tensor is kept", "random state inside".
@@ -162,14 +162,14 @@ def _kept(request: Request) -> Iterator[None]:
 
 
 def repeatable(request: Request) -> Request:
-    """The request, able to be traced once more when the call is over and its arguments are gone."""
+    """A request that can still be traced again when the call is over and its arguments are freed."""
     bare = replace(request, args=(), kwargs={}, named=(), captured=None, evidence=())
     surroundings = context.Surroundings()
 
     @contextlib.contextmanager
     def as_it_was() -> Iterator[None]:
         with surroundings.again(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they have been given when it was traced first
+            warnings.simplefilter("ignore")  # the first trace has already shown the warnings
             with lock, sessions.tracing(), _kept(bare):
                 yield
 
@@ -178,8 +178,8 @@ def repeatable(request: Request) -> Request:
 
 @contextlib.contextmanager
 def _names_kept(request: Request) -> Iterator[None]:
-    """Refuse a function that assigns a tensor to a global or nonlocal variable, and give that its value back; and a
-    module's hook that puts one into what it refers to, in the forward or in the backward.
+    """Refuse a function that assigns a tensor to a global or nonlocal variable, and restore the variable. Also refuse
+    a hook of a module that stores a tensor in an object that it refers to, in the forward or in the backward.
 
     Raises:
         Refused: "argument is changed".
@@ -197,7 +197,7 @@ def _names_kept(request: Request) -> Iterator[None]:
 
 
 def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what modules' hooks, the function, and its autograd functions refer to."""
+    """(name, value) of what the hooks of modules, the function, and its custom autograd Functions refer to."""
     for module in request.root.modules() if request.root is not None else ():
         for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
             yield from references(hook)
@@ -209,7 +209,7 @@ def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
 
 
 def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
-    """Give a variable outside of a function the value that it had."""
+    """Give a global or nonlocal variable of a function its value in `known` again, or delete it."""
     fn = plain_function(fn)
     if key in fn.__code__.co_freevars:
         cell = fn.__closure__[fn.__code__.co_freevars.index(key)]
@@ -225,9 +225,9 @@ def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _draws_kept(request: Request) -> Iterator[None]:
-    """Refuse a function that draws from a random generator that it makes, or that seeds one that it reaches: in a graph
-    it would be one and the same at every call, and draw on. Refuse an iterator as an argument too, which would stay
-    where it is.
+    """Refuse a function that draws from a random generator that it makes, or that seeds one that it reaches. A graph
+    would use the same generator in every call, and each call would draw the numbers that follow. Also refuse an
+    iterator as an argument, because a compiled call would not advance it.
 
     Raises:
         Refused: "random state inside", "argument is changed".
@@ -244,21 +244,23 @@ def _draws_kept(request: Request) -> Iterator[None]:
 
 
 def _generators(request: Request) -> Iterator[tuple[str, torch.Generator]]:
-    """(path, generator) of those that a call leads to, also those in the user's modules and classes."""
+    """(path, generator) of those that a call can reach, including those in the user's modules and classes."""
+    namespaces: set[int] = set()  # those already searched: each function of a model reaches `torch`
     for found in reachable(request.fn, request.arguments()):
         if isinstance(found.value, torch.Generator):
             yield found.path, found.value
-        elif not isinstance(found.value, torch.Tensor):
+        elif not isinstance(found.value, torch.Tensor) and id(found.value) not in namespaces:
+            namespaces.add(id(found.value))
             own = ((f"{found.path}.{name}", held) for name, held in vars(found.value).items())
             yield from ((path, held) for path, held in own if isinstance(held, torch.Generator))
 
 
 @contextlib.contextmanager
 def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
-    """See what tracing assigns to attributes of modules, which a compiled call will not do again.
+    """Warn about what tracing assigns to attributes of modules, because a compiled call will not assign it again.
 
     Raises:
-        Refused: a tensor is assigned; later code would read it.
+        Refused: a tensor is assigned, which later code would read.
     """
     if root is None:
         yield

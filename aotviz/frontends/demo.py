@@ -2,8 +2,8 @@
 
 `python -m aotviz demo` builds a small GPT-2 from its configuration (random weights, nothing is downloaded), compiles
 loss and logits with `aotviz.compile`, runs forward and backward, and runs the same step in eager. It then prints how
-far the two are apart, what each stage did, what is known of the inputs and outputs, and the Python that now runs;
-and it leaves a recording and a page that shows it.
+far the two are apart, what each stage did, the facts about inputs and outputs, and the generated Python. It also
+writes a recording, and a page that shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import aotviz
 from aotviz.reading.recording import Compilation, Recording
 from aotviz.recording.terminal import table
 
-TOLERANCE = 1e-4  # largest difference that float32 in another order explains, for values of order 1
+TOLERANCE = 1e-4  # largest difference that the order of float32 operations explains, for values of order 1
 BATCH, LENGTH, VOCABULARY = 2, 64, 1024  # sequences, tokens of each, different tokens
 
 
@@ -43,15 +43,15 @@ class TrainingStep(torch.nn.Module):
 
 
 def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
-    """A small GPT-2 with random weights, and a batch for it. Raises DemoError where transformers is missing.
+    """A small GPT-2 with random weights, and a batch for it. Raises DemoError if transformers is missing.
 
-    The causal mask is given as a tensor: transformers otherwise asks the values of one whether it is needed at all,
-    which no trace can answer. Dropout is off so that two runs can be compared.
+    The causal mask is passed as a tensor. Without it, transformers reads the values of a mask to decide whether it
+    needs one, and values cannot be traced. Dropout is off so that two runs can be compared.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        from transformers import GPT2Config, GPT2LMHeadModel  # seconds, which only the demo pays
+        from transformers import GPT2Config, GPT2LMHeadModel  # takes seconds, and only the demo needs it
     except ImportError as error:
         raise DemoError(f"the demo needs transformers ({error}). Install it: pip install 'aotviz[demo]'") from error
     torch.manual_seed(seed)
@@ -70,7 +70,7 @@ def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, 
         attn_implementation="sdpa",
     )
     model = GPT2LMHeadModel(config)
-    model.loss_type = "ForCausalLM"  # found out by itself, it is logged, and that breaks the graph
+    model.loss_type = "ForCausalLM"  # if transformers infers it, it logs that, which breaks the graph
     step = TrainingStep(model).train()
     tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None]
@@ -78,7 +78,7 @@ def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, 
 
 
 def choose_backend(asked: str | None) -> tuple[str, str]:
-    """The backend and a remark. Inductor writes C++ for a CPU, and so needs a compiler for it."""
+    """The backend, and a remark to print. On a CPU, Inductor generates C++ and needs a compiler for it."""
     if asked is not None:
         return asked, ""
     if any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++", "cl")):
@@ -91,7 +91,7 @@ def choose_backend(asked: str | None) -> tuple[str, str]:
 
 @dataclass
 class Progress:
-    """Prints a line a stage, as it begins and as it ends. `elapsed_ns` is None when it begins."""
+    """Prints one line per stage: its name when it begins, its time when it ends. `elapsed_ns` is None until then."""
 
     stream: TextIO
 
@@ -116,7 +116,7 @@ def run_step(step: Any, module: torch.nn.Module, batch: tuple[torch.Tensor, ...]
 
 
 def agreement(ours: dict[str, torch.Tensor], eager: dict[str, torch.Tensor]) -> tuple[str, bool]:
-    """A table of largest differences, and whether all are within TOLERANCE. Raises DemoError for a missing one."""
+    """A table of largest differences, and whether all are within TOLERANCE. Raises DemoError if a value is missing."""
     missing = sorted(set(ours) ^ set(eager))
     if missing:
         raise DemoError(f"only one of aotviz and eager has {', '.join(missing)}: this is a bug in aotviz")

@@ -1,7 +1,7 @@
-"""What a program takes for granted about its inputs, as guards of Dynamo's.
+"""Dynamo guards for what a program assumes about its inputs.
 
-Where two inputs were merged into one, that they are the same tensor becomes such a guard. That arguments share memory,
-or do not, Dynamo has no guard for: see memory_patterns.py.
+If two inputs were merged into one, a guard checks that they are still the same tensor. Dynamo has no guard that checks
+whether different tensors share memory: see memory_patterns.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aotviz.torch_private import dynamo
 
 
 def install(graph_module: Any, lifted: int, program: Program) -> None:
-    """Add guards to the compilation that Dynamo has going. `lifted` inputs stand before the graph's own."""
+    """Add guards to Dynamo's running compilation. `lifted` is the number of inputs before the graph's own."""
     if not isinstance(graph_module, fx.GraphModule) or not dynamo.compiling():
         return
     sources = [None] * lifted + [dynamo.source(node) for node in graph_module.graph.find_nodes(op="placeholder")]

@@ -1,9 +1,9 @@
 """Export: a graph without a program around it (SYSTEM.md B4, A7).
 
-`aot_export_module` and `aot_export_joint_simple` hand out a graph that somebody else will run, so whatever a wrapper
-would have to do at run time is refused by name. `aot_export_joint_with_descriptors` refuses nothing: it stops the
-ordinary list of stages at the finished graph, and `aot_compile_joint_with_descriptors` runs the rest of the list,
-with the graph as it has become in between.
+`aot_export_module` and `aot_export_joint_simple` return a graph that runs without our wrapper. They refuse whatever a
+wrapper would have to do at run time, and name it. `aot_export_joint_with_descriptors` has no such rules: it stops the
+ordinary list of stages at the finished graph. `aot_compile_joint_with_descriptors` then runs the rest of the list on
+that graph, which may have been edited in between.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ def aot_export_module(
     dynamic_shapes: bool | None = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[fx.GraphModule, GraphSignature]:
-    """torch's `aot_export_module`: a module as one functional graph of flat inputs, and what these are.
+    """torch's `aot_export_module`: a module as one functional graph of flat inputs, and its signature.
 
     The graph takes (*parameters, *buffers, *user inputs) and returns (*mutated inputs, *user outputs, *gradients).
-    Where the module calls operators with side effects, it takes and returns tokens in front of these.
-    A tensor attribute that the module assigns while it runs is put back and warned about; a buffer that it assigns
-    is an output of the graph, like one that it writes.
+    If the module calls operators with side effects, the graph also takes and returns tokens, before the others.
+    If the module assigns a tensor to an attribute while it runs, the assignment is undone, with a warning. If it
+    assigns a buffer, the new value is an output of the graph, as if the module had written to the buffer.
 
     Args:
-        mod: the module. A parameter or buffer that has several names is one input, under the first.
+        mod: the module. A parameter or buffer with several names is one input, under its first name.
         args, kwargs: one call; pytrees of tensors, real or fake.
         decompositions: operator -> function that it is traced as.
-        trace_joint: also the gradients of a loss with respect to whatever requires grad.
+        trace_joint: also trace the gradients of a loss with respect to everything that requires grad.
         output_loss_index: which flat output is the loss; it must have one element.
         pre_dispatch: a graph from above autograd and autocast: composite operators such as `linear` stay whole, and
             the grad modes and autocast regions that the module enters are nodes. Not with `trace_joint`.
-        dynamic_shapes: symbolic sizes for user inputs; None: if they bring symbols.
+        dynamic_shapes: symbolic sizes for user inputs; if None, only if they already contain symbols.
 
     Raises:
         ExportRefused: the graph alone can't do what the call does; the message names the input or output.
@@ -101,7 +101,7 @@ def aot_export_module(
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
     named = _named(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
-    with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the graph says where this mode changes
+    with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the nodes say where this mode changes
     with torch.set_grad_enabled(with_gradients), compiling.entered(request, Session(False, request.name)) as stages:
         exported = stages.export()
     return exported.graph_module, exported.signature
@@ -115,13 +115,14 @@ def aot_export_joint_simple(
     num_params_buffers: int = 0,
     decompositions: Mapping[Any, Any] | None = None,
 ) -> fx.GraphModule:
-    """torch's `aot_export_joint_simple`: the graph of a function of flat tensors whose convention stays as it is.
+    """torch's `aot_export_joint_simple`: a function of flat tensors as a graph with the same calling convention.
 
     With `trace_joint`, the graph takes `(primals, tangents)`, two lists, and returns `(outputs, gradients)`; without,
-    it takes what `func` takes. `func` may write no input, and each of its outputs must be a tensor of its own.
+    it takes what `func` takes. `func` must not write to an input, and each of its outputs must be a tensor of its own.
 
     Raises:
-        ExportRefused: a nested argument or result, a write, an alias, by its name.
+        ExportRefused: an argument or result is nested, an input is written, or an output is an alias;
+            the message names it.
 
     >>> import torch
     >>> from aotviz.frontends.export import aot_export_joint_simple
@@ -154,14 +155,14 @@ def _arguments(args: Any) -> tuple[Any, ...]:
 
 
 class JointWithDescriptors:
-    """A program stopped at its finished graph. `graph_module` may be edited, or another put in its place.
+    """A compilation that stopped at its finished graph. `graph_module` may be edited or replaced.
 
     Every graph input and output says what it is in `meta["desc"]`: a parameter, a buffer, a tangent, the gradient of
-    something. Inputs and outputs must stay as they are; `aot_compile_joint_with_descriptors` checks that.
+    something. An edited graph must keep its inputs and outputs; `aot_compile_joint_with_descriptors` checks that.
 
     Attributes:
         params_spec: names of the parameters, in the order in which the compiled function takes them.
-        buffers_spec: names of the buffers, which come behind the parameters.
+        buffers_spec: names of the buffers, which come after the parameters.
         in_spec: the structure of `((*parameters, *buffers, *args), kwargs)`.
         out_spec: the structure of what the module returns.
     """
@@ -177,12 +178,12 @@ class JointWithDescriptors:
 
     @property
     def fake_mode(self) -> Any:
-        """The mode of the graph's fake values."""
+        """The FakeTensorMode of the values in the graph."""
         return self.form.fake_mode
 
     @property
     def recording(self) -> Any:
-        """What was recorded so far."""
+        """The recording so far."""
         return CompiledCallable(lambda: None, self.session).recording
 
 
@@ -197,13 +198,13 @@ def aot_export_joint_with_descriptors(
     ignore_shape_env: bool = False,
     disable_functionalization: bool = False,
 ) -> JointWithDescriptors:
-    """torch's `aot_export_joint_with_descriptors`: compile up to the finished graph, to go on later.
+    """torch's `aot_export_joint_with_descriptors`: compile up to the finished graph, and stop there.
 
     Args:
-        stack: torch's ExitStack of contexts that must stay open in between. There are none here: None will do.
-        mod: its parameters and buffers become inputs, in front of `args`.
+        stack: an ExitStack for contexts that torch keeps open in between. aotviz has none, so this may be None.
+        mod: its parameters and buffers become inputs, before `args`.
         args, kwargs: one call.
-        ignore_shape_env: make static what symbols the arguments bring.
+        ignore_shape_env: make sizes static even if the arguments contain symbols.
 
     >>> import torch
     >>> from aotviz.frontends.export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
@@ -235,12 +236,12 @@ def aot_compile_joint_with_descriptors(
     fw_compiler: Callable[..., Any] = run_graph,
     bw_compiler: Callable[..., Any] | None = None,
 ) -> Any:
-    """Go on from `aot_export_joint_with_descriptors`: a function of (*parameters, *buffers, *args, **kwargs).
+    """Compile what `aot_export_joint_with_descriptors` returned; gives `f(*parameters, *buffers, *args, **kwargs)`.
 
-    May be called again, with other compilers or another graph.
+    Can be called several times, with other compilers or another graph.
 
     Raises:
-        ValueError: the graph has other inputs or outputs than the one that was exported.
+        ValueError: the graph has more or fewer inputs or outputs than the one that was exported.
     """
     form = jd.form
     for what, nodes in (("inputs", placeholders), ("outputs", outputs)):
@@ -279,12 +280,12 @@ def aot_compile_joint_with_descriptors(
 
 
 class _Watched:
-    """Calls a module. What the call assigns to attributes is undone; an assigned buffer is written instead."""
+    """Calls a module. Undoes its assignments to attributes; copies an assigned buffer into the original one."""
 
     def __init__(self, mod: torch.nn.Module) -> None:
         self.mod = mod
         self.warned: set[tuple[str, ...]] = set()
-        self.__signature__ = inspect.signature(mod.forward)  # by which arguments are named
+        self.__signature__ = inspect.signature(mod.forward)  # for the names of arguments
         self.__name__ = type(mod).__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -340,7 +341,7 @@ def _named(mod: torch.nn.Module) -> tuple[tuple[str, str, Any], ...]:
 def _request(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, named: Any, root: Any
 ) -> Request:
-    """A Request that is called with one flat list: whatever was lifted, then the leaves of the arguments."""
+    """A Request for a program that takes one flat list: lifted tensors, then the leaves of the arguments."""
     spec = pytree.tree_flatten(((*(tensor for *_, tensor in named), *args), dict(kwargs)))[1]
     return Request(
         options=options,
@@ -359,7 +360,7 @@ def _request(
 
 
 def _dynamic(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the arguments, or the values of a graph module's nodes, bring symbols."""
+    """Whether the arguments, or the values of a graph module's nodes, contain symbols."""
     values = pytree.tree_flatten((args, dict(kwargs)))[0]
     if isinstance(fn, fx.GraphModule):
         values += [node.meta["val"] for node in fn.graph.nodes if "val" in node.meta]

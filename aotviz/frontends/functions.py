@@ -1,7 +1,7 @@
-"""The front doors: compile a function or module, or drop in for torch's `aot_function` and its siblings.
+"""Drop-in replacements for torch's `aot_function` and its siblings.
 
-Each makes a `Request` and sends it down the pipeline. What differs between them is only how the program is called:
-with the user's own arguments or with one flat list, once for all calls or again for each new kind of call.
+Each makes a `Request` and sends it through the pipeline. They differ in when they compile, at once or at the first
+call, and in how the program is called, with the user's own arguments or with flat inputs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from aotviz.torch_private.partitioners import default_partition
 versions.check()
 
 
-aot_autograd_decompositions: dict[
-    Any, Callable[..., Any]
-] = {}  # for every call of the functions below; may be added to
+aot_autograd_decompositions: dict[Any, Callable[..., Any]] = {}  # used by all functions below; callers may add entries
 
 
 def _options(
@@ -76,27 +74,27 @@ def aot_function(
     debug: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
 ) -> Callable[..., Any]:
-    """torch's `aot_function`, through our pipeline: compiled at the first call, for all calls of that kind.
+    """torch's `aot_function`, through our pipeline. The first call compiles one program, which all calls use.
 
     The result has `.recording`, `.program` and `.source` once it has been called.
 
     Args:
-        fn: takes and returns any pytrees of tensors; of a module, the parameters and buffers become inputs.
+        fn: takes and returns any pytrees of tensors. The parameters and buffers of a module become inputs.
         fw_compiler: `(graph_module, example_inputs) -> callable` for the forward.
         bw_compiler: the same for the backward; `fw_compiler` if None.
-        partition_fn: cuts the joint graph in two; a function, or the name of one of torch's.
+        partition_fn: splits the joint graph in two: a function, or the name of one of torch's.
         decompositions: operator -> function that it is traced as.
-        num_params_buffers: so many leading inputs are parameters or buffers: static shapes, static memory.
+        num_params_buffers: how many of the first inputs are parameters or buffers, with static shapes and memory.
         keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
         inference_compiler: for a call that needs no gradients; `fw_compiler` if None.
         dynamic: trace with symbolic sizes.
-        enable_log: accepted for torch's sake; recordings serve instead of logs.
+        enable_log: ignored; only for compatibility with torch. aotviz has recordings instead of logs.
         record: keep a recording of each stage.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
 
     Raises:
-        Refused: `disable_functionalization`, or an input that aotviz can't compile, by its name.
+        Refused: `disable_functionalization`, or aotviz can't compile an input; the message names it.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -131,7 +129,7 @@ def aot_function(
             known.append(program.function)
         try:
             return known[0](*args, **kwargs)
-        except InsideTransform:  # a transform sees operators, and the original has them
+        except InsideTransform:  # a transform needs the operators of the original function
             return fn(*args, **kwargs)
 
     return session.attach(compiled)
@@ -140,7 +138,7 @@ def aot_function(
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
     """torch's `aot_module`: `mod` with its parameters and buffers lifted, through `aot_function`.
 
-    `args` and `kwargs` are those of `aot_function` after `fn`. The result is a module over the same parameters.
+    `args` and `kwargs` are those of `aot_function` after `fn`. The result is a module with the same parameters.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -192,10 +190,10 @@ def aot_module_simplified(
     backend: str | None = None,
     session: Session | None = None,
 ) -> Callable[..., Any]:
-    """torch's `aot_module_simplified`: compile now, for flat inputs, with no pytree at run time.
+    """torch's `aot_module_simplified`: compile at once, for flat inputs, without pytrees at run time.
 
-    `mod` is a graph module or a module that takes and returns flat tensors; parameters and buffers that it still
-    has are lifted. The result takes the flat inputs (without those) and returns a list.
+    `mod` is a graph module or a module that takes and returns flat tensors. Its parameters and buffers are lifted,
+    if it has any. The result takes the other inputs, flat, and returns a list.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -237,12 +235,12 @@ def aot_module_simplified(
             inputs[:0] = parameters
         try:
             return function(inputs)
-        except InsideTransform:  # raised before anything is taken from the list
+        except InsideTransform:  # raised before the list is changed
             return pytree.tree_flatten(mod(*inputs[own:]))[0]
 
     result = session.attach(call)
     result.boxed = boxed
-    for name in ("zero_grad", "named_parameters", "named_buffers"):  # what an optimizer's user asks of a module
+    for name in ("zero_grad", "named_parameters", "named_buffers"):  # what users of an optimizer call on a module
         if hasattr(mod, name):
             setattr(result, name, getattr(mod, name))
     return result
@@ -278,5 +276,5 @@ def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
     return boxing
 
 
-compiled_function = aot_function  # the names that functorch had for them
+compiled_function = aot_function  # functorch's names for them
 compiled_module = aot_module

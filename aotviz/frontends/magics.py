@@ -1,6 +1,6 @@
 """`%load_ext aotviz`, then `%%aotviz watch` above a cell, or `%aotviz watch on` and `off` around several.
 
-A cell under `%%aotviz watch` runs as it would without, and its recording is shown below it and kept as `recording`.
+A cell under `%%aotviz watch` runs as usual. Its recording is shown below it and assigned to `recording`.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class AotvizMagics(Magics):
 
     def _cell(self, words: list[str], cell: str) -> None:
         name = self._named(words)
-        from aotviz.live.watching import Watch  # torch, which only a watch needs
+        from aotviz.live.watching import Watch  # imports torch, which only a watch needs
 
         watch = Watch()
         self._shell.user_ns[name] = watch.recording
         with watch:
             done = self._shell.run_cell(cell)
         show: Any = display
-        show(watch.recording)  # also of a cell that failed: it may have failed in the compiler
+        show(watch.recording)  # also if the cell failed: the compiler may be the cause
         done.raise_error()
 
     def _on(self, words: list[str]) -> None:
         name = self._named(words)
         if self.watching is not None:
             raise UsageError(f"a watch is already on, as {self.name!r}; end it with `%aotviz watch off`")
-        from aotviz.live.watching import Watch  # torch, which only a watch needs
+        from aotviz.live.watching import Watch  # imports torch, which only a watch needs
 
         self.watching, self.name = Watch(), name
         self._shell.user_ns[name] = self.watching.start()
@@ -89,7 +89,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """What `%unload_ext aotviz` does: a watch that is still on ends."""
+    """What `%unload_ext aotviz` does. It ends a watch that is still on."""
     found = shell.magics_manager.registry.pop("AotvizMagics", None)
     if found is not None and found.watching is not None:
         found.watching.stop()

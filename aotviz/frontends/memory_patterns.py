@@ -1,16 +1,16 @@
-"""The programs of one graph of Dynamo's: one for each way in which its arguments lie to each other in memory.
+"""The programs of one graph from Dynamo: one for each way in which its arguments share memory.
 
-Dynamo guards which arguments are one tensor. Whether others overlap, lie apart in one storage, or share none, it has no
-guard for, and a program that writes to an argument is right for one of these only. So a program is entered when the
-arguments lie as it needs them to. For a call that no program is for, the same graph is compiled again, with the reason
-in its recording, and all programs are kept.
+Dynamo guards which arguments are the same tensor. It has no guard for whether different tensors overlap, share a
+storage without overlapping, or have separate storages. A program that writes to an argument is right in only one of
+these cases, so a call runs it only if its arguments share memory as the program requires. If no program matches a
+call, the same graph is compiled again, its recording gives the reason, and all programs are kept.
 
 Note [Further programs]
-`torch._dynamo.config.recompile_limit` bounds how often a graph is compiled; a call beyond it runs Dynamo's graph in
-eager, and so does one whose compilation fails, one inside a transform of torch.func or forward-mode differentiation,
-and one under a dispatch mode, a stance or a setting by which nothing may be compiled again. Sizes that Dynamo took as
-symbols are symbols in further programs, of a shape environment of their own: the guards of Dynamo's are made by then.
-What these programs require of sizes is checked at each call.
+`torch._dynamo.config.recompile_limit` limits how often a graph is compiled. A call beyond the limit runs Dynamo's graph
+in eager. So does a call whose compilation fails, a call inside a transform of torch.func or forward-mode
+differentiation, and a call under a dispatch mode, a stance or a setting that forbids compiling again. Sizes that are
+symbols in Dynamo's graph are symbols in further programs too, but in a ShapeEnv of their own, because Dynamo's guards
+already exist by then. What these programs require of sizes is checked at each call.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from aotviz.tracing import fakes, functional, overlap
 from aotviz.tracing.shared_memory import root
 from aotviz.tracing.views import layout
 
-Inputs = Sequence[Any]  # of a call: the graph's own, without tensors that were lifted
-AGAIN = " Compile again for this call."  # how a wrapper ends what it says
+Inputs = Sequence[Any]  # of a call: the graph's own, without lifted tensors
+AGAIN = " Compile again for this call."  # the end of a wrapper's messages
 
 
 @dataclass(frozen=True)
 class Known:
-    """A program, and the calls that it is for."""
+    """A program, and the calls that it is valid for."""
 
     function: Callable[[list[Any]], Any]
-    lie_alike: Callable[[Inputs], bool] | None  # None: no matter how the arguments lie, or the wrapper looks itself
-    sizes: fakes.SymbolGuards | None  # over all inputs, lifted ones too; None where Dynamo guards the sizes
+    lie_alike: Callable[[Inputs], bool] | None  # None: the memory layout does not matter, or the wrapper checks it
+    sizes: fakes.SymbolGuards | None  # over all inputs, lifted ones included; None if Dynamo guards the sizes
     memory: Memory
 
 
 class Patterns:
-    """The further programs of a graph, for calls that its first one is not for.
+    """The further programs of a graph, for calls that its first program does not match.
 
     `read` gives the tensors that were lifted in front of a call's inputs. `compiled(inputs, reasons)` compiles the
-    graph for a call. `failed(error, inputs, reasons)` is told that this failed, or that there are too many programs; it
-    raises, or the call runs in eager.
+    graph for a call. `failed(error, inputs, reasons)` is called if that fails or there are too many programs. If it
+    does not raise, the call runs in eager.
     """
 
     def __init__(
@@ -67,11 +67,12 @@ class Patterns:
         self._first, self._eager, self._read = first, eager, read
         self._compiled, self._failed = compiled, failed
         self._further: tuple[Known, ...] = ()  # the newest first; replaced, never edited
-        self._in_eager: frozenset[Any] = frozenset()  # how the arguments lay where compiling failed
+        self._in_eager: frozenset[Any] = frozenset()  # memory patterns for which compiling failed
         self._is_full = False
 
     def run(self, inputs: Inputs, difference: str = "") -> Any:
-        """A call that the first program is not for. `difference` is what its wrapper said, if that was asked."""
+        """Run a call that does not match the first program. `difference` is its wrapper's message, if the
+        wrapper ran."""
         if runtime.transformed():
             return self._eager(*inputs)
         is_added = False
@@ -86,7 +87,7 @@ class Patterns:
             if is_added or self._is_full or not self._may_compile(inputs):
                 return self._eager(*inputs)
             with compiling.lock:
-                if self._further is further:  # no other thread has compiled meanwhile
+                if self._further is further:  # no other thread has compiled in the meantime
                     self._add(inputs, difference)
                     is_added = True
 
@@ -113,7 +114,7 @@ class Patterns:
             self._in_eager |= {_places(inputs)}
 
     def _reasons(self, inputs: Inputs, difference: str) -> tuple[str, ...]:
-        """Why each program is not for this call, the newest first."""
+        """For each program, the newest first, the reason why it does not match this call."""
         flat = [*self._read(), *inputs]
         told = []
         for known in (*self._further, self._first):
@@ -126,7 +127,7 @@ class Patterns:
 
 
 class TooManyPrograms(RuntimeError):
-    """A graph has as many programs as Dynamo would keep of one function."""
+    """A graph has reached Dynamo's limit of programs for one function."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -135,14 +136,14 @@ class TooManyPrograms(RuntimeError):
 
 
 def known(program: Program, request: Request, lifted: int, sizes: fakes.SymbolGuards | None = None) -> Known:
-    """What is to be kept of a program. `lifted` inputs stand in front of the graph's own."""
+    """The entry for a program. `lifted` is the number of inputs before the graph's own."""
     flat = [*(value for *_, value in request.named), *request.args]
     names = tuple(descriptor.name for descriptor in program.call.descriptors)
     return Known(program.function, separation(program, flat, lifted), sizes, Memory(flat, names))
 
 
 class Memory:
-    """How the arguments lay to each other for which a program was compiled. Keeps none of them."""
+    """How the arguments of a compiled call share memory. Holds no reference to them."""
 
     def __init__(self, flat: Sequence[Any], names: tuple[str, ...]) -> None:
         self.names = names
@@ -156,7 +157,7 @@ class Memory:
         self._places = _neighbours(flat)
 
     def difference(self, flat: Sequence[Any]) -> str:
-        """Which arguments lie otherwise to each other now, in the words that explain/guard_failures.py reads."""
+        """Which arguments now share memory differently, in the wording that explain/guard_failures.py reads."""
         now = _neighbours(flat)
         told = [
             f"{self._inside[one]} and {self._inside[other]} were {before} and are {after}"
@@ -166,7 +167,7 @@ class Memory:
         return ALSO.join(told[:MOST_TOLD])
 
     def resized(self, flat: Sequence[Any]) -> str:
-        """Which sizes are others now."""
+        """Which sizes have changed."""
         told = [
             f"{self.names[i]}.shape[{k}] changed from {was} to {size}"
             for i, shape in _shapes(flat).items()
@@ -176,13 +177,14 @@ class Memory:
         return ALSO.join(told[:MOST_TOLD])
 
     def elsewhere(self, flat: Sequence[Any]) -> str:
-        """What is left to be said of arguments that are related as they were."""
+        """The message for arguments that share memory as before."""
         names = " and ".join(self._inside[i] for i in sorted(_neighbours(flat))) or "arguments"
         return f"{names} do not overlap in memory as they did when this was compiled"
 
 
 def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:
-    """Of each tensor that is not made of others: such a one may have sizes that are no numbers, as jagged ones have."""
+    """The shape of each tensor that is not a subclass: the sizes of a subclass need not be numbers, as in jagged
+    tensors."""
     plain = (
         (i, one)
         for i, one in enumerate(flat)
@@ -191,11 +193,11 @@ def _shapes(flat: Sequence[Any]) -> dict[int, tuple[int, ...]]:
     return {i: tuple(map(symbolic_sizes.hint, one.shape)) for i, one in plain}
 
 
-_Place = tuple[Any, int, tuple[int, int]]  # (storage, which tensor, its first byte and the one behind its last)
+_Place = tuple[Any, int, tuple[int, int]]  # (storage, which tensor, its half-open range of bytes)
 
 
 def _neighbours(flat: Sequence[Any]) -> dict[int, _Place]:
-    """Of each tensor with memory that shares its storage with another: where it lies. Storages are numbered."""
+    """The place of each tensor that shares its storage with another; a number stands for the storage."""
     held = [part for value in flat for part in _with_memory(value)]
     keys = list(map(tensors.storage_key, held))
     count, numbers = Counter(keys), {key: n for n, key in enumerate(dict.fromkeys(keys))}
@@ -208,7 +210,7 @@ def _neighbours(flat: Sequence[Any]) -> dict[int, _Place]:
 
 
 def _relation(places: dict[int, _Place], one: int, other: int) -> str:
-    """How two arguments lie to each other, as explain/guard_failures.py reads it."""
+    """How two arguments share memory, in the wording that explain/guard_failures.py reads."""
     first, second = places.get(one), places.get(other)
     if first is None or second is None or first[0] != second[0]:
         return "in separate storages"
@@ -227,7 +229,7 @@ def _span(tensor: Any) -> tuple[int, int]:
 
 
 def _places(inputs: Inputs) -> Any:
-    """Equal for calls whose arguments lie alike, and are views alike."""
+    """A key that is equal for calls whose arguments share memory, and are views, in the same way."""
     held = [part for value in inputs for part in _with_memory(value)]
     first: dict[Any, int] = {}
     where = (
@@ -238,15 +240,15 @@ def _places(inputs: Inputs) -> Any:
 
 
 def _kinship(values: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """For each tensor, the first that has its `grad_fn` from the same one, and the first with its counter."""
+    """For each tensor, the first whose `grad_fn` has the same `root`, and the first with the same version counter."""
     roots, first = list(map(root, values)), dict[int, int]()
     return tuple(first.setdefault(id(one), i) for i, one in enumerate(roots)), functional.counters(values)
 
 
 def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[Inputs], bool] | None:
-    """Tells whether the inputs of a call lie as far apart as `flat`, those of the compiled call.
+    """A function that tells whether the inputs of a call share no more memory than `flat`, those of the compiled call.
 
-    None where it does not matter: nothing that the caller passes at each call is written, or it is passed alone.
+    None if that does not matter: there is only one input that is passed at each call, or none of them is written.
     """
     call = program.call
     facts = call.user_input_info
@@ -258,9 +260,9 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
     count = Counter(key for i in passed for key in keys[i])
     single = [i for i in passed if all(count[key] == 1 for key in keys[i])]
     alone = [i for i in single if not wrapper_subclasses.is_subclass(call.args[i])]
-    made = [i for i in single if i not in alone]  # of tensors, which lie alone
+    made = [i for i in single if i not in alone]  # subclasses whose parts share no storage with another input
     others = [i for i in passed if i not in single and not wrapper_subclasses.is_subclass(call.args[i])]
-    # Of those that shared a storage, overlapping ones were taken out of the graph's inputs, and look for themselves.
+    # Overlapping inputs were replaced by a synthetic base; the wrapper checks their layout itself.
     free = [i for i in others if call.descriptors[i] in call.graph_inputs]
     pairs = [(i, j) for i in free for j in others if i != j and not _one_tensor(call.duplicate_of, i, j)]
     where = {i: overlap.hinted(layout(call.args[i])) for i in others}
@@ -293,7 +295,7 @@ def _one_tensor(duplicate_of: Sequence[int | None], one: int, other: int) -> boo
 
 
 def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the bytes from the first to the last element of each do not meet."""
+    """Whether the byte ranges of two tensors do not overlap."""
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (one.numel() and other.numel()):
         return True
     (first, end), (second, last) = storages.span(one), storages.span(other)
@@ -301,5 +303,5 @@ def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _with_memory(value: Any) -> list[torch.Tensor]:
-    """Of an argument, the tensors whose memory is seen: itself, or those that it is made of."""
+    """The tensors that hold the memory of an argument: itself, or its parts."""
     return [p for p in wrapper_subclasses.parts(value) if isinstance(p, torch.Tensor) and p.layout is torch.strided]

@@ -1,7 +1,7 @@
-"""Graphs of Dynamo's that take lists, as one that takes flat inputs.
+"""Turn a graph from Dynamo that takes lists into a graph that takes flat inputs.
 
-Compiled autograd hands its backward over with the saved tensors in one list, so that the callee may free them, and
-Dynamo keeps that list an input of the graph. The pipeline takes flat inputs: each nested one gives way to its leaves.
+Compiled autograd passes the saved tensors to its backward in one list, so that the callee can free them. Dynamo keeps
+that list as one input of the graph. The pipeline takes flat inputs only: each nested input is replaced by its leaves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import torch.fx as fx
 from aotviz.torch_private import pytree
 
 _PART = "aotviz_part_of"
-_KEPT = ("compile_subgraph_reason",)  # what Dynamo says about a graph on the module
+_KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
 
 
 def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Callable[[Sequence[Any]], list[Any]] | None]:
-    """The graph over flat inputs, those inputs, and what makes them of a call's. None where they are flat already."""
+    """The graph with flat inputs, these inputs, and a function that flattens a call's inputs (None if they are flat
+    already)."""
     nested = {i for i, value in enumerate(inputs) if not pytree.tree_structure(value).is_leaf()}
     if not nested or not isinstance(module, fx.GraphModule):
         return module, list(inputs), None
@@ -45,7 +46,7 @@ def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Calla
 
 
 def part_of(node: fx.Node) -> tuple[fx.Node, str] | None:
-    """Of a leaf of a nested input: the input, and where in it the leaf is, e.g. "[0]"."""
+    """For a leaf of a nested input: the input, and the position of the leaf in it, e.g. "[0]"."""
     found: tuple[fx.Node, str] | None = node.meta.get(_PART)
     return found
 
@@ -68,7 +69,7 @@ def _key(entry: Any) -> Any:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, parts: Any) -> None:
-    """Let the users of `node`, which is nested, read its parts."""
+    """Let the users of the nested `node` read its parts."""
     for user in list(node.users):
         if _is_item(user, node, parts):
             part = parts[user.args[1]]

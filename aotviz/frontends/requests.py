@@ -1,8 +1,8 @@
-"""What a caller has, as a Request (SYSTEM.md B1).
+"""Make a Request from what a caller passes (SYSTEM.md B1).
 
-A Python function brings any pytrees, and a module its parameters and buffers, which become inputs in front of the
-arguments. A graph from Dynamo brings flat inputs, and knows what each of them is to the user: a local variable, a
-parameter, a closure cell. Where it says so, the inputs get those names.
+A Python function takes any pytrees. The parameters and buffers of a module become inputs before the arguments. A graph
+from Dynamo takes flat inputs, and may record what each of them is to the user: a local variable, a parameter, a closure
+cell. The inputs then get those names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel",
 
 
 class Modules(torch.nn.Module):
-    """Holds the modules that a function refers to, under the names by which it does."""
+    """Holds the modules that a function refers to, under the function's names for them."""
 
     def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Modules(torch.nn.Module):
 
 
 def root_of(fn: Any) -> torch.nn.Module | None:
-    """The module whose tensors are lifted for `fn`: itself, or a holder of those that it refers to."""
+    """The module whose tensors are lifted for `fn`: itself, or `Modules` that it refers to."""
     if isinstance(fn, torch.nn.Module):
         return fn
     found = modules(fn)
@@ -44,7 +44,7 @@ def root_of(fn: Any) -> torch.nn.Module | None:
 
 
 def _refuse_modules(root: torch.nn.Module) -> None:
-    """Raise for a module whose tensors do not exist yet, or that does in Python what each call needs."""
+    """Refuse a module with uninitialized tensors, or one that prepares communication in Python before each call."""
     for path, module in root.named_modules():
         kind, name = type(module).__name__, path or "the module"
         if any(base.__module__.startswith(_PARALLEL) for base in type(module).__mro__):
@@ -67,12 +67,12 @@ def request_for(
     static_inputs: tuple[int, ...] | None = None,
     evidence: tuple[Reason, ...] = (),
 ) -> Request:
-    """A Request for one call of `fn`. With `root`, its parameters and buffers are lifted to inputs.
+    """A Request for one call of `fn`. The parameters, buffers and script objects of `root` are lifted to inputs.
 
-    `evidence` says why programs that exist already do not do, one reason a program.
+    `evidence`: for each existing program, the reason it did not match this call.
 
     Raises:
-        Refused: `root` holds a lazy module that was never called, or one that runs several processes.
+        Refused: `root` contains a lazy module that was never called, or a distributed module.
     """
     named: list[tuple[str, str, Any]] = []
     parameters = None
@@ -101,7 +101,7 @@ def request_for(
 
 
 def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:
-    """A function that reads a module's tensors by name, as they are at that moment."""
+    """A function that reads the current tensors of a module by name."""
     places = operators.named_slots(root, names)
 
     def read() -> list[Any]:
@@ -151,7 +151,7 @@ def _names(module: fx.GraphModule, count: int) -> tuple[str, ...] | None:
 
 
 def readable(node: fx.Node) -> str:
-    """The user's name for a graph input of Dynamo's.
+    """The user's name for an input of a graph from Dynamo.
 
     "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
     """
@@ -163,7 +163,7 @@ def readable(node: fx.Node) -> str:
 
 
 def spoken(source: str) -> str:
-    """A Dynamo source expression in the words of the program.
+    """A source expression of Dynamo, spelled as in the user's program.
 
     >>> spoken("L['self']._modules['fc']._parameters['weight']")
     'fc.weight'

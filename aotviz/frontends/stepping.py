@@ -1,7 +1,7 @@
-"""Run up to a stage, look, change the graph, and go on (ARCHITECTURE.md, "One idea").
+"""Run up to a stage, look at the graph, change it, and continue (ARCHITECTURE.md, "One idea").
 
-The pipeline is a list, so it can be left after any stage. What is held there is the frozen form that the stage
-returned: `with_graph` makes another from it, and `resume` runs the rest of the list on it.
+The pipeline is a list of stages, so it can stop after any of them. A `Stopped` holds the frozen form that the last
+stage returned. `with_graph` makes another form from it, and `resume` runs the remaining stages on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def trace_stages(
         options: fields of `Options`, e.g. `partition_fn`, `decompositions`, `dynamic`.
 
     Raises:
-        ValueError: no stage of that name, or this call doesn't pass through it.
+        ValueError: there is no stage of that name, or this call doesn't pass through it.
 
     >>> import torch, aotviz
     >>> stopped = aotviz.trace_stages(lambda x: (x * 2).sum(), torch.ones(3, requires_grad=True), until="joint")
@@ -61,7 +61,7 @@ def trace_stages(
 
 @dataclass(frozen=True)
 class Stopped:
-    """A compilation that waits after `stage`. `form` is what that stage returned."""
+    """A compilation that stopped after `stage`. `form` is what that stage returned."""
 
     request: Request
     form: Form
@@ -73,7 +73,7 @@ class Stopped:
 
     @property
     def graphs(self) -> dict[str, fx.GraphModule]:
-        """Copies of the form's graphs by role ("joint", "forward", ...), to look at and to edit."""
+        """Editable copies of the form's graphs by role ("joint", "forward", ...)."""
         form = self.form.call if isinstance(self.form, (LoweredSplit, LoweredGraph)) else self.form
         if isinstance(form, Split):
             found = {"forward": form.forward_module, "backward": form.backward_module}
@@ -85,21 +85,21 @@ class Stopped:
 
     @property
     def graph(self) -> fx.GraphModule:
-        """The form's one graph, or its first."""
+        """The form's only graph, or its first."""
         for module in self.graphs.values():
             return module
         raise ValueError(f"after stage {self.stage!r} there is no complete graph yet; stop at a later stage")
 
     @property
     def recording(self) -> Any:
-        """What was recorded so far."""
+        """The recording so far."""
         return CompiledCallable(lambda: None, self.session).recording
 
     def with_graph(self, module: fx.GraphModule, role: str | None = None) -> Stopped:
-        """The same compilation with another graph. Its inputs and outputs must be those of the one it replaces.
+        """The same compilation with another graph, which must keep the inputs and outputs of the old one.
 
         Raises:
-            ValueError: no graph of that role here, another calling convention, or the graphs are compiled already.
+            ValueError: there is no graph of that role, its inputs or outputs differ, or the graphs are compiled.
         """
         if isinstance(self.form, (LoweredSplit, LoweredGraph)):
             raise ValueError(
@@ -118,7 +118,7 @@ class Stopped:
         return replace(self, form=changed)
 
     def resume_until(self, until: str) -> Stopped:
-        """Run on, up to and including the stage named `until`."""
+        """Run up to and including the stage named `until`."""
         form, remaining = self.form, self.remaining
         passed: list[str] = []
         with self.lowering.around(), entered(self.request, self.session, self.observer) as stages:
@@ -132,7 +132,7 @@ class Stopped:
         raise ValueError(f"this {kind} call does not run stage {until!r}; its stages are {', '.join(passed)}")
 
     def resume(self) -> CompiledCallable:
-        """Run the rest, and return the compiled function."""
+        """Run the remaining stages, and return the compiled function."""
         with self.lowering.around(), entered(self.request, self.session, self.observer) as stages:
             form, remaining = self.form, self.remaining
             while not isinstance(form, Program):

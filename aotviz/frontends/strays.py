@@ -1,8 +1,8 @@
-"""A tensor that a trace met and that is no input: which one is it, by the user's name?
+"""Find the user's name of a tensor that a trace uses although it is not an input.
 
-The doors that take a function as it is lift the parameters and buffers of a module that they are given. Any other
-tensor is met in the middle of a trace as a real one among stand-ins. It is then looked for in everything that the
-function can reach.
+Frontends that take a function without Dynamo lift the parameters and buffers of a module. If the function uses any
+other tensor, an operator of the trace gets a real tensor together with FakeTensors, and torch raises an error. The
+tensor is then searched for in everything that the function can reach, so that our error can name it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from aotviz.tracing.outside import reachable
 
 
 def in_words(error: BaseException, request: Request) -> Exception | None:
-    """An error that says by the user's names what a trace met that it can't follow; None if `error` is another one."""
+    """An error that says in the user's names what cannot be traced; None if `error` has another cause."""
     arguments = {} if request.is_graph else request.arguments()
     named = explained(error, root_of_all(request), arguments)
     if named is None and fakes.asks_for_values(error) and not request.is_graph:
-        named = value_asked_for(error, request.root)  # Dynamo knows torch's error, and breaks the graph
+        named = value_asked_for(error, request.root)  # under Dynamo, torch's error causes a graph break
     return named
 
 
@@ -38,9 +38,9 @@ def root_of_all(request: Request) -> Any:
 
 
 def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:
-    """An error that names the tensor that `error` is about; None if it is about something else.
+    """An error that names the tensors that `error` is about; None if it is about something else.
 
-    `arguments` has each argument of the call under its name.
+    `arguments` are those of the call, by name.
     """
     met = fakes.strays(error)
     if not met:
@@ -69,7 +69,7 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
 
 
 def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refused:
-    """What to say of a program whose course depends on the value of a tensor: the line, and the buffer it reads."""
+    """The refusal of a program that reads the value of a tensor. It names the line, and the buffer if there is one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if not is_library(line.filename)] or [
@@ -89,5 +89,5 @@ def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refus
 
 
 def _of_a_module(filename: str) -> bool:
-    """Whether a source file has modules or functions of torch.nn, which a user may know to call otherwise."""
+    """Whether a source file belongs to torch.nn. A user may be able to call its functions in another way."""
     return "/torch/nn/" in filename.replace("\\", "/")

@@ -1,9 +1,9 @@
-"""A backward for some of the incoming gradients alone.
+"""A backward for only some of the incoming gradients.
 
-Zeros in place of a gradient that did not come in are not the same as none: zero times infinity is not a number, and
-what a branch would read may be gone. As in eager, what depends on absent gradients only is not computed. Where such a
-value meets another, a sum is the other one; for any other operator it is zeros, as autograd would make them there.
-Either is laid out in memory as what it stands for: the rest of the graph was traced for that, a `view` above all.
+Zeros do not replace a missing gradient: zero times infinity is NaN, and a branch may read freed values. As in eager,
+values that depend only on missing gradients are not computed. If such a value is added to another, the sum is the
+other; for all other operators it is replaced by zeros, as autograd would do. Both get the strides of the original
+value, because the rest of the graph was traced for these, above all each `view`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SUM = torch.ops.aten.add.Tensor
 
 
 def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:
-    """`module`, a backward graph, as it is where the tangents named `absent` don't come in. Results that depend on
-    these only are None; inputs that nothing reads any more are gone."""
+    """The backward graph `module` without the tangents named `absent`. Results that depend only on these are None, and
+    inputs that are no longer read are removed."""
     made = graphs.copy(module)
     graph = made.graph
     tangents = [node for node in graphs.placeholders(graph) if is_tangent(node)]
@@ -47,8 +47,8 @@ def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:
 
 
 def sharing(module: fx.GraphModule) -> dict[str, frozenset[str]]:
-    """Of each tangent, by name, those on whose way some node that reads saved tensors is on the way of this one too,
-    often itself among them: eager, which frees what it saved the first time, could not go there again."""
+    """For each tangent, by name, the tangents that share with it a node that reads saved tensors, often including
+    itself. Eager frees what such a node saved after the first gradient, so it could not use the node again."""
     placeholders = graphs.placeholders(module.graph)
     tangents = [node for node in placeholders if is_tangent(node)]
     saved = [n for n in placeholders if not is_tangent(n) and isinstance(n.meta.get("val"), torch.Tensor)]
@@ -64,7 +64,7 @@ def sharing(module: fx.GraphModule) -> dict[str, frozenset[str]]:
 
 
 def is_tangent(node: fx.Node) -> bool:
-    """Whether a graph input is a gradient that comes in."""
+    """Whether a graph input is an incoming gradient."""
     return node.name.startswith("tangents_")
 
 
@@ -97,7 +97,7 @@ def _zeros(graph: fx.Graph, like: fx.Node, value: torch.Tensor) -> fx.Node:
 
 
 def _laid_out(node: fx.Node, like: fx.Node) -> fx.Node:
-    """`node`, or a copy of it whose dimensions lie in memory in the order of those of `like`, of the same shape."""
+    """`node`, or a copy of it with the memory order of `like`, which has the same shape."""
     mine, wanted = node.meta["val"], like.meta["val"]
     numbers = zip(mine.shape, mine.stride(), wanted.stride(), strict=True)
     strides = [(one, other) for size, one, other in numbers if not statically_equal([size], [1])]
@@ -110,7 +110,7 @@ def _laid_out(node: fx.Node, like: fx.Node) -> fx.Node:
 
 
 def _call(operator: Any, args: tuple[Any, ...], like: fx.Node, options: dict[str, Any] | None = None) -> fx.Node:
-    """A node that stands for `like`, with the fake of its result."""
+    """A node that replaces `like`, with the fake of its result."""
     made = like.graph.call_function(operator, args, options)
     fakes = [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args]
     with like.meta["val"].fake_mode:

@@ -1,8 +1,8 @@
 """What each graph input and output means to the user.
 
-A graph speaks of `primals_3` and `tangents_1`; a person speaks of `model.wte.weight` and "the gradient of the
-loss". A descriptor is the bridge. Every placeholder carries one in `meta["desc"]`, the output node carries a
-list of them, and `str()` of one is the text that tables and views show (SYSTEM.md A6).
+A graph has `primals_3` and `tangents_1`; a user knows `model.wte.weight` and "the gradient of the loss". A descriptor
+connects the two. Every placeholder has one in `meta["desc"]`, the output node has a list of them, and `str()` of one is
+the text that tables and views show (SYSTEM.md A6).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RandomStateInput(InputDescriptor):
 
 @dataclass(frozen=True)
 class RootInput(InputDescriptor):
-    """The tensor that overlapping inputs have their history from, being views of it."""
+    """The tensor from which overlapping inputs, as its views, have their `grad_fn`."""
 
     members: tuple[InputDescriptor, ...]
 
@@ -79,7 +79,7 @@ class RootInput(InputDescriptor):
 
 @dataclass(frozen=True)
 class SubclassPartInput(InputDescriptor):
-    """A part of an input that is a tensor made of tensors, or one of its sizes: `weight.a`, `x.size(1)`."""
+    """A part of a tensor subclass, or one of its sizes: `weight.a`, `x.size(1)`."""
 
     of: InputDescriptor
     path: str
@@ -111,7 +111,7 @@ class MutatedInputOutput(OutputDescriptor):
 
 @dataclass(frozen=True)
 class LeftBehindOutput(OutputDescriptor):
-    """What the function wrote to an input before it gave that another storage."""
+    """The data that the function wrote to an input before it gave the input another storage."""
 
     input: InputDescriptor
 
@@ -121,7 +121,7 @@ class LeftBehindOutput(OutputDescriptor):
 
 @dataclass(frozen=True)
 class IntermediateBaseOutput(OutputDescriptor):
-    """A tensor that the user never named, returned because user outputs are views of it."""
+    """An intermediate tensor that is returned because user outputs are views of it."""
 
     of: OutputDescriptor
 
@@ -131,7 +131,7 @@ class IntermediateBaseOutput(OutputDescriptor):
 
 @dataclass(frozen=True)
 class SubclassPartOutput(OutputDescriptor):
-    """A part of an output that is a tensor made of tensors, or one of its sizes."""
+    """A part of an output that is a tensor subclass, or one of its sizes."""
 
     of: OutputDescriptor
     path: str
@@ -152,7 +152,7 @@ class GradientOutput(OutputDescriptor):
 
 @dataclass(frozen=True)
 class TangentInput(InputDescriptor):
-    """The gradient that comes in from outside, for one output of the forward graph."""
+    """The incoming gradient of one output of the forward graph."""
 
     output: OutputDescriptor
 
@@ -181,7 +181,7 @@ class SavedOutput(OutputDescriptor):
 
 
 def input_parts(descriptor: InputDescriptor, paths: Iterable[str]) -> tuple[InputDescriptor, ...]:
-    """A descriptor for each value of the graph that an input is laid out in.
+    """A descriptor for each flat value of an input.
 
     >>> [str(part) for part in input_parts(PlainInput(0, "weight"), [".a", ".b"])]
     ['weight.a', 'weight.b']

@@ -1,7 +1,7 @@
-"""What Dynamo knows of a graph that it hands to a backend: the function, why the graph ends, and later its guards.
+"""What Dynamo knows about a graph that it hands to a backend: the function, why the graph ends, and later its guards.
 
-Dynamo makes the guards after the backend has returned, and puts them beside the program, behind the function's code.
-The first call of the program finds them there; nothing of Dynamo is changed for it.
+Dynamo makes the guards after the backend has returned, and stores them with the program at the function's code. The
+first call of the program finds them there; nothing in Dynamo is changed for that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Symbol:
 
 
 class Guards:
-    """The guards of one compilation, for those who wait for them."""
+    """The guards of one compilation, and the listeners that wait for them."""
 
     def __init__(self, code: CodeType, compile_id: str) -> None:
         self.waiting: tuple[Callable[[list[Guard] | None], None], ...] = ()
@@ -48,12 +48,12 @@ class Guards:
         self._lock = threading.Lock()
 
     def when_known(self, listener: Callable[[list[Guard] | None], None]) -> None:
-        """Calls `listener` once: with the guards, or None where Dynamo has no such program (any more)."""
+        """Call `listener` once, with the guards, or with None if Dynamo has no such program (any more)."""
         with self._lock:
             self.waiting = (*self.waiting, listener)
 
     def look(self) -> None:
-        """The program is called: tell those who wait. What calls it while Dynamo still compiles it, tells nothing."""
+        """Called with the program: notify the listeners, unless Dynamo is still compiling it."""
         if str(dynamo.compile_id()) == self._compile_id:
             return
         with self._lock:
@@ -68,32 +68,32 @@ class Guards:
             for program in dynamo.programs_of(self._code):
                 if str(program.compile_id) == self._compile_id:
                     return list(_guards(program.guard_manager.root))
-        except Exception:  # of a release that keeps its guards otherwise
+        except Exception:  # this release keeps its guards elsewhere
             pass
         return None
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A graph of Dynamo's, and how it came about."""
+    """A graph captured by Dynamo, and how it was captured."""
 
-    function: str  # its own name; that of the rest of `f` behind a graph break is Dynamo's
+    function: str  # its own name; after a graph break, Dynamo's name for the rest of it
     place: str  # "file:line" where it begins
-    stack: str  # the same as a traceback prints it
+    stack: str  # the same in the format of a traceback
     compile_id: str  # e.g. "0/1"
     graph: fx.Graph
     elapsed_ns: int  # since Dynamo began with the function; 0 if unknown
-    restarts: tuple[str, ...]  # why Dynamo began again, as it says it; in no order that is known
-    attempts: int  # how often it began
+    restarts: tuple[str, ...]  # Dynamo's reasons for starting again, in no particular order
+    attempts: int  # how often it started
     broken: bool  # the graph ends at a graph break, not where the function returns
-    ended: str  # why the graph ends there, as Dynamo says it
-    ended_at: str  # the user's frames at the end of the graph, as a traceback prints them
+    ended: str  # Dynamo's reason why the graph ends there
+    ended_at: str  # the user's frames at the end of the graph, in the format of a traceback
     symbols: tuple[Symbol, ...]
     guards: Guards
 
 
 def capture(graph_module: Any) -> Capture | None:
-    """What Dynamo knows of the graph that this thread's backend was just called with; None outside any compilation."""
+    """What Dynamo knows about the graph for which it called this thread's backend; None outside any compilation."""
     call = dynamo.compile_call()
     number = dynamo.compile_id()
     if call is None or number is None or "code" not in call or not isinstance(graph_module, fx.GraphModule):
@@ -124,7 +124,7 @@ def capture(graph_module: Any) -> Capture | None:
 
 
 def _guards(root: Any) -> Iterator[Guard]:
-    """All guards of a tree, in the order in which they are checked."""
+    """All guards of a tree, in the order of checking."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -139,7 +139,7 @@ def _guards(root: Any) -> Iterator[Guard]:
 
 
 def children(node: Any) -> list[Any]:
-    """What hangs on a node of Dynamo's tree of guards."""
+    """The children of a node in Dynamo's tree of guards."""
     found = [*node.get_child_managers()]
     if hasattr(node, "get_key_value_managers"):
         pairs = node.get_key_value_managers()

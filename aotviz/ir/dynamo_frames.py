@@ -1,4 +1,4 @@
-"""The user's function behind a graph of Dynamo's: its name, where it is, and what it calls its arguments."""
+"""The user's function behind a graph of Dynamo: its name, its place, and the names of its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotviz.torch_private.dynamo import ENTRY, compile_call, compile_id
 
 
 def frame_name(graph_module: Any) -> str:
-    """The user's function, or the class of a module, and which compilation of it this is: "train_step [0/1]"."""
+    """The name of the user's function, or the class of a module, with the compile id: "train_step [0/1]"."""
     stack = _user_stack(graph_module)
     function = stack[0].name if stack else "graph"
     inside = starts_in_module(graph_module)
@@ -27,14 +27,14 @@ def frame_name(graph_module: Any) -> str:
 
 
 def place(graph_module: Any) -> str:
-    """Where the user's code is that a graph was captured from: "file:line in function", "" if unknown."""
+    """The place of the user's code that was captured: "file:line in function", "" if unknown."""
     stack = _user_stack(graph_module)
     inside = stack[1:] if starts_in_module(graph_module) and len(stack) > 1 else stack
     return f"{inside[0].filename}:{inside[0].lineno or 0} in {inside[0].name}" if inside else ""
 
 
 def starts_in_module(graph_module: Any) -> bool:
-    """Whether a module of torch.nn was compiled: Dynamo then starts in a frame of its own, where it is called `fn`."""
+    """Whether a module of torch.nn was compiled: Dynamo then starts in a frame of its own, where the module is `fn`."""
     stack = _user_stack(graph_module)
     return bool(stack) and stack[0].filename == ENTRY
 
@@ -44,9 +44,9 @@ def _user_stack(graph_module: Any) -> list[Any]:
 
 
 def arguments_inside(graph_module: Any) -> tuple[str, ...] | None:
-    """The user's names for the positional arguments of what a frame of Dynamo's own calls; None for another frame.
+    """The user's names for the positional arguments of what Dynamo's own frame calls; None for another frame.
 
-    Asked for while the graph is handed to a backend.
+    Only valid while the graph is handed to a backend.
     """
     if not starts_in_module(graph_module):
         return None
@@ -72,5 +72,5 @@ def named_outside(name: str, arguments: Sequence[str]) -> str:
 
 
 def _variables() -> dict[str, Any]:
-    """Those of the frame that Dynamo compiles."""
+    """The local variables of the frame that Dynamo compiles."""
     return getattr((compile_call() or {}).get("frame"), "f_locals", {})

@@ -1,16 +1,16 @@
 """Operators with side effects keep their order: a token goes from each to the next (SYSTEM.md C5).
 
-A print, a call of a script object's method, a custom operator that was registered as effectful: nothing reads what
-such a call returns, so a graph of data alone would let a compiler drop it or move it. Functionalisation therefore
-traces it as `with_effects(token, op, ...) -> (new token, *results)`.
+A print, a call of a script object's method, a custom operator that was registered as effectful: nothing reads their
+results, so a compiler could remove or reorder them. Functionalization therefore traces them as `with_effects(token, op,
+...) -> (new token, *results)`.
 
-A graph of ours is closed over its tokens: `_make_token()` makes the first and `_sink_tokens([...])` takes the last,
-which is what Inductor expects, and no caller ever sees one. The forward and the backward have a chain each.
+Our graphs create and consume their own tokens: `_make_token()` makes the first and `_sink_tokens([...])` takes the
+last, as Inductor expects, and no caller sees one. The forward and the backward have separate chains.
 
 Note [Tokens across the cut]
-A partitioner puts a node where its inputs are. So for the time of the cut the forward's token is an input and an
-output of the forward, and the backward's comes in and goes out with the gradients; each effect then lands in its own
-half, once. `lift` does that to a joint graph and `unlift` undoes it in a half.
+A partitioner puts a node where its inputs are. So during partitioning the forward's token is an input and an output of
+the forward, and the backward's is an input and an output together with the gradients; each effect then ends up in its
+own half, once. `lift` does that to a joint graph and `unlift` undoes it in a half.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
-_DISCOVERED = "tangents_token"  # what torch calls the placeholder of a token that it meets in a trace
-_LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners know a tangent by its name
+_DISCOVERED = "tangents_token"  # torch's name for the placeholder of a new token in a trace
+_LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners recognize tangents by name
 
 
 @dataclass(frozen=True)
 class LiftedTokens:
-    """The values of the tokens that a lifted joint graph takes: they follow the primals, and the tangents."""
+    """The values of the tokens that a lifted joint graph takes, after the primals and after the tangents."""
 
     forward: tuple[Any, ...]
     backward: tuple[Any, ...]
 
 
 class Tokens(dict[Any, Any]):
-    """The newest token of each kind of effect in the graph that `tracer` makes; functionalisation asks it."""
+    """The newest token of each kind of effect in the graph that `tracer` makes; functionalization reads it."""
 
     def __init__(self, tracer: Any) -> None:
         super().__init__()
@@ -52,18 +52,18 @@ class Tokens(dict[Any, Any]):
 
 
 def has_effects(target: Any) -> bool:
-    """Whether an operator stands for one with side effects."""
+    """Whether an operator wraps one with side effects."""
     return target is WITH_EFFECTS
 
 
 def kinds(graph: fx.Graph) -> list[Any]:
-    """The kinds of the side effects in a graph, each of which has tokens of its own."""
+    """The kinds of side effects in a graph; each has its own tokens."""
     calls = graph.find_nodes(op="call_function", target=WITH_EFFECTS)
     return list(dict.fromkeys(map(kind_of, calls)))
 
 
 def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
-    """Tie up the effects traced so far: tokens are made where they were discovered, `last` are sunk. Edits `graph`."""
+    """Close the effects traced so far: create tokens where they were discovered, and sink `last`. Edits `graph`."""
     for node in graph.find_nodes(op="placeholder"):
         if str(node.target).startswith(_DISCOVERED):
             _make_in_place_of(node)
@@ -72,13 +72,13 @@ def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
 
 
 def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
-    """Tokens as inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
+    """Make tokens inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
     found: dict[str, tuple[Any, ...]] = {}
     (output,) = graph.find_nodes(op="output")
     results = list(output.args[0])
     described = list(output.meta.get("desc") or [None] * len(results))
     places = {"is_forward": slots, "is_backward": len(results)}
-    for tag in reversed(_LIFTED):  # outputs at the end first, so that the other place stays where it is
+    for tag in reversed(_LIFTED):  # outputs at the end first, so that the other position stays valid
         made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
         found[tag] = tuple(_lifted(graph, node, tag) for node in made)
         sinks = [node for node in graph.find_nodes(op="call_function", target=SINK_TOKENS) if _tag(node) == tag]
@@ -93,7 +93,7 @@ def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
 
 
 def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
-    """Tokens as the first inputs and the first outputs of a graph: an exported one has no compiler to make them.
+    """Make tokens the first inputs and outputs of a graph: an exported graph has no compiler that would create them.
 
     Edits `graph`, and returns the names of both.
     """
@@ -145,7 +145,7 @@ def _tag(node: fx.Node) -> str:
 
 
 def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
-    """A graph input in place of a token that the graph makes. Returns its value."""
+    """Replace a token that the graph creates by a graph input. Returns its value."""
     inputs = list(graph.find_nodes(op="placeholder"))
     tangents = [one for one in inputs if "tangents" in str(one.target)]
     before = tangents[0] if tag == "is_forward" and tangents else inputs[-1].next
@@ -158,7 +158,7 @@ def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
 
 
 def _make_in_place_of(node: fx.Node) -> None:
-    """Let the graph make the token that came in as `node`: where it stood, but behind the inputs."""
+    """Let the graph create the token that is the input `node`, at the same place, but after all inputs."""
     place = node
     while place.op == "placeholder" and place.next.op == "placeholder":
         place = place.next

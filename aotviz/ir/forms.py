@@ -1,18 +1,18 @@
-"""What stages hand on: one frozen form for each state that a compilation passes through (SYSTEM.md, rule 1).
+"""The forms: one frozen dataclass for each state of a compilation, passed from stage to stage (SYSTEM.md, rule 1).
 
     Request     what the user asked for: a function and its arguments
     FlatCall    the same as flat lists, with fake arguments and names
-    TracedCall  + the facts about the call, and the open trace they were read off
-    GraphCall   + a closed graph: `slots` say what its outputs are, `graph_inputs` what its inputs are
+    TracedCall  + the facts about the call, and the open trace that they come from
+    GraphCall   + a closed graph: `slots` describe its outputs, `graph_inputs` its inputs
     JointCall   a GraphCall whose graph computes gradients as well
     Split       the forward and the backward graph, and what goes from one to the other
     Exported    a graph and its signature, where no program is wanted
     Executable  the one Python function that runs
 
-Callables are made by a compiler at run time's side of the house: those forms are in runtime/lowered.py.
+The forms that hold compiled functions are in runtime/lowered.py.
 
-No field is None until a later stage fills it in, and no stage changes its argument. Every form brings the reasons
-for what its stage decided (`evidence`) and the graphs that a person would look at (`graphs`).
+No field is None until a later stage fills it in, and no stage changes its argument. Every form has the reasons for the
+decisions of its stage (`evidence`) and the graphs to show (`graphs`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a stage decided something about `subject`, in one sentence."""
+    """The reason for a decision about `subject`, in one sentence."""
 
     subject: str
     text: str
 
 
 class Emitter(Protocol):
-    """Where a rewrite writes its lines of the generated wrapper (`runtime/codegen.py`)."""
+    """The generated wrapper, to which a rewrite adds lines (`runtime/codegen.py`)."""
 
     def line(self, text: str, fact: str = "", subject: str = "") -> None: ...
     def bind(self, hint: str, value: Any) -> str: ...
@@ -56,11 +56,10 @@ class Emitter(Protocol):
 
 
 class Rewrite(Protocol):
-    """Both halves of a change of the calling convention: the traced call's, and the run time's.
+    """A change of the calling convention: for the traced call, and for run time.
 
-    `inputs` writes the lines that turn the caller's variables into the rewritten ones and returns those;
-    `after`, which is told of both, writes the lines that must follow once the graph has run and its mutations are
-    written back.
+    `inputs` writes the lines that turn the caller's variables into the rewritten ones, and returns these. `after` gets
+    both and writes the lines that follow the graph and the writes to its inputs.
     """
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]: ...
@@ -82,7 +81,7 @@ class Convention:
 
 Next = TypeVar("Next", bound="Form")
 Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
-Surroundings = Callable[[], AbstractContextManager[None]]  # what is to be around whoever traces the function later
+Surroundings = Callable[[], AbstractContextManager[None]]  # restores the state in which a function is traced again
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ class Form:
         return {}
 
     def then(self, kind: type[Next], **found: Any) -> Next:
-        """Another form, mostly the next one: what this one says of its fields, and what a stage found. It has the
-        reasons in `found`, and no older."""
+        """Make another form, usually the next one, from the fields of this one and what a stage `found`. Its evidence
+        is only what `found` has."""
         mine = {one.name for one in fields(self)} - {"evidence"}
         known = {one.name: getattr(self, one.name) for one in fields(kind) if one.name in mine}
         return kind(**{**known, **found})
@@ -121,17 +120,17 @@ class Request(Form):
     root: torch.nn.Module | None  # whose paths the nodes carry
     convention: Convention
     name: str
-    input_names: tuple[str, ...] | None  # one per flat argument, where the caller knows better than we
+    input_names: tuple[str, ...] | None  # one per flat argument, if the caller knows them
     is_graph: bool
-    static_inputs: tuple[int, ...] | None  # where the caller knows; else the parameters and buffers
-    references: tuple[tuple[str, Any], ...]  # (name, value) of what the function refers to from outside
-    captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo came to the graph; None if it did not
-    # Where the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a number that is one
+    static_inputs: tuple[int, ...] | None  # if the caller knows them; else the parameters and buffers
+    references: tuple[tuple[str, Any], ...]  # (name, value) of closure and global variables that the function uses
+    captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo captured the graph, if it did
+    # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
-        """Each argument under the name that the function has for it."""
+        """Each argument by the function's name for it."""
         fn = getattr(self.fn, "forward", self.fn)  # of a module
         names: list[str] = []
         try:
@@ -164,7 +163,7 @@ class FlatCall(Form):
 
 @dataclass(frozen=True)
 class TracedCall(FlatCall):
-    """A call whose forward has been run. `graph_inputs` are what the graph takes, after all rewrites."""
+    """A call whose forward has run. `graph_inputs` are the graph's inputs after all rewrites."""
 
     meta: ViewAndMutationMeta
     forward: Any  # tracing.forward.ForwardTrace
@@ -172,15 +171,15 @@ class TracedCall(FlatCall):
     outputs: tuple[OutputDescriptor, ...]  # one per flat output
     out_spec: Any
     rewrites: tuple[Rewrite, ...]
-    user_input_info: ViewAndMutationMeta  # the facts by the user's own inputs, before any rewrite
-    source: FlatCall | GradientRequest  # from which the list of stages makes this call once more
+    user_input_info: ViewAndMutationMeta  # the facts about the user's own inputs, before any rewrite
+    source: FlatCall | GradientRequest  # from which the stages can make this call again
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward.graph()}
 
     def counters(self, position: int) -> set[int]:
-        """The version counters of the plain arguments that a graph input is, or is made of."""
+        """The version counters of the plain arguments that a graph input consists of."""
         descriptor = self.graph_inputs[position]
         members = descriptor.members if isinstance(descriptor, SyntheticBaseInput) else (descriptor,)
         return {self.counter_of[one.index] for one in members if isinstance(one, PlainInput)}
@@ -193,7 +192,7 @@ class TracedCall(FlatCall):
         rewrite: Rewrite,
         evidence: tuple[Reason, ...],
     ) -> TracedCall:
-        """This call with another calling convention, whose run is `forward`."""
+        """This call with another calling convention, traced as `forward`."""
         forward.describe(graph_inputs)
         meta = replace(
             self.meta,
@@ -211,7 +210,7 @@ class TracedCall(FlatCall):
 
     @property
     def needs_gradients(self) -> bool:
-        """Whether anything that leaves the call can be differentiated by anything that enters it."""
+        """Whether a result of the call can be differentiated with respect to an input."""
         forward = self.forward
         if not forward.with_gradients:
             return False
@@ -231,7 +230,7 @@ class Slot:
     descriptor: OutputDescriptor
     differentiable: bool  # it receives a tangent
     hidden: bool  # autograd must not see it: a TensorAlias
-    version: int | None  # what its version counter says in eager; None where the graph's own tensor may be shared
+    version: int | None  # its version in eager; None if the graph's own tensor may be shared
 
 
 @dataclass(frozen=True)
@@ -243,17 +242,17 @@ class GraphCall(TracedCall):
 
     @property
     def wrapping(self) -> Wrapping | None:
-        """The rewrite between the tensors that autograd sees and their parts that the graph takes, if there is one."""
+        """The rewrite between tensor subclasses and their parts, if there is one."""
         last = self.rewrites[-1] if self.rewrites else None
         return last if isinstance(last, Wrapping) else None
 
     @property
     def outer(self: Self) -> Self:
-        """This call as autograd sees it: in whole tensors, where the graph has their parts."""
+        """This call as autograd sees it: in terms of whole tensors instead of parts."""
         return self if self.wrapping is None else self.wrapping.caller(self)
 
     def called(self, ref: Ref) -> str:
-        """What the user calls a result or an input."""
+        """The user's name of a result or input."""
         known: Mapping[str, Sequence[Any]] = {"output": self.outputs, "input": self.graph_inputs}
         return str(known[ref.kind][ref.index]) if ref.kind in known else "an input that shares memory with another"
 
@@ -277,7 +276,7 @@ class ExportCall(GraphCall):
 
 @dataclass(frozen=True)
 class Exported(ExportCall):
-    """The end of an export: a graph without a wrapper, and what its inputs and outputs are."""
+    """The end of an export: a graph without a wrapper, and the signature that describes it."""
 
     signature: GraphSignature
 
@@ -306,7 +305,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Heard:
-    """A tensor that the caller holds, and that gradients of some slots pass inside the graph."""
+    """A tensor that the caller holds, and through which gradients of some slots flow inside the graph."""
 
     ref: Ref
     slots: tuple[int, ...]
@@ -318,10 +317,10 @@ class JointCall(GraphCall):
 
     tangents: tuple[Tangent, ...]  # one per differentiable slot
     gradients: tuple[Gradient, ...]  # one per graph input; from the subclasses stage on, one per part of each
-    heard: tuple[Heard, ...]  # what the caller may hang hooks on, and they would not be told all
-    together: tuple[tuple[int, ...], ...]  # tangents that pass one custom autograd.Function of several results
-    reshaped: tuple[int, ...]  # graph inputs: leaves that are given another shape before they are used
-    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and saves by what is not told of writes
+    heard: tuple[Heard, ...]  # tensors on which a hook of the caller would miss gradients
+    together: tuple[tuple[int, ...], ...]  # tangents that share a custom autograd.Function with several results
+    reshaped: tuple[int, ...]  # graph inputs: leaves that are reshaped in place before they are used
+    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and saves without a valid version check
 
     @property
     def role(self) -> str:
@@ -348,20 +347,19 @@ class SavedTensor:
     checked: bool = True  # the backward refuses it if it was written since; see tracing/kept_by_name.py
     donated: bool = False
     why_donated: str = ""
-    hook: str = ""  # what a saved-tensor hook did to make it
+    hook: str = ""  # how a saved tensor hook made it
 
 
 @dataclass(frozen=True)
 class Split(JointGraph):
-    """A joint graph cut in two. The forward returns (slots, saved tensors, saved symbols)."""
+    """A partitioned joint graph. The forward returns (slots, saved tensors, saved symbols)."""
 
     forward_module: fx.GraphModule
     backward_module: fx.GraphModule
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
-    kept: tuple[int, ...]  # graph inputs to hold on to, should the gradients be differentiated again
-    unpacked: Mapping[
-        str, tuple[Any, list[str]]
-    ]  # node of the forward -> a hook graph that gives it, and of what saved
+    kept: tuple[int, ...]  # graph inputs that are kept in case the gradients are differentiated again
+    # Node of the forward -> the hook graph that recovers it, and the saved values that this takes.
+    unpacked: Mapping[str, tuple[Any, list[str]]]
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:
@@ -382,19 +380,19 @@ class Split(JointGraph):
 
     @property
     def donated(self) -> tuple[int, ...]:
-        """Backward graph inputs whose memory it may reuse: saved symbols come first there, then saved tensors."""
+        """Backward graph inputs whose memory it may reuse. Saved symbols come first there, then saved tensors."""
         symbols = len(self.saved) - self.saved_tensor_count
         return tuple(symbols + i for i, value in enumerate(self.saved) if value.donated)
 
 
 @dataclass(frozen=True)
 class AtHand:
-    """What a backward has at hand, should its gradients be differentiated: values, and a way to the call's trace."""
+    """What a backward has available if its gradients are differentiated: values, and access to the call's trace."""
 
-    traced: Callable[[], JointCall]  # the call, with a trace to go on in
+    traced: Callable[[], JointCall]  # the call, with a trace that can be continued
     saved: tuple[SavedTensor, ...]
     unpacked: Mapping[str, tuple[Any, list[str]]]  # as in Split
-    origins: Mapping[str, str]  # of what is saved or unpacked -> the name of the trace's node
+    origins: Mapping[str, str]  # name of a saved or unpacked value -> name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]
     passed: tuple[Ref, ...]  # results that a second derivative may pass
@@ -429,12 +427,12 @@ class LoweredBackward(Form):
 
 @dataclass(frozen=True)
 class GradientRequest(Form):
-    """The gradients of a program are to be differentiated themselves: late work, with create_graph=True.
+    """A request to differentiate the gradients of a program: late work, with create_graph=True.
 
-    `tangents` says of each tangent of `call` whether it came in with a history (True), without (False), or not at
-    all (None). `given` are results whose whole gradients come in besides, to which nothing is added. `wanted` is the
-    result whose gradient is wanted, and None where the gradients of the inputs are. `held` are results that are at hand
-    with the history that the call gave them, so that a second derivative can go on from there in autograd's own graph.
+    `tangents` says for each tangent of the call whether it requires grad (True), does not (False), or is missing
+    (None). `given` are results whose final gradients are given as well. `wanted` is the result whose gradient is
+    wanted; None for the gradients of the inputs. `held` are results that are available with their `grad_fn`, so that a
+    second derivative can continue from there in the autograd graph.
     """
 
     call_name: str
@@ -451,7 +449,7 @@ class GradientRequest(Form):
 
 @dataclass(frozen=True)
 class Note:
-    """Lines first..last (1-based) of a source stand there because of `fact`, which is about `subject`."""
+    """Lines first..last (1-based) of a source are there because of `fact`, which is about `subject`."""
 
     first: int
     last: int

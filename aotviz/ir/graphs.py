@@ -1,4 +1,4 @@
-"""Graphs as values: copied before they are edited, measured without being changed."""
+"""Functions on graphs as values: they are copied before they are edited."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
 
 
 def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
-    """A graph module whose nodes can be edited without touching those of `module`. Constants are shared.
+    """A copy of a graph module, whose nodes can be edited. Constants are shared.
 
-    Unless `lazy`, it has its Python at once, and is of FX's own class.
+    Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
     graph = operators.empty_copy(module.graph)
     mapping: dict[fx.Node, fx.Node] = {}
@@ -29,7 +29,7 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
 
 
 def prefix(graph: fx.Graph, length: int) -> fx.Graph:
-    """A copy of the first `length` nodes, but for the tangents among the inputs, which were put there later."""
+    """A copy of the first `length` nodes, without the placeholders of tangents, which were inserted later."""
     mapping: dict[fx.Node, fx.Node] = {}
     made = fx.Graph()
     for node in graph.nodes:
@@ -52,18 +52,18 @@ def output_node(graph: fx.Graph) -> fx.Node:
 
 
 def outputs(graph: fx.Graph) -> list[Any]:
-    """What the graph returns, one entry per result: a node, or a constant."""
+    """The results of the graph: nodes or constants."""
     returned = output_node(graph).args[0]
     return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def values(nodes: Sequence[Any]) -> tuple[Any, ...]:
-    """The fake values of nodes; a constant stands for itself."""
+    """The fake values of nodes. Constants are returned as they are."""
     return tuple(node.meta.get("val") if isinstance(node, fx.Node) else node for node in nodes)
 
 
 def is_input_mutation(node: fx.Node) -> bool:
-    """Whether a node writes a graph input: the one kind of write that a functional graph may have."""
+    """Whether a node writes a graph input, the only kind of write that a functional graph may contain."""
     if node.op != "call_function" or node.target is not torch.ops.aten.copy_.default:
         return False
     target = node.args[0]
@@ -76,7 +76,7 @@ def writes(node: fx.Node) -> bool:
 
 
 def owner(node: Any) -> Any:
-    """What has the memory of a node's value, where that is known to be another node."""
+    """The node that owns the memory of a node's value, as far as views show it."""
     while isinstance(node, fx.Node):
         source = node.args[0] if node.target is operator.getitem else node
         if not (isinstance(source, fx.Node) and operators.is_view(source.target)):
@@ -86,7 +86,7 @@ def owner(node: Any) -> Any:
 
 
 def nbytes(value: Any) -> int | None:
-    """Bytes of a tensor's elements; None where a size is symbolic or the value has no bytes."""
+    """Bytes of a tensor's elements; None if a size is symbolic or the value is not a tensor."""
     if not isinstance(value, torch.Tensor):
         return None
     sizes = tuple(value.shape)
@@ -96,7 +96,7 @@ def nbytes(value: Any) -> int | None:
 
 
 def dependencies(graph: fx.Graph, sources: Sequence[fx.Node]) -> Callable[[Any], frozenset[int]]:
-    """A function that tells on which of `sources` (by position) a node depends."""
+    """A function that returns the `sources` (by position) on which a node depends."""
     empty: frozenset[int] = frozenset()
     known: dict[fx.Node, frozenset[int]] = {node: frozenset({i}) for i, node in enumerate(sources)}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""The function that cuts a joint graph: which one is asked for, and what it is told of a node."""
+"""Partitioners of joint graphs: choosing one, and telling it what to save."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotviz.torch_private.partitioners import default_partition, min_cut_remater
 
 
 def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
-    """The partitioner that a region asks for itself (`torch.compiler.nested_compile_region(options=...)`)."""
+    """The partitioner that a region itself requests (`torch.compiler.nested_compile_region(options=...)`)."""
     config = call.meta.get("custom", {}).get("nested_region_config")
     chosen = getattr(config, "partitioner", None)
     if chosen is None or callable(chosen):
@@ -21,7 +21,7 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
 
 
 def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
-    """A function that cuts a joint graph: one of torch's by its name, or the given one. Raises ValueError, TypeError.
+    """The partitioner with this name, or the given function. Raises ValueError, TypeError.
 
     >>> named("default_partition").__name__
     'default_partition'
@@ -37,6 +37,6 @@ def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def must_save(node: fx.Node) -> None:
-    """Forbid every partitioner to compute `node` again in the backward."""
+    """Forbid every partitioner to recompute `node` in the backward."""
     node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     node.meta["ac_graph_id"] = 0

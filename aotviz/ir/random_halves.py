@@ -1,8 +1,8 @@
-"""A random node runs once, in the half of a joint graph that eager runs it in.
+"""A random node must run once, in the same half of a joint graph as in eager.
 
-Drawing a number changes the random state, so partitioners leave a random node of the forward in the backward too,
-where nothing reads it; and one of the backward that depends on no gradient they move to the forward. Either way the
-numbers drawn later are not eager's.
+Drawing a number changes the random state, so partitioners keep a random node of the forward in the backward too, even
+if nothing reads it there. They also move a random node of the backward that depends on no gradient to the forward. In
+both cases, later random numbers would differ from eager's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from aotviz.torch_private import operators
 
 
 def hold_in_backward(joint: fx.GraphModule) -> None:
-    """Keep what the backward draws in the backward. Edits the tags that partitioners go by."""
+    """Keep random nodes of the backward in the backward. Edits the tags that partitioners use."""
     for node in joint.graph.nodes:
         if operators.is_random(node.target) and node.meta.get("partitioner_tag") == "is_backward":
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
 def drop_repeated(backward: fx.GraphModule) -> None:
-    """Remove what the forward has drawn already and nothing here reads. Edits `backward`."""
+    """Remove random nodes that the forward has already run and whose results are not read here. Edits `backward`."""
     drawn = [
         node
         for node in backward.graph.nodes

@@ -1,7 +1,7 @@
-"""What aotviz refuses to compile about aliases and mutations: one list, which `docs/refusals.md` explains.
+"""What aotviz refuses to compile: one list, which `docs/refusals.md` explains.
 
-A refusal comes before anything ran, names the input or the statement, and says what to do instead. Where
-functionalisation or autograd raise in the middle of a trace, what they say is translated here.
+A refusal names the input or the statement, and says what to do instead. If functionalization or autograd raises an
+error in the middle of a trace, it is translated into a refusal here.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ REFUSALS = {
     ),
 }
 
-_WHERE = "\n\nWhile executing "  # what FX's interpreter puts between a message and the node that it was at
+_WHERE = "\n\nWhile executing "  # what FX's interpreter puts between a message and the node that it ran
 
 
 class Refused(NotImplementedError):
@@ -299,7 +299,7 @@ class Refused(NotImplementedError):
 
 
 def named(error: BaseException) -> BaseException:
-    """The same error; what torch_private raised for lack of the list of refusals becomes a refusal."""
+    """The same error; but a `CannotTrace`, which torch_private raises, becomes a `Refused`."""
     if not isinstance(error, CannotTrace):
         return error
     names = _statement(error) if error.reason in _BY_STATEMENT else error.names
@@ -310,9 +310,9 @@ def named(error: BaseException) -> BaseException:
 
 
 def in_words(error: BaseException) -> tuple[str, str]:
-    """What a refusal says, and where in the user's program, "file:line in function" or "".
+    """The message of a refusal, and its place in the user's program: "file:line in function", or "".
 
-    FX's interpreter puts the node that it was at, and the user's frames that made it, behind the message.
+    FX's interpreter appends to the message the node that it ran, and the user's frames that made this node.
     """
     message, _, behind = str(error).partition(_WHERE)
     frames = re.findall(r'File "(.*)", line (\d+), in (\S+)', behind)
@@ -320,7 +320,7 @@ def in_words(error: BaseException) -> tuple[str, str]:
 
 
 class RanInEager(UserWarning):
-    """aotviz refused a graph of Dynamo's, which runs in eager instead: right, and not compiled."""
+    """aotviz refused a graph from Dynamo. It runs in eager instead, with the right results but not compiled."""
 
 
 _SAID = {
@@ -371,14 +371,14 @@ _BY_STATEMENT = (
 
 
 def _statement(error: BaseException) -> str:
-    """The line of the user's program that an error comes from."""
+    """The line of the user's program that raised an error, for a message."""
     lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     return f"`{lines[-1].line}` in {lines[-1].name}, line {lines[-1].lineno}" if lines else "a line of it"
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the trace as refusals, where it is the trace that gives rise to them."""
+    """Turn errors of torch that tracing causes into refusals."""
     try:
         yield
     except CannotTrace as error:

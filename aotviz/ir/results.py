@@ -1,4 +1,4 @@
-"""Results of a call that its backward reads: a second derivative goes on from them (runtime/double_backward.py)."""
+"""Results of a call that its backward reads. A second derivative flows through them (runtime/double_backward.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aotviz.torch_private import operators
 
 
 def saved(call: Split) -> dict[int, int]:
-    """Of the saved tensors, by position, those that are a result as the caller gets it, with its slot. Autograd's own
-    formulas save a `detach` of it."""
+    """{position of a saved tensor: slot} for the saved tensors that are a result as the caller gets it. Autograd's own
+    formulas save a `detach` of a result."""
     slots = {node.name: number for number, node in reversed(_returned(call).items())}  # the first slot of each
     kept = {node.name: node for node in graphs.outputs(call.forward_module.graph)[len(call.slots) :]}
     found = {}
@@ -27,7 +27,7 @@ def saved(call: Split) -> dict[int, int]:
 
 
 def passed(call: Split) -> list[Ref]:
-    """The results that a second derivative of the call may pass, and that may be at hand by then."""
+    """The results that a second derivative of the call may flow through, and that may still be available then."""
     if call.wrapping is not None:
         return []
     kept = (Ref("output", call.slots[number].index) for number in saved(call).values())
@@ -35,8 +35,8 @@ def passed(call: Split) -> list[Ref]:
 
 
 def passed_unsaved(call: Split) -> list[Ref]:
-    """The results from which values were computed that the backward reads, where the backward is not given them."""
-    leading: set[str] = set()  # to the backward
+    """The results that the backward does not take, although it reads values that were computed from them."""
+    leading: set[str] = set()  # nodes whose values the backward depends on
     for node in reversed(call.graph_module.graph.nodes):
         if node.meta.get("partitioner_tag") == "is_backward" or any(user.name in leading for user in node.users):
             leading.add(node.name)
@@ -46,8 +46,8 @@ def passed_unsaved(call: Split) -> list[Ref]:
 
 
 def _returned(call: Split) -> dict[int, fx.Node]:
-    """By slots, the nodes whose values the caller gets as they are, and can hang hooks on."""
-    if call.wrapping is not None:  # its slots are parts of the results
+    """{slot: node} for the nodes whose values the caller gets as they are, and can register hooks on."""
+    if call.wrapping is not None:  # its slots are inner tensors of the results
         return {}
     infos = call.meta.output_info
     return {

@@ -1,7 +1,7 @@
-"""Common subexpressions of a graph, computed once.
+"""Compute the common subexpressions of a graph once.
 
-Torch's min-cut partitioner begins with such a pass. It asks Inductor which operators write, and imports a hundred
-modules for that: a second of a first compilation, which a graph that Inductor never sees need not spend.
+torch's min-cut partitioner begins with such a pass. That pass asks Inductor which operators write, and so imports a
+hundred modules. This takes a second of the first compilation, which is wasted if the graph does not go to Inductor.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def share(graph: fx.Graph) -> int:
-    """Let equal calls of an operator be one, in place; how many calls went.
+    """Merge equal calls of an operator, in place. Returns the number of calls that were removed.
 
-    Not among them: random numbers, memory that is not initialised, what has the memory of an output (two outputs stay
-    two tensors), two calls with a write between them, what runs graphs of its own, and numbers read off a tensor.
+    These are not merged: random numbers, uninitialized memory, values in the memory of an output (two outputs stay two
+    tensors), calls with a write between them, operators that run graphs, and numbers that are read from a tensor.
 
     >>> import torch
     >>> module = torch.fx.symbolic_trace(lambda x: x.sin() + x.sin())
@@ -56,7 +56,7 @@ def _is_its_own(node: fx.Node) -> bool:
 
 
 def _storage(node: fx.Node) -> Any:
-    """The memory of a node's value; None for what has no storage."""
+    """The storage of a node's value, or None."""
     value = node.meta.get("val")
     try:
         return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
@@ -65,7 +65,7 @@ def _storage(node: fx.Node) -> Any:
 
 
 def _key(argument: Any) -> Any:
-    """Equal, and hashable, for arguments that mean the same: 1 and 1.0 do not, and neither do 0.0 and -0.0."""
+    """A hashable key that is equal for arguments that mean the same. 1 and 1.0 differ, and so do 0.0 and -0.0."""
     if isinstance(argument, (tuple, list)):
         return type(argument), tuple(map(_key, argument))
     if isinstance(argument, dict):

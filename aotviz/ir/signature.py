@@ -1,12 +1,12 @@
-"""What an exported graph's inputs and outputs are, by node name (SYSTEM.md A7).
+"""What the inputs and outputs of an exported graph are, by node name (SYSTEM.md A7).
 
-An exported graph has no wrapper around it: whoever calls it passes parameters and buffers, writes mutated inputs back
-and picks the gradients out of the results. The signature says which is which:
+An exported graph has no wrapper. Its caller passes parameters and buffers, writes mutated inputs back, and picks the
+gradients from the results. The signature says which is which:
 
     inputs   (*tokens, *parameters, *buffers, *user inputs)
     outputs  (*tokens, *mutated inputs, *user outputs, *gradients)
 
-Tokens keep calls with side effects in order; there are some only where there are such calls.
+Tokens keep calls with side effects in order. A graph without such calls has no tokens.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from aotviz.ir.descriptors import (
 
 
 class ExportRefused(RuntimeError):
-    """This program can't be exported as it stands; the message says which input or output, and what to do."""
+    """This program can't be exported. The message names the input or output, and says what to do."""
 
 
 @dataclass(frozen=True)
 class BackwardSignature:
-    """The backward half of an exported joint graph. All names are names of nodes, but for those of parameters."""
+    """The backward half of an exported joint graph. All names are names of nodes, except those of parameters."""
 
     gradients_to_parameters: Mapping[str, str]  # graph output -> dotted name of the parameter
     gradients_to_user_inputs: Mapping[str, str]  # graph output -> graph input
@@ -40,7 +40,7 @@ class BackwardSignature:
 
 @dataclass(frozen=True)
 class GraphSignature:
-    """Inputs and outputs of an exported graph. Parameters and buffers go by their dotted names."""
+    """Inputs and outputs of an exported graph. Parameters and buffers have their dotted names."""
 
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
@@ -54,7 +54,7 @@ class GraphSignature:
     in_spec: Any  # of ((*parameters, *buffers, *args), kwargs)
     out_spec: Any  # of the user outputs
     backward_signature: BackwardSignature | None
-    input_tokens: tuple[str, ...] = ()  # graph inputs: any empty tensors will do
+    input_tokens: tuple[str, ...] = ()  # graph inputs; pass any empty tensors
     output_tokens: tuple[str, ...] = ()  # graph outputs
 
     @classmethod
@@ -67,7 +67,7 @@ class GraphSignature:
         loss: int | None,
         tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
     ) -> GraphSignature:
-        """Read off the descriptors. `inputs` and `outputs` are (node name, descriptor); `loss` counts user outputs."""
+        """The signature, from (node name, descriptor) pairs. `loss` is the position of the loss in the user outputs."""
         node_of: dict[Any, str] = {descriptor: name for name, descriptor in inputs}
         mutated = [(name, d.input) for name, d in outputs if isinstance(d, MutatedInputOutput)]
         gradients = [(name, d.input) for name, d in outputs if isinstance(d, GradientOutput)]

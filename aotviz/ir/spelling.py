@@ -1,11 +1,11 @@
-"""How what a program holds is spelled in generated source.
+"""How names and values of a program are spelled in generated source.
 
 Note [Safe names]
-A program's names are data: the name of a function may hold a brace, a quote or a line break, and even so must never
-become code. A name gets into a line of source in two ways only: as an identifier that `Source.fresh` or `Source.bind`
-makes of it, or as a literal that `literal` makes. `attribute` and `keywords` use a name as an attribute or a keyword,
-and fall back to a literal. A fact becomes a comment by `spoken`, in which no character ends the line.
-tests/test_safe_names.py holds each line to that.
+A program's names are data. The name of a function may contain a brace, a quote or a line break, but it must never
+become code. A name gets into a line of source in only two ways: as an identifier that `Source.fresh` or `Source.bind`
+makes from it, or as a literal that `literal` makes. `attribute` and `keywords` use a name as an attribute or a keyword
+if it is an identifier, and else as a literal. `spoken` makes a comment from a fact: the result has no character that
+ends the line. tests/test_safe_names.py checks each line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def spoken(text: str) -> str:
-    r"""A text in one line that a comment, or the name of a file, can hold.
+    r"""A text as one printable line, for a comment or the name of a file.
 
     >>> spoken("a\nb")
     'a b'
@@ -28,12 +28,12 @@ def spoken(text: str) -> str:
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a name can stand in source as it is. Python takes many that are not ASCII for other ones."""
+    """Whether a name can be used in source unchanged. Python normalizes many names that are not ASCII to others."""
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def attribute(name: str) -> str:
-    """What follows an expression to read an attribute, whatever its name.
+    """The source that reads an attribute of any name, to be put after an expression.
 
     >>> attribute("scale"), attribute("a b")
     ('.scale', ".__getattribute__('a b')")
@@ -54,20 +54,20 @@ def keywords(arguments: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def exact(name: str) -> str:
-    """The same characters as a plain `str`: a subclass may show others when it is asked for its `repr`."""
+    """The same characters as a plain `str`, because the `repr` of a subclass may show others."""
     return str.__str__(name)
 
 
 def called(fn: Any) -> str:
-    """The name of a function, or of the type of what else is called."""
+    """The name of a function, or of the type of another callable."""
     return exact(str(getattr(fn, "__name__", type(fn).__name__)))
 
 
 def literal(value: Any) -> str:
-    """A value of Python's own types as source. Of a subclass, the `__repr__` of the type that it extends.
+    """A value of a built-in type as source. For a subclass, this is the `__repr__` of the built-in type.
 
     Raises:
-        TypeError: a value of another type, which has no literal.
+        TypeError: a value of another type has no literal.
 
     >>> literal({"a": (1, [None, "x"])})
     "{'a': (1, [None, 'x'])}"

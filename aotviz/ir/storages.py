@@ -1,4 +1,4 @@
-"""Tensors seen as memory."""
+"""Tensors as memory: storages, layouts and ranges of bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aotviz.torch_private.tensors import (
 
 
 def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
-    """The first elements of a tensor's storage as a flat tensor of a dtype: shape [length], or less if it has less."""
+    """The first elements of a tensor's storage as a flat tensor: shape [length], or less if the storage is smaller."""
     storage = tensor.untyped_storage()
     with torch.no_grad():
         whole = torch.empty(0, dtype=dtype, device=tensor.device)
@@ -27,7 +27,7 @@ def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> 
 def lie_in(
     base: torch.Tensor | None, shape: Sequence[int], stride: Sequence[int], *members: tuple[torch.Tensor, int]
 ) -> bool:
-    """Whether `base` has that layout and each member lies in its storage at that offset, in elements."""
+    """Whether `base` has this layout, and each (member, offset in elements) is at this offset in its storage."""
     if base is None or base.shape != torch.Size(shape) or base.stride() != stride:
         return False
     storage = storage_key(base)
@@ -35,7 +35,7 @@ def lie_in(
 
 
 def has_no_root(tensor: torch.Tensor) -> bool:
-    """Whether it is a view of a tensor that does not require grad."""
+    """Whether a tensor is a view of one that does not require grad."""
     base = base_of(tensor)
     return base is not None and not base.requires_grad
 
@@ -49,7 +49,8 @@ def is_root(
     offset: int,
     *views: torch.Tensor,
 ) -> bool:
-    """Whether `root` is such a tensor with a history of its own, and each of `views` is a view of it."""
+    """Whether `root` has these properties and an independent `grad_fn` (see `root` in tracing/shared_memory.py), and is
+    the base of each of `views`."""
     if root is None or root.dtype is not dtype or root.requires_grad != requires_grad:
         return False
     alike = root.shape == torch.Size(shape) and root.stride() == stride and root.storage_offset() == offset
@@ -59,19 +60,19 @@ def is_root(
 
 
 def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The tensors that a wrapper subclass is made of, by attribute; none for a tensor with memory of its own."""
+    """The inner tensors of a wrapper subclass, by attribute; empty for a tensor with memory of its own."""
     if not is_traceable_wrapper_subclass(tensor):
         return {}
     return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
 
 
 def dense(tensor: torch.Tensor) -> bool:
-    """Whether a clone lies in its memory as this tensor does in its own: from the start, without gaps or overlap."""
+    """Whether a clone would have the same layout: the tensor has offset 0, no gaps and no overlap."""
     return tensor.storage_offset() == 0 and bool(is_dense(tensor))
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The half-open range of bytes in its storage from its first element to its last; it must have one.
+    """The half-open range of bytes in its storage from the first element to the last. It must have an element.
 
     >>> span(torch.zeros(4)[1:3])
     (4, 12)
@@ -82,12 +83,13 @@ def span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def capacity(tensor: torch.Tensor) -> int:
-    """How many elements of the tensor's type its storage holds."""
+    """How many elements of the tensor's dtype fit into its storage."""
     return int(tensor.untyped_storage().nbytes() // tensor.dtype.itemsize)
 
 
 def of_other_kind(base: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A view of `base` where `like` lies in the same storage; one of them is complex and the other is not."""
+    """A view of `base` with the layout of `like`, which has the same storage. It is real if `base` is complex, and
+    complex if it is real."""
     base = without_bits(base)
     if base.is_complex():
         made = torch.view_as_real(base).as_strided(like.shape, like.stride(), like.storage_offset())
@@ -99,7 +101,7 @@ def of_other_kind(base: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def reinterpreted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The same memory as elements of another type."""
+    """The same memory as elements of another dtype."""
     if tensor.is_complex() and not dtype.is_complex:
         return torch.view_as_real(tensor)
     if dtype.is_complex and not tensor.is_complex():

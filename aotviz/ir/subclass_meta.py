@@ -1,10 +1,10 @@
-"""What a compiled program must know of tensors made of tensors (SYSTEM.md A5, C4).
+"""What a compiled program must know about tensor subclasses (SYSTEM.md A5, C4).
 
-A graph takes and returns plain tensors. A caller passes a subclass: a tensor whose parts are tensors, subclasses in
-turn perhaps. A plan says of one value how it is laid out among the graph's values: a `PlainTensorMeta` is one of
-them; a `SubclassCreationMeta` is those of its parts, in order, then the sizes and strides of the whole that are known
-only in the call. `at_run_time` gives the plan that the generated wrapper keeps: the same without fake tensors and
-symbols, and another type, so that neither can be taken for the other.
+A graph takes and returns plain tensors. A caller passes a subclass: a tensor made of inner tensors, which may be
+subclasses themselves. A plan says which of the graph's values one value of the caller becomes. A `PlainTensorMeta` is
+one value. A `SubclassCreationMeta` is the values of its parts, in order, followed by those sizes and strides of the
+whole that are known only in the call. `at_run_time` returns the plan that the generated wrapper keeps. It has no fake
+tensors and no symbols, and its type is different, so that the two plans cannot be confused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aotviz.ir.spelling import attribute
 
 
 def leads_to_tensor(path: str) -> bool:
-    """Whether one of `paths()` leads to a part, and not to a size or stride."""
+    """Whether an entry of `paths()` leads to a part, not to a size or stride."""
     return re.search(r"\.(?:size|stride)\(\d+\)$", path) is None
 
 
@@ -29,11 +29,11 @@ class PlainTensorMeta:
 
     @property
     def count(self) -> int:
-        """How many of the graph's values it is laid out in."""
+        """How many of the graph's values it becomes."""
         return 1
 
     def paths(self) -> Iterator[str]:
-        """For each of those values, what leads to it from the whole: "" here, ".a" or ".size(0)" in a subclass."""
+        """For each of those values, the path to it from the whole: "" here, ".a" or ".size(0)" in a subclass."""
         yield ""
 
     def at_run_time(self) -> PlainTensorMeta:
@@ -42,7 +42,7 @@ class PlainTensorMeta:
 
 @dataclass(frozen=True)
 class OpaqueMeta:
-    """An attribute that is no tensor, such as a device mesh: the graph has no value for it."""
+    """An attribute that is not a tensor, such as a device mesh. The graph has no value for it."""
 
     value: Any
     count = 0
@@ -76,13 +76,13 @@ class SubclassCreationMeta(_Laid):
 
     type: type
     attrs: tuple[tuple[str, Plan], ...]  # one per part
-    context: Any  # what the class gave beside its parts, and wants back
+    context: Any  # from `__tensor_flatten__`, for `__tensor_unflatten__`
     outer_size: tuple[Any, ...]
     outer_stride: tuple[Any, ...]
-    symbols: tuple[tuple[str, int], ...]  # ("size" or "stride", dimension) of those that the graph returns
+    symbols: tuple[tuple[str, int], ...]  # ("size" or "stride", dimension) of those among the values of the graph
 
     def at_run_time(self) -> RuntimeSubclass:
-        """The same without anything that belongs to the trace."""
+        """The same plan without anything that belongs to the trace."""
 
         def known(numbers: tuple[Any, ...]) -> tuple[int | None, ...]:
             return tuple(n if isinstance(n, int) else None for n in numbers)
@@ -124,9 +124,10 @@ class SubclassMeta:
 
 
 class Wrapping(ABC):
-    """A rewrite that happens inside the `autograd.Function`: autograd sees the caller's tensors, the graph their parts.
+    """A rewrite inside of the `autograd.Function`: autograd sees the caller's tensors, and the graph sees their parts.
 
-    `caller` gives the call as autograd sees it. The others write lines of the wrapper, between the two.
+    `caller` returns the call as autograd sees it. The other methods write lines of the wrapper that convert between
+    the caller's tensors and their parts.
     """
 
     meta: SubclassMeta

@@ -1,4 +1,4 @@
-"""Sizes that may be symbols: what is known of one without a guard."""
+"""Sizes that may be symbolic, examined without adding guards."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def expression(value: Any) -> Any:
-    """What a symbolic number is, as an expression of the symbols."""
+    """The sympy expression of a symbolic number."""
     return value.node.expr
 
 
@@ -20,17 +22,17 @@ def is_concrete(value: Any) -> bool:
 
 
 def hint(value: Any) -> int:
-    """A size as it is in the call that is being traced. Asks for no guard."""
+    """The value of a size in the call that is being traced. Adds no guard."""
     return value if isinstance(value, int) else int(value.node.hint)
 
 
 def has_hint(value: Any) -> bool:
-    """Whether a size is known in the call that is being traced: it does not depend on values."""
+    """Whether the value of a size is known in the call that is being traced, so it does not depend on tensor data."""
     return isinstance(value, int) or value.node.has_hint()
 
 
 def statically_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether sizes are known to be the same. Asks for no guard."""
+    """Whether sizes are known to be equal. Adds no guard."""
     return len(one) == len(other) and all(statically_known_true(a == b) for a, b in zip(one, other, strict=True))
 
 
@@ -39,5 +41,4 @@ def all_concrete(values: Sequence[Any]) -> bool:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value is a symbolic number."""
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, SYMBOLIC)

@@ -1,9 +1,9 @@
-"""torch's settings of AOTAutograd, and what each of them means here. This is the one place that reads them.
+"""torch's settings of AOTAutograd, and what each of them means in aotviz.
 
-Each setting of `torch._functorch.config` stands in one of the lists, and of Inductor's and Dynamo's those that torch's
-AOTAutograd reads. What is honoured is taken over as an option when options are made, or is read by parts of torch that
-aotviz uses as they are. What would mean something and does not is warned of, once, by name. The rest means nothing
-here, and the list says why.
+The tables have every setting of `torch._functorch.config`, and those settings of Inductor and Dynamo that torch's
+AOTAutograd reads. A setting in HONOURED becomes an option of a compilation, or is read by a part of torch that aotviz
+uses unchanged. A setting in WARNED has no effect in aotviz although it should: if it is changed, aotviz warns once and
+names it. The settings in MEANS_NOTHING are irrelevant here, for the reasons that the table gives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTITIONER = "torch's partitioners read it"
 _FAKES = "torch's fake tensors read it"
 _NO_CACHE = "aotviz has no AOTAutograd cache; Inductor's own cache is used"
 
-HONOURED = {  # setting -> by what
+HONOURED = {  # setting -> what honours it
     "torch._functorch.config": {
         "activation_memory_budget": _PARTITIONER,
         "activation_memory_budget_runtime_estimator": _PARTITIONER,
@@ -75,7 +75,7 @@ HONOURED = {  # setting -> by what
     },
     "torch._dynamo.config": {},
 }
-WARNED = {  # setting -> what becomes of it
+WARNED = {  # setting -> what aotviz does instead
     "torch._functorch.config": {
         "bundled_autograd_cache": _NO_CACHE,
         "enable_complex_wrapper": "complex tensors are traced as they are",
@@ -117,7 +117,7 @@ _told: set[str] = set()
 
 
 def current() -> dict[str, Any]:
-    """Fields of `Options`, by torch's settings. Warns of those that are set and do nothing here."""
+    """The fields of `Options` that torch's settings determine. Warns about changed settings that have no effect."""
     _warn()
     found = configs.of_aot_autograd()
     autocast = found["backward_pass_autocast"]

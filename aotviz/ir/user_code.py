@@ -1,4 +1,4 @@
-"""Whose code a source file is: the user's, or that of a library which runs it."""
+"""Whether a source file is the user's code, or belongs to a library that runs it."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def is_library(filename: str) -> bool:
-    """Whether a source file is torch's, ours or Python's own, and not the user's."""
+    """Whether a source file belongs to torch, aotviz or Python's frozen modules, and not to the user."""
     return filename.startswith((TORCH, HOUSE, "<frozen"))

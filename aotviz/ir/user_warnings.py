@@ -1,4 +1,4 @@
-"""Warnings that point to the user's line, however deep in a compilation they arise."""
+"""Warnings that point to the user's line, even if they come from deep inside of a compilation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.pa
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Like `warnings.warn`, for the innermost line that is neither aotviz's nor torch's."""
+    """Like `warnings.warn`, but for the innermost line that is neither in aotviz nor in torch."""
     frame = inspect.currentframe()
     level = 1
     while frame is not None and frame.f_code.co_filename.startswith((*_OURS, contextlib.__file__, "<aotviz")):

@@ -1,7 +1,6 @@
-"""Is a form well made? Run at every stage boundary in tests and with `debug=True`.
+"""Check that a form is consistent. This runs after every stage, in tests and with `debug=True`.
 
-Each check names the stage that made the form, so that a broken stage is found where it broke something and not
-three stages later.
+Each error names the stage that returned the form, so that a broken stage is found at once and not three stages later.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
 
-RANDOM_STATE = "rng_state_output_"  # torch's name in the backward for the state that a random node is run again with
-GENERATOR = "bwd_rng_state_"  # and for a generator that the wrapper keeps in step with the forward's
+RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
+GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 
 
 class MalformedForm(AssertionError):
@@ -22,7 +21,7 @@ class MalformedForm(AssertionError):
 
 
 def verify(form: Form, stage: str) -> None:
-    """Raise MalformedForm, naming `stage`, unless `form` is well made."""
+    """Raise MalformedForm, which names `stage`, unless `form` is consistent."""
 
     def demand(holds: bool, what: str) -> None:
         if not holds:

@@ -120,7 +120,7 @@ class View(_OfAnOperator):
 
     targets: tuple[Ref, ...]  # one per result
     several: bool  # the operator returns a list
-    value: Ref | None = None  # the result of the graph whose history it has
+    value: Ref | None = None  # the result of the graph whose grad_fn it has
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,12 @@ class Data(ReplayStep):
     target: Ref
     grad_mode: bool
     inference_mode: bool
-    value: Ref | None = None  # as of a View
+    value: Ref | None = None  # as in View
 
 
 @dataclass(frozen=True)
 class Move(_OfAnOperator):
-    """`operator(source, *args, **kwargs)`, in place: another shape, or other strides."""
+    """`operator(source, *args, **kwargs)`, which changes shape or strides in place."""
 
     @property
     def writes(self) -> int:
@@ -143,7 +143,7 @@ class Move(_OfAnOperator):
 
 
 class Marking(Enum):
-    """How a tensor is made to require grad, or no longer to."""
+    """How `requires_grad` of a tensor is changed."""
 
     ON = "requires_grad_()"
     OFF = "requires_grad_(False)"
@@ -159,10 +159,10 @@ class Mark(ReplayStep):
 
 @dataclass(frozen=True)
 class Write(ReplayStep):
-    """The new data of an input is written to it, or that of a detached alias with a history of its own."""
+    """The new data of an input, or of a detached alias with a `grad_fn` of its own, is written to it."""
 
     value: Ref
-    shape: tuple[int, ...] | None = None  # what the input has here, where it gets its last shape later
+    shape: tuple[int, ...] | None = None  # the input's shape at this point, if it changes later
 
     @property
     def writes(self) -> int:
@@ -171,12 +171,12 @@ class Write(ReplayStep):
 
 @dataclass(frozen=True)
 class Leave(ReplayStep):
-    """`source` is about to get another storage, and what it held by then is written to the one that it has."""
+    """`source` is about to get another storage: its current data is written to the old one first."""
 
 
 @dataclass(frozen=True)
 class Look(ReplayStep):
-    """`source.grad_fn`: autograd makes the history of a view again when it is asked."""
+    """`source.grad_fn`: reading it makes autograd regenerate the `grad_fn` of a view."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Hook(ReplayStep):
 
 @dataclass(frozen=True)
 class Count(ReplayStep):
-    """`source`, an alias with a version counter of its own, was written so often."""
+    """`source`, an alias with a version counter of its own, was written `count` times."""
 
     count: int
 
@@ -201,29 +201,29 @@ class Count(ReplayStep):
 
 @dataclass(frozen=True)
 class InputAliasInfo:
-    """What a call does to one input, and what the input was before (SYSTEM.md A3)."""
+    """What a call does to one input, and the input's state before (SYSTEM.md A3)."""
 
     is_tensor: bool
     is_leaf: bool
     requires_grad: bool  # when the call began
     requires_grad_after: bool
-    mutates_data: bool
-    mutates_metadata: bool
-    mutations_hidden_from_autograd: bool
-    mutations_under_no_grad_or_inference_mode: bool
-    mutates_storage_metadata: bool  # by `set_`
-    resizes_storage: bool
-    keep_input_mutations: bool
-    version_bumps: int  # in-place operations on it or on a view of it
-    layout_after: Layout | None  # where it lies after a metadata mutation; None if there was none
-    written_parts: tuple[str, ...] = ()  # of a tensor made of tensors: what leads to each part that is written, ".a"
-    turned_on: bool = False  # by `requires_grad_()` inside the function; `requires_grad` says that it is from the start
+    mutates_data: bool = False
+    mutates_metadata: bool = False
+    mutations_hidden_from_autograd: bool = False
+    mutations_under_no_grad_or_inference_mode: bool = False
+    mutates_storage_metadata: bool = False  # by `set_`
+    resizes_storage: bool = False
+    keep_input_mutations: bool = False
+    version_bumps: int = 0  # in-place operations on it or on a view of it
+    layout_after: Layout | None = None  # after a metadata mutation; None if there was none
+    written_parts: tuple[str, ...] = ()  # of a subclass: the path of each part that is written, ".a"
+    turned_on: bool = False  # by `requires_grad_()` inside the function; `requires_grad` is then True from the start
     turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
-    leaves_data: bool = False  # it was written, and then given another storage: the old one is left with what it held
-    assigns_data: bool = False  # `x.data = ...`, and no `set_`, gave it another storage
-    used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers the shape that it had
-    asks_for_root: bool = False  # what it is a view of decides on histories; see Note [Leaves that are views]
-    history_ends: bool = False  # before its uses, by moves under no_grad that leave it as it was; see tracing/given.py
+    leaves_data: bool = False  # it was written and then given another storage; the old storage keeps the written data
+    assigns_data: bool = False  # `x.data = ...` gave it another storage, not `set_`
+    used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers its earlier shape
+    asks_for_root: bool = False  # its gradients depend on what it is a view of; see Note [Leaves that are views]
+    history_ends: bool = False  # metadata ops under no_grad end its autograd graph before it is used; tracing/given.py
 
     @property
     def mutated(self) -> bool:
@@ -231,21 +231,21 @@ class InputAliasInfo:
 
     @property
     def keeps_hooks(self) -> bool:
-        """Whether hooks from before the call stay on the grad_fn that it had, though it may have another one then:
-        autograd sees at most that it is moved in place."""
+        """Whether hooks from before the call stay on the earlier `grad_fn`: autograd sees at most a metadata op."""
         unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
         moves = self.mutates_metadata and not self.mutates_storage_metadata
         return moves and self.requires_grad and not self.is_leaf and (unseen or not self.mutates_data)
 
     @property
     def written_by_parts(self) -> bool:
-        """Whether the wrapper writes its parts, one by one: what counts and what has a history is then none of them."""
+        """Whether the wrapper writes its parts one by one, so that neither versions nor autograd see a write to the
+        whole."""
         unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
         return bool(self.written_parts) and (unseen or not (self.requires_grad or self.requires_grad_after))
 
     @property
     def mutation_type(self) -> MutationType:
-        """Derived, so that it can't disagree with the facts."""
+        """Derived, so that it cannot contradict the facts."""
         if not self.mutated:
             return MutationType.NOT_MUTATED
         moves = self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
@@ -266,23 +266,22 @@ class OutputAliasInfo:
 
     output_type: OutputType
     raw_type: type
-    base_index: int | None
-    dynamic_dims: frozenset[int]
-    requires_grad: bool
-    has_tangent: bool  # the backward receives a gradient for it directly
-    view_chain: tuple[ViewStep, ...] | None  # from the base to the output; None if it is not known or not needed
-    layout: Layout | None  # None for what is not a strided tensor
-    same_object_as: int | None  # an earlier output that is this very object
-    made: Ref | None = None  # what holds it after the replay; None if the graph returns it, or it needs the fallback
-    # Made to require grad inside, where it was computed from nothing that does, or a view of such a tensor. Nothing
-    # that leaves was computed from it.
+    base_index: int | None = None
+    dynamic_dims: frozenset[int] = frozenset()
+    requires_grad: bool = False
+    has_tangent: bool = False  # the backward receives a gradient for it directly
+    view_chain: tuple[ViewStep, ...] | None = None  # from the base to the output; None if unknown or not needed
+    layout: Layout | None = None  # None if it is not a strided tensor
+    same_object_as: int | None = None  # an earlier output that is this very object
+    made: Ref | None = None  # its variable after the replay; None if the graph returns it, or it needs the fallback
+    # It, or its base, was made to require grad inside and depends on no input that does. No other result depends on it.
     new_leaf: bool = False
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 
     @property
     def in_graph(self) -> bool:
-        """Whether the compiled graph returns it. What the wrapper can rebuild, it need not."""
+        """Whether the compiled graph returns it, because the wrapper cannot rebuild it."""
         if self.is_constant or self.same_object_as is not None or self.output_type is OutputType.is_input:
             return False
         if self.made is not None:
@@ -293,18 +292,18 @@ class OutputAliasInfo:
 
 @dataclass(frozen=True)
 class IntermediateBase:
-    """An intermediate that the graph returns, since an output is a view of it."""
+    """An intermediate that the graph returns because an output is a view of it."""
 
     output: int  # the first such output
-    requires_grad: bool  # a gradient can come back through one of its views
+    requires_grad: bool  # it can get a gradient through one of its views
 
 
 @dataclass(frozen=True)
 class TensorAlias:
-    """Hides a tensor from autograd: `autograd.Function` looks only at what is a tensor (SYSTEM.md A7).
+    """Hides a tensor from autograd: `autograd.Function` handles only tensors (SYSTEM.md A7).
 
-    The generated forward returns a metadata-mutated input inside one, since autograd would otherwise take the
-    alias for a view of a differentiable input and forbid its mutation.
+    The generated forward returns a metadata-mutated input inside one. Otherwise autograd would take the alias for a
+    view of a differentiable input and forbid its mutation.
     """
 
     alias: Any
@@ -319,15 +318,15 @@ class ViewAndMutationMeta:
     intermediate_bases: tuple[IntermediateBase, ...]
     grad_enabled: bool  # when the call began
     grad_enabled_after: bool | None  # the grad mode that the call leaves behind, if it differs
-    static_input_indices: tuple[int, ...]  # inputs whose memory stays where it is between calls
+    static_input_indices: tuple[int, ...]  # inputs that have the same memory in every call
     deterministic: bool  # torch.are_deterministic_algorithms_enabled() at compile time
     autocast: bool  # some autocast was on at compile time
-    replay: tuple[ReplayStep, ...] = ()  # what the wrapper repeats of the user's statements about aliases
+    replay: tuple[ReplayStep, ...] = ()  # the user's statements about aliases that the wrapper repeats
     counts_with: Mapping[Ref, Ref] = field(default_factory=dict)  # member -> the base whose version counter it shares
 
     @functools.cached_property
     def replayed_writes(self) -> Counter[Ref]:
-        """How often the replay bumps the version counter of each tensor, its views counted with it."""
+        """How often the replay bumps the version counter of each tensor, directly or through a view."""
         return self.count_writes(self.replay, self.counts_with)
 
     @staticmethod
@@ -345,7 +344,7 @@ class ViewAndMutationMeta:
 
     @property
     def mutated_input_indices(self) -> tuple[int, ...]:
-        """Inputs whose new value leaves the graph, in order."""
+        """Inputs whose new value is an output of the graph, in order."""
         out = MutationType.MUTATED_OUT_GRAPH
         return tuple(i for i, info in enumerate(self.input_info) if info.mutation_type is out)
 

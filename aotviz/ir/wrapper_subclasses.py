@@ -1,9 +1,8 @@
-"""Tensors made of tensors: traceable wrapper subclasses, taken apart and put together again.
+"""Traceable wrapper subclasses: tensors that consist of other tensors.
 
-A wrapper subclass has no memory of its own. `__tensor_flatten__` names the attributes that hold its parts, which may
-be subclasses themselves, and gives a context that is no tensor; `__tensor_unflatten__` makes one from parts, that
-context, and the size and stride that it shows to the outside. Among the attributes may be objects that are no tensors,
-such as a device mesh: they stay what they are.
+A wrapper subclass has no memory of its own. `__tensor_flatten__` names the attributes that hold its parts, which may be
+subclasses themselves, and returns a context. `__tensor_unflatten__` builds it from parts, context, size and stride.
+Attributes may also hold other objects, such as a device mesh, which stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ _STAND_INS = (FakeTensor, FunctionalTensor)
 
 
 def is_subclass(value: Any) -> bool:
-    """Whether a value is a tensor made of tensors that a trace can see into."""
+    """Whether a value is a tensor subclass whose parts a trace can see."""
     return isinstance(value, torch.Tensor) and bool(is_traceable_wrapper_subclass(value))
 
 
 def closed_class(value: Any) -> str:
-    """Which method of a tensor's class does what a trace can't see; "" of a class that it can follow.
+    """The method by which a tensor's class does something that a trace cannot see, or "".
 
-    A class of parts is followed into these; a Parameter, and others that switch `__torch_function__` off, are what they
-    hold.
+    Subclasses with parts are traced through their parts. A Parameter, or another class that disables
+    `__torch_function__`, is traced as the tensor that it holds.
     """
     kind = type(value)
     if not isinstance(value, torch.Tensor) or kind in _OPEN or isinstance(value, _STAND_INS) or is_subclass(value):
@@ -49,13 +48,13 @@ def anatomy(value: Any) -> tuple[tuple[str, ...], Any]:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """A part of a subclass; an object that stands in for another during a trace, as that other one."""
+    """An attribute of a subclass. For a FakeScriptObject, which exists only in a trace, this is the real object."""
     attribute = getattr(value, name)
     return attribute.real_obj if isinstance(attribute, FakeScriptObject) else attribute
 
 
 def parts(value: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors that a value is made of, innermost, in order. A plain tensor is its own only part."""
+    """The plain tensors that a value consists of, innermost, in order. A plain tensor is its own only part."""
     if not is_subclass(value):
         yield value
         return
@@ -66,7 +65,7 @@ def parts(value: Any) -> Iterator[torch.Tensor]:
 
 
 def paths(value: Any) -> Iterator[tuple[str, ...]]:
-    """The attributes that lead to each of `parts(value)`."""
+    """The path of attributes to each of `parts(value)`."""
     if not is_subclass(value):
         yield ()
         return
@@ -77,7 +76,7 @@ def paths(value: Any) -> Iterator[tuple[str, ...]]:
 
 
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
-    """A value of the same make, each plain tensor in it replaced by `fn` of it. Has no history."""
+    """A value of the same structure, each plain tensor replaced by `fn` of it. It has no `grad_fn`."""
     if not is_subclass(value):
         return fn(value) if isinstance(value, torch.Tensor) else value
     names, context = anatomy(value)
@@ -89,24 +88,25 @@ def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
 
 
 def rebuilt(value: Any, made: Iterator[torch.Tensor]) -> Any:
-    """A value of the same make from other plain tensors, taken in order."""
+    """A value of the same structure from other plain tensors, taken in order."""
     return mapped(value, lambda _: next(made))
 
 
 def like_in_autograd(value: Any, made: Any) -> Any:
-    """Let `made` be to autograd what `value` is: a leaf or not, requiring grad or not."""
+    """Give `made` the autograd state of `value`: whether it is a leaf, and whether it requires grad."""
     mirror_autograd(value, made)
     return made
 
 
 def expected_tangent(output: Any) -> Any:
-    """What the gradient of a subclass output is made like: the output, unless its class says otherwise."""
+    """A value with the structure that the gradient of a subclass output must have: the output, unless its class makes
+    another one."""
     adapt = getattr(output, "__coerce_tangent_metadata__", None)
     return output if adapt is None else adapt()
 
 
 def ragged(number: Any) -> bool:
-    """Whether a size is that of a jagged dimension: a name for its offsets, which the class finds by itself."""
+    """Whether a size is that of a jagged dimension. It stands for the offsets, which the class finds by itself."""
     return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())
 
 
@@ -115,15 +115,15 @@ def has_ragged_sizes(value: Any) -> bool:
 
 
 def symbols(value: Any) -> Iterator[tuple[str, int, Any]]:
-    """("size" or "stride", dimension, number) of each symbolic one that a subclass itself shows to the outside."""
+    """("size" or "stride", dimension, number) of each symbolic size and stride of the subclass itself."""
     for kind, numbers in (("size", value.size()), ("stride", value.stride())):
         yield from ((kind, i, n) for i, n in enumerate(numbers) if isinstance(n, torch.SymInt))
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """What a graph returns for a value: its plain tensors, and what its subclasses need to be put together again.
+    """What a graph returns for a value: its plain tensors, and what is needed to rebuild its subclasses.
 
-    A subclass is its parts, in order, then its symbolic sizes and strides.
+    A subclass gives the leaves of its parts, in order, followed by its own symbolic sizes and strides.
     """
     if not is_subclass(value):
         yield value

@@ -1,1 +1,1 @@
-"""What a running process compiles: watching torch.compile, and the kernel's side of JupyterLab's live panel."""
+"""Show what a running process compiles: `aotviz.watch`, and the kernel's side of JupyterLab's live panel."""

@@ -1,12 +1,11 @@
-"""Every guard that a call fails, of each program that Dynamo has for its function.
+"""Find every guard that fails for a call, in each program that Dynamo has for the function.
 
-Dynamo stops at the first guard that fails, and its account of a recompile names no other. Here each guard of a
-program's tree is tried by itself, against the frame that is about to be compiled: what a guard is about is read by
-its source, an expression, and the guard is called with that value; one that can't be called is a list of conditions,
-which are evaluated. Nothing of Dynamo is changed, and a guard that can't be tried is left out: then what Dynamo said
-is still there.
+Dynamo stops at the first guard that fails, and reports only that one. This module evaluates each guard of a program's
+tree by itself, against the frame that is about to be compiled. A guard is called with the value of its source
+expression. A guard that cannot be called is a list of conditions, which are evaluated. Dynamo's state does not change.
+A guard that cannot be evaluated is left out; Dynamo's own reason is still recorded.
 
-Several facts of one tensor may have changed at once, for which Dynamo has one guard: each is told.
+Dynamo has one guard for all properties of a tensor. If several properties have changed, each is reported.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ import torch
 from aotviz.ir import storages
 from aotviz.ir.dynamo_capture import children
 
-LONGEST = 120  # characters in which a value is told
-SILENT = frozenset({"TORCH_FUNCTION_MODE_STACK"})  # Dynamo takes the modes off while it compiles
+LONGEST = 120  # characters that are shown of a value
+SILENT = frozenset({"TORCH_FUNCTION_MODE_STACK"})  # Dynamo removes the modes while it compiles
 LENGTHS = frozenset({"LENGTH_CHECK", "DICT_LENGTH"})
 PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.Size)
-TENSOR_FACTS = (  # of a guard on a tensor
+TENSOR_FACTS = (  # how the text of a TENSOR_MATCH guard states these properties
     ("dtype", re.compile(r"(torch\.(?:b?float|u?int|complex|bool)\w*)")),
     ("requires_grad", re.compile(r"requires_grad=(\w+)")),
 )
@@ -44,30 +43,30 @@ class Value(Enum):
 
 @dataclass(frozen=True)
 class FailedGuard:
-    """A guard that a call does not pass."""
+    """A guard that fails for a call."""
 
     guard: str  # with its comment, as torch logs it
-    source: str  # the expression that it is about, e.g. "L['self'].step"
-    now: str  # what is there now; "" if that can't be told in a few words
+    source: str  # the expression that it checks, e.g. "L['self'].step"
+    now: str  # the current value; "" if it has no short text
     stack: str  # the user's frames, as a traceback prints them
 
 
 @dataclass(frozen=True)
 class Program:
-    """An earlier program of the function, and what keeps the call from it."""
+    """An earlier program of the function, and the guards that fail for the call."""
 
     compile_id: str
     failed: tuple[FailedGuard, ...]
 
 
 def of(entries: Sequence[Any], frame_locals: Mapping[str, Any]) -> list[Program]:
-    """The guards of each of Dynamo's cache entries that a frame with these local variables fails."""
-    values: dict[tuple[int, str], Any] = {}  # of expressions, by namespace: programs ask for the same ones
+    """For each of Dynamo's cache entries, the guards that fail for a frame with these local variables."""
+    values: dict[tuple[int, str], Any] = {}  # (namespace, expression) -> value; programs share many expressions
     found = []
     for entry in entries:
         try:
             failed = tuple(dict.fromkeys(_Trial(entry.guard_manager, frame_locals, values).failed()))
-        except Exception:  # of a release that keeps its guards otherwise
+        except Exception:  # this release of torch stores guards in another way
             failed = ()
         found.append(Program(str(entry.compile_id), failed))
     return found
@@ -82,7 +81,7 @@ class _Trial:
         self.locals = {"L": frame_locals, "G": self.globals["G"], **manager.closure_vars}
 
     def failed(self) -> Iterator[FailedGuard]:
-        """In the order in which they are checked, the tree before what hangs on it as a whole."""
+        """The guards that fail, in Dynamo's order: first the tree, then the guards on several values together."""
         yield from self._of_tree(self.manager.root, None)
         for guard in self.manager.root.get_epilogue_lambda_guards():
             yield from self._of_conditions(guard, "")
@@ -96,7 +95,7 @@ class _Trial:
         for guard in guards:
             try:
                 yield from self._of_guard(node, guard, source, value)
-            except Exception:  # it can't be tried by itself
+            except Exception:  # this guard cannot be evaluated by itself
                 continue
         for child in children(node):
             yield from self._of_tree(child, Value.MISSING)
@@ -107,9 +106,9 @@ class _Trial:
             return
         if len(parts) > 1 or not callable(guard):
             yield from self._of_conditions(guard, source)
-        elif value is Value.MISSING:  # another guard fails, of what it would be in
+        elif value is Value.MISSING:  # another guard, on the object that should contain the value, fails
             return
-        elif hasattr(guard, "check_verbose"):  # the global state, which says what of it
+        elif hasattr(guard, "check_verbose"):  # the guard on global state, which says what has changed
             said = guard.check_verbose(value)
             if not said.result:
                 yield FailedGuard("; ".join(said.verbose_code_parts) or parts[0], source, "", _stack(guard))
@@ -126,14 +125,14 @@ class _Trial:
     def _of_conditions(self, guard: Any, source: str) -> Iterator[FailedGuard]:
         for part in guard.verbose_code_parts():
             try:
-                holds = eval(part, self.globals, self.locals)  # torch's own text, which torch evaluates as well
+                holds = eval(part, self.globals, self.locals)  # this text comes from torch, which evaluates it too
             except Exception:
                 continue
             if holds is False:
                 yield FailedGuard(self._as_tensors(part), source, "", _stack(guard))
 
     def _as_tensors(self, part: str) -> str:
-        """A condition; where it is that two inputs are one tensor, how they lie to each other now."""
+        """The condition; if it says that two inputs are the same tensor, a text on how their memory relates now."""
         both = SAME.match(part)
         if both is None:
             return part
@@ -143,7 +142,7 @@ class _Trial:
         return f"{both['one']} and {both['other']} were one tensor and are {_relation(one, other)}{_comment(part)}"
 
     def _aliases(self) -> Iterator[FailedGuard]:
-        """Inputs that were different tensors, and are one."""
+        """Failed guards for inputs that were different tensors and are now the same tensor."""
         places: dict[int, list[str]] = {}
         for source in getattr(self.manager, "no_tensor_aliasing_sources", None) or ():
             value = self._value(source)
@@ -165,7 +164,7 @@ class _Trial:
 
 
 def _tensor_facts(text: str, source: str, value: Any) -> Iterator[tuple[str, str]]:
-    """(what changed, what it is now) of a tensor, from the guard's account of what it was."""
+    """(what changed, the current value) for each changed property of a tensor, by the guard's text."""
     comment = _comment(text)
     if not isinstance(value, torch.Tensor):
         yield _changed(source, "a tensor", "None" if value is None else f"a {type(value).__name__}", comment)
@@ -190,7 +189,7 @@ def _tensor_facts(text: str, source: str, value: Any) -> Iterator[tuple[str, str
 
 
 def _comment(text: str) -> str:
-    """The user's line, which torch puts behind a guard."""
+    """The comment with the user's line that torch puts after a guard, or ""."""
     return text[text.find("  # ") :] if "  # " in text else ""
 
 
@@ -200,18 +199,18 @@ def _changed(name: str, was: str, now: str, comment: str) -> tuple[str, str]:
 
 
 def _relation(one: torch.Tensor, other: torch.Tensor) -> str:
-    """How two tensors lie to each other in memory, as explain/guard_failures.py reads it."""
+    """How the memory of two tensors relates, in the words that explain/guard_failures.py parses."""
     try:
         if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
             return "in separate storages"
         (first, end), (second, last) = storages.span(one), storages.span(other)
-    except (RuntimeError, NotImplementedError):  # without memory of its own: sparse, or a subclass
+    except (RuntimeError, NotImplementedError):  # a tensor has no storage of its own: it is sparse, or a subclass
         return "different tensors"
     return "apart in one storage" if end <= second or last <= first else "overlapping views of one storage"
 
 
 def _now(kind: str, value: Any) -> str:
-    """A value in a few words, "" where that can't be: a program's object is not asked for its text."""
+    """A short text for a value, or "". The `repr` of the user's own objects is not called."""
     if kind in LENGTHS:
         return str(len(value))
     if kind == "TYPE_MATCH":

@@ -1,4 +1,4 @@
-"""What Dynamo is at while it calls a backend or says something in its trace."""
+"""The state of Dynamo while it calls a backend or writes to its trace."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from aotviz.torch_private.dynamo import compile_call
 
 
 class Moment:
-    """What Dynamo is at while one of its records is made. To be asked in the same call, in the same thread."""
+    """The state of Dynamo while it writes a record. It is valid only in the same call and thread."""
 
     @property
     def compilation(self) -> object:
-        """An object that lives as long as anything may still be compiled of the compilation; None outside any."""
+        """An object that lives until no part of the compilation can still be compiled; None outside a compilation."""
         return dynamo.compilation()
 
     def code(self) -> int | None:
-        """The function that is compiled: a number that is the same for equal code."""
+        """The hash of the code object that is compiled, which is the same for equal code; None if it is unknown."""
         found = compile_call()
         return hash(found["code"]) if found is not None and "code" in found else None
 
     def failed_guards(self) -> list[failed_guards.Program]:
-        """Why each program that Dynamo has of the function does not do for this call, the newest first."""
+        """For each of Dynamo's programs for this function, the guards that fail for this call, newest program first."""
         found = compile_call() or {}
         entries, frame = found.get("cache_entries"), found.get("frame")
         return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []

@@ -1,15 +1,15 @@
 """The kernel's side of JupyterLab's panel of live compilations (extensions/jupyterlab/src/live).
 
-`import aotviz` in a Jupyter kernel puts one comm into the kernel's list of comms, without a message to anyone. While
-the panel is open it asks kernels for that list, finds the comm, and sends it {"ask": "watch", "who": id}: from then on
-it is sent a row for each compilation that moves (aotviz's own, and torch's while a watch is on), until
-{"ask": "stop", "who": id}, or until it has not renewed its wish for LEASE_S seconds, as when its window is gone.
-{"ask": "recording", "key": ...} is answered with that compilation's recording, {"ask": "part", "key": ..., "want": ...}
-with a part of it (widgets/parts.py), for a tab that goes on as the compilation does. Where nobody watches, nothing is
-sent, and a compilation costs nothing more.
+`import aotviz` in a Jupyter kernel adds one comm to the kernel's list of comms, without sending a message. While the
+panel is open, it asks kernels for that list, finds the comm, and sends {"ask": "watch", "who": id}. From then on the
+kernel sends a row whenever a compilation makes progress (aotviz's own, and torch's while a watch is on). It stops at
+{"ask": "stop", "who": id}, or if the panel has not repeated its request for LEASE_S seconds, for example because its
+window was closed. The answer to {"ask": "recording", "key": ...} is that compilation's recording. The answer to
+{"ask": "part", "key": ..., "want": ...} is a part of it (widgets/parts.py), for a tab that follows the compilation.
+Without an open panel nothing is sent, and compilations cost nothing extra.
 
-A kernel runs a person's program. So nothing here raises into it, nothing is printed, and a message is not run as a
-cell would be (no IPython events). A process forked from a kernel stays silent.
+A kernel runs the user's program. So this module raises no errors into it and prints nothing, and a message does not run
+like a cell (no IPython events). A process forked from a kernel sends nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Live:
     def __init__(self, comm: Any) -> None:
         self._comm = comm
         self._process = os.getpid()
-        self._watchers: dict[str, float] = {}  # panel -> when its wish ends, on the monotonic clock
+        self._watchers: dict[str, float] = {}  # panel -> when its lease ends, on the monotonic clock
         self._answers = Answers(self._send)
-        self._opened: tuple[str, Recording] | None = None  # the key of what a tab asked of last, until nobody watches
+        self._opened: tuple[str, Recording] | None = None  # what a tab last asked for; dropped when no panel watches
 
     def hear(self, message: Any) -> None:
-        """A message from a panel."""
+        """Handle a message from a panel."""
         data = message["content"]["data"]
         ask, question, key = data.get("ask"), str(data.get("question", "")), str(data.get("key", ""))
         if ask == "watch":
@@ -63,10 +63,10 @@ class Live:
             self._answers.cancel(question)
 
     def _part(self, key: str, want: object, on_stage: OnStage) -> bytes:
-        from aotviz.widgets import parts  # what an import of aotviz should not cost
+        from aotviz.widgets import parts  # imported here to keep `import aotviz` fast
 
         if self._opened is None or self._opened[0] != key or want == ["index"]:
-            self._opened = (key, recording(key))  # of torch's own: as it is when the index is asked for
+            self._opened = (key, recording(key))  # for torch's compilations: a snapshot, renewed with each index
         return parts.packed(self._opened[1], want, on_stage)
 
     def _tell(self, compilation: Compilation) -> None:
@@ -81,7 +81,7 @@ class Live:
     def _send(self, data: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         try:
             self._comm.send(data, buffers=buffers)
-        except Exception:  # no panel is worth an error in a compilation
+        except Exception:  # an error here must not break a compilation
             self._watchers.clear()
 
 
@@ -102,10 +102,10 @@ def row(compilation: Compilation) -> dict[str, Any]:
 
 
 def recording(key: str) -> Recording:
-    """The recording of one compilation. Raises LookupError where it is no longer kept."""
+    """The recording of one compilation. Raises LookupError if the kernel no longer has it."""
     from aotviz.live.watched import read_lines
     from aotviz.live.watched_progress import WatchedCompilation
-    from aotviz.reading.recording import Recording  # what an import of aotviz should not cost
+    from aotviz.reading.recording import Recording  # imported here to keep `import aotviz` fast
     from aotviz.recorder.sessions import live
     from aotviz.recording.store import CompilationLog, Store
 
@@ -122,14 +122,14 @@ def recording(key: str) -> Recording:
 
 
 def announce() -> None:
-    """In a Jupyter kernel, be found by panels. Elsewhere, and where anything is unusual, do nothing."""
+    """In a Jupyter kernel, register the comm that panels look for. Elsewhere, or if anything fails, do nothing."""
     try:
         base = sys.modules.get("ipykernel.kernelbase")
         if base is None or not base.Kernel.initialized():
             return
         import comm
 
-        made: Any = comm.create_comm(target_name=TARGET, primary=False)  # the other side never has to open it
+        made: Any = comm.create_comm(target_name=TARGET, primary=False)  # sends no message
         made.handle_msg = Live(made).hear
         subshells.answer_where_asked(made, lambda data: subshells.is_what_if(data, "want"))
         comm.get_comm_manager().register_comm(made)

@@ -1,12 +1,12 @@
-"""Torch's structured trace, received in the process that makes it.
+"""Receive torch's structured trace in the process that writes it.
 
-Torch says what its compilers do to one logger, which a handler of torch's writes to a file if `TORCH_TRACE` is set.
-`attach` adds a handler beside that one, so both get everything. Torch asks for the texts only while the logger has a
-handler: with the last receiver gone, nothing is left, and compiling costs what it did before.
+Torch's compilers log to one logger, and one of torch's handlers writes the records to a file if `TORCH_TRACE` is set.
+`attach` adds a second handler, so both get everything. Torch makes the texts only while the logger has a handler: after
+the last receiver is detached, compiling costs the same as before.
 
-Torch's own handler takes itself off the list at the first record where no folder is set; Python's logging then skips
-the handler behind it. So ours stands first. `logging.disable(...)` does not reach the trace: newer releases of
-torch see to that, and `attach` does in older ones.
+If `TORCH_TRACE` is not set, torch's handler removes itself at the first record, and Python's logging then skips the
+handler after it. So our handler comes first. `logging.disable(...)` must not silence the trace: newer releases of torch
+ensure that, and `attach` ensures it for older ones.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from aotviz.live.moment import Moment
 from aotviz.torch_private import dynamo
 
 LOGGER = logging.getLogger("torch.__trace")
-FAILED_GUARDS = "aotviz_failed_guards"  # a record of ours: every guard that a call fails, where torch names the first
+FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep
 
 _lock = threading.Lock()
 
 
 class Receiver(Protocol):
-    """What wants to hear the trace. `head` is the record as torch's files have it, `payload` its text."""
+    """Something that receives the trace. `head` is a record as in torch's log files, and `payload` its text."""
 
     def receive(
         self,
@@ -49,7 +49,7 @@ class Receiver(Protocol):
 
 
 class Tap(logging.Handler):
-    """The one handler, for all receivers. What a receiver does wrong is never the compiled program's misfortune."""
+    """The one log handler, which serves all receivers. An error in a receiver never affects the user's program."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -91,13 +91,13 @@ _tap = Tap()
 
 
 def attach(receiver: Receiver) -> None:
-    """Let a receiver hear everything from now on, and first what torch said only once, before it listened."""
+    """Send a receiver every record from now on, after the records that torch writes only once per process."""
     with _lock:
         if _tap not in LOGGER.handlers:
             _tap.was_disabled, LOGGER.disabled = LOGGER.disabled, False
             LOGGER.handlers = [_tap, *LOGGER.handlers]
             LOGGER.__dict__.setdefault("isEnabledFor", _is_enabled)
-        _tap.acquire()  # records of other threads wait, so that none comes before the names that it refers to
+        _tap.acquire()  # other threads' records wait, so that none arrives before the file names that it refers to
         try:
             for head, payload in said_before():
                 receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
@@ -107,7 +107,7 @@ def attach(receiver: Receiver) -> None:
 
 
 def detach(receiver: Receiver) -> None:
-    """Let a receiver hear no more. With the last one, the logger is as it was."""
+    """Stop sending to a receiver. After the last one, the logger is restored."""
     with _lock:
         _tap.receivers = tuple(other for other in _tap.receivers if other is not receiver)
         if not _tap.receivers and _tap in LOGGER.handlers:
@@ -122,7 +122,7 @@ def _is_enabled(level: int) -> bool:
 
 
 def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:
-    """The records that later ones refer to: torch's version, and the file names that it has given numbers."""
+    """The records that torch writes only once: its version, and the numbered file names that later records use."""
     version = json.dumps({"pytorch_version": torch.__version__})
     digest = hashlib.md5(version.encode(), usedforsecurity=False).hexdigest()
     yield {"artifact": {"name": "torch_version", "encoding": "json"}, "has_payload": digest}, version

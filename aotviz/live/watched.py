@@ -1,11 +1,12 @@
-"""What a process says of its compilations while it is watched: the lines of a log that never becomes a file.
+"""The log of a watched process, kept in memory instead of a file, and its view as a recording.
 
-The lines are those that `TORCH_TRACE` would have written, so the reader of logs reads these, and a live recording and
-a file of somebody else's can't differ. They are kept by compilation, in bytes; when there are too many, those of the
-oldest compilation go, and are counted. Names that later lines refer to stay. `Watched` shows them as a recording,
-together with what aotviz's own pipeline recorded meanwhile.
+The lines are those that `TORCH_TRACE` would have written. The same reader reads them, so a live recording and a log
+file cannot differ. Lines are stored as bytes, by compilation. When there are too many, the lines of the oldest
+compilations are dropped, and these compilations are counted. Names that later lines refer to are never dropped.
+`Watched` shows the log as a recording, together with what aotviz's own pipeline recorded meanwhile.
 
-Thread safe: autograd compiles backwards on threads of its own while a notebook reads. Free of torch.
+This module is thread safe, because autograd compiles backwards on its own threads while a notebook reads. It does not
+import torch.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ NAMES = "names"  # the key of lines that others refer to: they are never dropped
 
 
 class Moment(Protocol):
-    """What the process knows of the moment in which a record was made, beyond the record."""
+    """What the process knows at the moment when a record is written, in addition to the record."""
 
     @property
     def compilation(self) -> object:
-        """An object that Dynamo keeps for one compilation, also for what is compiled late of it; or None."""
+        """An object that Dynamo has for each compilation, including its late parts; None outside of a compilation."""
 
     def code(self) -> Hashable:
-        """The function that Dynamo compiles, by a value that others do not have; None if it compiles none."""
+        """A value that identifies the function that Dynamo compiles; None if it compiles no function."""
 
 
 class Stretches:
-    """Between which resets of Dynamo each record's compilation began, in this process (see `resets.py`)."""
+    """Find how many resets of Dynamo came before each record's compilation, in this process (see `resets.py`)."""
 
     def __init__(self) -> None:
         self._resets = Resets()
@@ -58,7 +59,7 @@ class Stretches:
         self._latest: dict[tuple[int, Hashable], int] = {}  # (thread, compile id) -> resets
 
     def of(self, head: dict[str, Any], payload: str | None, moment: Moment | None) -> int | None:
-        """How many resets there were before the compilation of a record; None where it need not be told."""
+        """The number of resets before the record's compilation; None if the record needs no mark."""
         known = frame_and_number(head)
         if known is None:
             return None
@@ -78,7 +79,7 @@ class Stretches:
 
 
 class WatchedLog:
-    r"""The log of one watch, at most about `max_bytes` bytes; the newest compilation stays whatever its size.
+    r"""The log of one watch, of at most about `max_bytes` bytes. The newest compilation is never dropped.
 
     >>> log = WatchedLog(max_bytes=100)
     >>> for number in range(3):
@@ -95,12 +96,12 @@ class WatchedLog:
         self.revision = 0  # grows whenever there is more to read
         self._lock = threading.Lock()
         self._pieces: list[tuple[str, bytes]] = []
-        self._nbytes: Counter[str] = Counter()  # by key, in the order of their first lines
+        self._nbytes: Counter[str] = Counter()  # key -> bytes, in the order of the keys' first lines
         self._total = 0
         self._read: tuple[int, bytes] = (0, b"")
-        self._followers: tuple[Changed, ...] = ()  # replaced, never edited
+        self._followers: tuple[Changed, ...] = ()  # replaced, never changed in place
         self._stretches = Stretches()
-        self._going: dict[str, WatchedCompilation] = {}  # by key: how far each is, for those who look on
+        self._going: dict[str, WatchedCompilation] = {}  # key -> progress of the compilation, for live views
         self._second, self._stamp = 0, ""
 
     @property
@@ -117,11 +118,11 @@ class WatchedLog:
         payload: str | None,
         moment: Moment | None = None,
     ) -> None:
-        """One record: when it was made (unix time), by which process, at which line of torch; its JSON and its text."""
+        """Add a record: its unix time, process id, line of torch's source ("file:line"), JSON, and text."""
         with self._lock:
             reset = self._stretches.of(head, payload, moment)
         head = head if reset is None else {**head, MARK: reset}
-        line = json.dumps(head, default=repr, skipkeys=True).encode()  # as torch writes it
+        line = json.dumps(head, default=repr, skipkeys=True).encode()  # in the format that torch writes
         text = b"" if payload is None else b"\n\t" + clean(payload).replace("\n", "\n\t").encode()
         key = _key(head)
         with self._lock:
@@ -138,7 +139,7 @@ class WatchedLog:
             changed()
 
     def lines_of(self, key: str) -> bytes:
-        """The lines of one compilation, and those that they refer to."""
+        """The lines of one compilation, and the lines that they refer to."""
         with self._lock:
             return b"".join([piece for of, piece in self._pieces if of in (key, NAMES)])
 
@@ -160,7 +161,7 @@ class WatchedLog:
         return end
 
     def read(self) -> tuple[bytes, int]:
-        """The lines as they stand, as one file would hold them; and the revision that they are of."""
+        """All current lines, as one file would contain them, and their revision."""
         with self._lock:
             if self._read[0] != self.revision:
                 self._read = (self.revision, b"".join([piece for _, piece in self._pieces]))
@@ -173,7 +174,7 @@ class WatchedLog:
         return b"%s.%06d" % (self._stamp.encode(), int((created - second) * 1e6))
 
     def _trim(self, newest: str) -> None:
-        """Drop whole compilations, oldest first, down to three quarters of what is allowed."""
+        """Drop whole compilations, oldest first, until the log has at most three quarters of `max_bytes`."""
         leave = self.max_bytes * 3 // 4
         gone = set()
         for key in [key for key in self._nbytes if key not in (NAMES, GLOBAL, newest)]:
@@ -191,7 +192,7 @@ class WatchedLog:
 
 
 def _key(head: dict[str, Any]) -> str:
-    """Which compilation a record belongs to."""
+    """The key of the compilation that a record belongs to, or NAMES or GLOBAL."""
     if "str" in head or "dump_file" in head:
         return NAMES
     found = [head.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")]
@@ -199,7 +200,7 @@ def _key(head: dict[str, Any]) -> str:
 
 
 class Watched:
-    """The content of a live recording (see `holders.Holder`): torch's account first, then aotviz's own compilations."""
+    """The content of a live recording (see `holders.Holder`): torch's compilations first, then aotviz's own."""
 
     def __init__(self, log: WatchedLog, store: Store, producer: dict[str, str]) -> None:
         self.producer = {name: clean(version) for name, version in producer.items()}
@@ -251,7 +252,7 @@ class Watched:
         return chain(self._contents(), self._own)
 
     def _contents(self) -> Contents:
-        """What the lines say, as they stand now."""
+        """The content of the current lines."""
         with self._lock:
             lines, revision = self._log.read()
             if self._read is None or self._read[0] != revision:
@@ -260,14 +261,14 @@ class Watched:
 
 
 def read_lines(lines: bytes, dropped: int = 0) -> Contents:
-    """What lines of a log say that are in memory, and what they can't say."""
+    """Read log lines from memory, and add notes about compilations that the lines do not include."""
     found = read_bytes([lines], "this process")
     notes = unseen(found.outline.compilations, dropped)
     return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
 
 
 def unseen(compilations: Iterable[CompilationData], dropped: int) -> list[str]:
-    """What a watch can't know: of each function whose first compilations it did not see, a sentence."""
+    """A note for each function whose earlier compilations the watch did not see."""
     seen: dict[int, dict[int, str]] = defaultdict(dict)  # function -> number of the compilation -> its id
     for compilation in compilations:
         number = compilation.compile_id.rpartition("/")[2]

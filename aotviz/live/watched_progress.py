@@ -1,7 +1,8 @@
-"""How far each compilation of torch's own is, read off the lines of a watch as they come (for `progress.py`).
+"""The progress of each of torch's own compilations, read from the lines of a watch as they arrive (for `progress.py`).
 
-Torch says when it begins, names each graph and text when it has it, and writes a summary at the end; a backward that is
-compiled later has a summary of its own. From that a person who looks on gets the stage, the time and the error.
+Torch logs when a compilation begins, logs each graph and text when it has been made, and writes a summary at the end. A
+backward that is compiled later has its own summary. From these lines a live view gets the stage, the time and the
+error.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ ENDS = ("compilation_metrics", "bwd_compilation_metrics", "aot_autograd_backward
 
 
 class WatchedCompilation:
-    """One compilation as it goes on. `lines` gives what the watch has of it, as a log."""
+    """One compilation in progress. `lines()` returns its lines in the watch, as a log."""
 
     def __init__(self, compile_id: str, created: float, lines: Callable[[], bytes]) -> None:
         self.lines = lines
         self._compile_id = compile_id
         self._name = compile_id
-        self._started = self._began = self._latest = created  # unix time, of all, and of the part that runs
+        self._started = self._began = self._latest = created  # unix times: start of all, start of this part, last line
         self._before = 0.0  # seconds of the parts that have ended
         self._stages: list[str] = []
         self._state: progress.State = "running"
@@ -31,7 +32,7 @@ class WatchedCompilation:
         self._number = progress.begun(self)
 
     def hear(self, created: float, head: dict[str, Any]) -> None:
-        """One line, of any type."""
+        """Update the progress from a line of any type."""
         ended = next((kind for kind in ENDS if kind in head), "")
         stage = _stage_of(head)
         if "dynamo_start" in head:
@@ -39,7 +40,7 @@ class WatchedCompilation:
             self._name = str(frames[-1].get("name", self._compile_id))
         elif not ended and not stage:
             return
-        if self._state != "running":  # more of it, e.g. the backward that was put off
+        if self._state != "running":  # a late part begins, e.g. the backward
             self._before += self._latest - self._began
             self._began, self._state = created, "running"
         self._latest = created
@@ -71,7 +72,7 @@ class WatchedCompilation:
 
 
 def _stage_of(head: dict[str, Any]) -> str:
-    """The stage that a line is of, "" if of none.
+    """The stage that a line belongs to; "" if it belongs to no stage.
 
     >>> _stage_of({"aot_joint_graph": {}}), _stage_of({"artifact": {"name": "before_post_grad_graph"}}), _stage_of({})
     ('joint', 'before post-grad passes', '')

@@ -1,11 +1,13 @@
-"""`with aotviz.watch() as recording:` what `torch.compile` does in this process, whichever backend, as a recording.
+"""`with aotviz.watch() as recording:` records what `torch.compile` does in this process, with any backend.
 
-Torch writes a structured trace of everything that its compilers do. A watch listens to it, beside a `TORCH_TRACE` file
-if there is one, and keeps the lines (live/watched.py); looked at, they are read by the reader that reads such
-files. What aotviz itself compiles meanwhile is recorded by its own recorder, and shown in the same recording.
+Torch writes a structured trace of everything that its compilers do. A watch listens to the trace, in addition to a
+`TORCH_TRACE` file if there is one, and stores the lines (live/watched.py). When the recording is read, the reader of
+such files reads these lines. aotviz's own recorder records what aotviz compiles meanwhile, and the same recording shows
+it.
 
-A watch is the process's, not the thread's: backwards are compiled on autograd's threads. Watches may be nested or
-overlap; each sees what happened while it was on. Calls of a compiled function write no trace, and so cost nothing.
+A watch is for the whole process, not for a thread, because backwards are compiled on autograd's threads. Watches may be
+nested or overlap; each sees what happens while it is on. Calls of a compiled function write no trace, so a watch does
+not slow them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from aotviz.recording.store import Store
 
 
 class Watch:
-    """A watch that can be begun and ended; as a context it does both. `recording` grows while the watch is on.
+    """A watch with `start` and `stop`; as a context manager it calls both. `recording` grows while the watch is on.
 
     >>> import torch, aotviz
     >>> watch = aotviz.watch()
@@ -43,11 +45,11 @@ class Watch:
 
     @property
     def on(self) -> bool:
-        """Whether the watch is going on."""
+        """Whether the watch is on."""
         return self._on
 
     def start(self) -> Recording:
-        """Begin, or go on after `stop`. Raises RuntimeError if the watch is on."""
+        """Start the watch, or continue it after `stop`. Raises RuntimeError if it is already on."""
         if self._on:
             raise RuntimeError("this watch is already on; for one inside it, use a second aotviz.watch()")
         self._on = True
@@ -56,7 +58,7 @@ class Watch:
         return self.recording
 
     def stop(self) -> Recording:
-        """End. Torch's trace is then as it was before; the recording stays. Does nothing if the watch is off."""
+        """Stop the watch and restore torch's trace. The recording remains. Does nothing if the watch is off."""
         if self._on:
             structured_trace.detach(self._log)
             sessions.unwatch(self._store)
@@ -76,10 +78,10 @@ class Watch:
 def watch(max_bytes: int = 64_000_000) -> Watch:
     """Record what `torch.compile` does, in any thread, with any backend, while the returned watch is on.
 
-    `with aotviz.watch() as recording:` is all that most need. The recording is live: it can be looked at inside the
-    block. It keeps about `max_bytes` bytes of torch's own account, and as many of what aotviz compiles; beyond that
-    the oldest compilations go. Of a function that was compiled before, only what happens now is known: why it is
-    compiled again, but not the graphs that it had; `recording.notes` says so.
+    Usually `with aotviz.watch() as recording:` is enough. The recording is live: you can look at it inside the block.
+    It keeps about `max_bytes` bytes of torch's trace, and as many for what aotviz compiles; beyond that the oldest
+    compilations are dropped. If a function was compiled before the watch began, the recording shows why it is compiled
+    again, but not its earlier graphs; `recording.notes` says so.
 
     >>> import torch, aotviz
     >>> f = torch.compile(lambda x, n: x * n, backend="eager")

@@ -1,8 +1,8 @@
-"""The inputs, outputs and saved tensors of a compilation of torch's, as the tables that our own compilations have.
+"""The inputs, outputs and saved tensors of torch's own compilations, in the same tables as for our compilations.
 
-Torch logs each tensor that Dynamo met among a function's inputs: its storage, what it is a view of, where it was
-found. AOTAutograd then logs what the call does to each input and what each output is, as the text of a dataclass.
-The first are joined to the placeholders of Dynamo's graph by name, the second by position.
+Torch logs each tensor that Dynamo found among a function's inputs: its storage, its base, and its sources. AOTAutograd
+then logs what the call does to each input and what each output is, as the text of a dataclass. The tensors are matched
+with the placeholders of Dynamo's graph by name, and AOTAutograd's facts by position.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d+)\)")
 OTHER = re.compile(r"[^a-zA-Z0-9]+")
 DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
 SAVED = "SavedForBackwards"
-VIEW = re.compile(  # operators that make no memory, of those that torch's graphs have after decomposition
+VIEW = re.compile(  # the operators in torch's decomposed graphs that allocate no memory
     r"aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|"
     r"unbind|unsqueeze|view|view_as_complex|view_as_real)\.\w+"
 )
 OF_INPUTS = ("alias_of_input", "is_input", "custom_function_view")
 
-METADATA = "aot_forward_graph_fw_metadata"  # the artifact that tells what a call does
+METADATA = "aot_forward_graph_fw_metadata"  # the artifact with AOTAutograd's metadata
 
 Text = Callable[[int], str]
 
@@ -56,7 +56,7 @@ Text = Callable[[int], str]
 def with_tables(
     data: CompilationData, tensors: Sequence[TensorDescription], metadata: str, strings: Texts
 ) -> CompilationData:
-    """The compilation with its inputs and outputs. A call that Dynamo logged no graph of has none."""
+    """The compilation with its tables of inputs, outputs and saved tensors. Unchanged if Dynamo logged no graph."""
     dynamo = _found(data, "dynamo", strings)
     if dynamo is None:
         return data
@@ -74,7 +74,7 @@ def with_tables(
 
 
 def _found(data: CompilationData, role: str, strings: Sequence[str], meaning: bool = False) -> Graph | None:
-    """The last graph of a role; with `meaning`, the last one that says what its outputs mean: Inductor's don't."""
+    """The last graph of a role; with `meaning`, the last one that describes its outputs (Inductor's do not)."""
     for stage in reversed(data.stages):
         number = stage.graphs.get(role)
         if number is not None and (not meaning or max(data.graphs[number].output_descriptors, default=NONE) > NONE):
@@ -83,10 +83,10 @@ def _found(data: CompilationData, role: str, strings: Sequence[str], meaning: bo
 
 
 def inputs(dynamo: Graph, tensors: Sequence[TensorDescription], metadata: str, text: Text) -> list[InputRecord]:
-    """One record a placeholder of Dynamo's graph, and one for each further name of the same tensor.
+    """One record per placeholder of Dynamo's graph, and one for each further name of the same tensor.
 
-    `tensors` are the compilation's, `metadata` the text of AOTAutograd's ViewAndMutationMeta, "" if it was not logged;
-    then no input is known to be mutated.
+    `tensors` are those of the compilation. `metadata` is the text of AOTAutograd's ViewAndMutationMeta, or "" if it was
+    not logged; then it is unknown which inputs are mutated, and the records say none.
     """
     placeholders = [node for node in dynamo.rows if node.op == "placeholder"]
     facts = [dict(FACT.findall(found)) for found in INPUT.findall(metadata)]
@@ -116,7 +116,7 @@ def inputs(dynamo: Graph, tensors: Sequence[TensorDescription], metadata: str, t
 
 
 def outputs(graph: Graph, inputs: Sequence[InputRecord], metadata: str) -> list[OutputRecord]:
-    """One record a user output. `graph` is AOTAutograd's forward or inference graph; [] without metadata."""
+    """One record per user output; [] without metadata. `graph` is AOTAutograd's forward or inference graph."""
     nodes = {node.name: node for node in graph.rows}
     returned: dict[int, Node] = {}
     for name, meaning in zip(graph.outputs, graph.output_descriptors, strict=False):
@@ -147,10 +147,11 @@ def outputs(graph: Graph, inputs: Sequence[InputRecord], metadata: str) -> list[
 
 
 def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list[SavedTensorRecord]:
-    """One record a value that the forward keeps, in its order: tensors, then sizes.
+    """One record per value that the forward saves, in the forward's order: tensors, then sizes.
 
-    Torch logs which are donated, counted in the backward's order (sizes first), and never why one is saved. Who reads
-    it is in the backward, whose inputs have the names that the forward's outputs have; None where it was not logged.
+    Torch logs which values are donated, by position in the backward's order (sizes first). It never logs why a value is
+    saved. The consumers are read from the backward, whose inputs have the same names as the forward's outputs;
+    `backward` is None if it was not logged.
     """
     nodes = {node.name: node for node in forward.rows}
     pairs = zip(forward.outputs, forward.output_descriptors, strict=False)
@@ -164,7 +165,7 @@ def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list
 
 
 def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
-    """One record a node of the forward that is in the backward as well: both have it by the name in the joint graph."""
+    """One record per forward node that is also in the backward. Both graphs use the name from the joint graph."""
     called = {node.name: node.target for node in forward.rows if node.op == "call_function"}
     read = _read(backward, lambda node: called.get(node.name) == node.target)
     records = []
@@ -189,7 +190,7 @@ def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
 
 
 def _read(graph: Graph, wanted: Callable[[Node], bool]) -> dict[str, tuple[list[str], int]]:
-    """Of each node that is wanted, by name: the nodes that read it, and the position of the last."""
+    """For each node that `wanted` selects, by name: the nodes that read it, and the position of the last reader."""
     found = readers(graph.snapshot)
     return {
         node.name: ([graph.rows[i].name for i in found[node.index]], max(found[node.index], default=NONE))
@@ -224,14 +225,14 @@ def _dtype(graph: Graph, node: Node) -> str:
 
 
 def _size(graph: Graph, node: Node) -> int | None:
-    """Bytes of what a node makes, 0 for what is no tensor; None where a size is symbolic, or nothing is known of it."""
+    """Bytes of a node's result; 0 if it is not a tensor, None if a size is symbolic or the type is unknown."""
     if node.value is None:
         return None
     return _nbytes(_dtype(graph, node), node.value.shape) if node.value.kind == "tensor" else 0
 
 
 def _nbytes(dtype: str, shape: Sequence[int | str]) -> int | None:
-    """Bytes of a tensor's elements; None where a size is symbolic or the dtype has no whole bytes."""
+    """Bytes of a tensor's elements; None if a size is symbolic or the dtype's size is unknown."""
     bits = re.fullmatch(r"(?:[a-z]+|f(?=8e))(\d+?)(?:e\w+)?", SHORT.get(dtype, ""))
     if bits is None or not all(type(size) is int for size in shape):
         return None
@@ -243,7 +244,7 @@ def _with_tensor(
 ) -> InputRecord:
     source = text(tensor.sources[0])
     kind = "parameter" if "._parameters[" in source else "buffer" if "._buffers[" in source else "input"
-    traced = node.value if node.value is not None and node.value.kind == "tensor" else None  # its sizes are symbolic
+    traced = node.value if node.value is not None and node.value.kind == "tensor" else None  # may have symbolic sizes
     return replace(
         _without_tensor(graph, node, fact),
         name=name,
@@ -258,7 +259,7 @@ def _with_tensor(
 
 
 def _without_tensor(graph: Graph, node: Node, fact: dict[str, str]) -> InputRecord:
-    """A placeholder and what AOTAutograd says of it: a symbolic size, or a tensor that nothing described."""
+    """The record of a placeholder without a logged tensor description, such as a symbolic size."""
     said = {name: value == "True" for name, value in fact.items()}
     grad = said.get("requires_grad", False)
     info = InputAliasInfo(
@@ -302,7 +303,7 @@ def _without_tensor(graph: Graph, node: Node, fact: dict[str, str]) -> InputReco
 
 
 def _reason(own: str, first: str, base: str, is_view: bool) -> str:
-    """What it shares its memory with, in a sentence; "" for memory of its own."""
+    """A sentence on what the input shares memory with; "" if it has its own memory."""
     if is_view and base:
         return f"a view of {base}"
     if first != own:
@@ -311,7 +312,7 @@ def _reason(own: str, first: str, base: str, is_view: bool) -> str:
 
 
 def _base(kind: str, base: int | None, inputs: Sequence[InputRecord]) -> str:
-    """What an output is rebuilt from, by name."""
+    """The name of the tensor that an output is rebuilt from, or ""."""
     if base is None:
         return ""
     if kind in OF_INPUTS:

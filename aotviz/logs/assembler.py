@@ -1,12 +1,11 @@
-"""Puts the records of any number of logs where they belong: each to its process, its compilation, its list of rows.
+"""Assemble the records of any number of logs: assign each to its process, its compilation and its list of rows.
 
-A log file is written by one process, as a rule. Where several wrote into one, or a process learns its rank late,
-records are told apart by process id and rank; a process and rank is a `Stream`. Compile ids, numbers of file names
-and numbers of tensors mean something within a stream only, and compile ids only between two resets of Dynamo
-(`resets.py`).
+Usually one process writes one log file. If several processes wrote to one file, or a process learns its rank late, the
+process id and the rank in a record tell them apart. A process with its rank is a `Stream`. Compile ids, file numbers
+and tensor numbers have a meaning only within a stream, and compile ids only between two resets of Dynamo (`resets.py`).
 
-What a record says is read by the functions of rows.py; one that makes no sense to them is kept as an artifact and
-reported with its line.
+The functions in rows.py read the content of a record. If one fails, the record is kept as an artifact, and its line is
+reported.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ from aotviz.recording.events import (
 from aotviz.recording.strings import clean
 
 ZONE_NS = 900 * 10**9  # time zones differ by quarters of an hour
-MOST_BAD_LINES = 100  # of one log, that are kept with their reason; the rest is counted
-LATEST_S = 1 << 33  # in unix time: the year 2242; what is later is no time
+MOST_BAD_LINES = 100  # of one log that are kept with their reason; the others are only counted
+LATEST_S = 1 << 33  # unix time, in the year 2242; later times are invalid
 
 Handler = Callable[["Assembler", Record, "Place"], None]
 
 
 @dataclass
 class Log:
-    """One file while it is read."""
+    """One log file while it is being read."""
 
     name: str
     rank: int
     number: int
-    year: int  # in which it was last written: the log itself doesn't say
+    year: int  # of the last write to the file, because the log's time stamps have no year
     nbytes: int = 0
     lines: int = 0
     records: Counter[str] = field(default_factory=Counter)
@@ -81,14 +80,14 @@ class Log:
 
 @dataclass
 class Compilation:
-    """A compile id of a stream, between two resets, while its log is read."""
+    """One compile id of a stream, between two resets, while the log is being read."""
 
     number: int
     stream: Stream
     compile_id: str
-    reset: int  # resets of the stream before it
-    frame: Hashable  # which function of the stream, between these resets
-    started: bool = False  # whether Dynamo has said which function it is
+    reset: int  # how many resets of the stream came before
+    frame: Hashable  # identifies the function, within the stream and between these resets
+    started: bool = False  # whether its `dynamo_start` was read, which names the function
     name: str = ""
     kind: str = ""
     started_unix_ns: int = 0
@@ -96,28 +95,28 @@ class Compilation:
     stack: int = NONE
     error: ErrorRecord | None = None
     options: dict[str, str] = field(default_factory=dict)
-    because: list[str] = field(default_factory=list)  # one per reason as logged
+    because: list[str] = field(default_factory=list)  # one per logged reason
 
 
 @dataclass
 class Stream:
-    """A process, and its rank if it has one."""
+    """A process with its rank, if it has one."""
 
     number: int
     log: Log
     process: int
     rank: int
-    files: dict[int, str] = field(default_factory=dict)  # torch's numbers of file names
+    files: dict[int, str] = field(default_factory=dict)  # torch's number -> file name
     compilations: dict[tuple[int, str], Compilation] = field(default_factory=dict)  # by reset and compile id
-    latest: dict[str, Compilation] = field(default_factory=dict)  # the last that began, by compile id
+    latest: dict[str, Compilation] = field(default_factory=dict)  # by compile id, the last that began
     resets: Resets = field(default_factory=Resets)
     sources: dict[tuple[Any, Any], list[int]] = field(default_factory=dict)  # of described tensors
-    shift_ns: int = 0  # from the time of a line, which has no zone and year, to unix time
+    shift_ns: int = 0  # from a line's time stamp, which has no time zone or year, to unix time
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a record stands, and what it is about."""
+    """Where a record is in the log, and the compilation that it belongs to."""
 
     log: Log
     stream: Stream
@@ -133,7 +132,7 @@ class Place:
 
 
 class Assembler:
-    """Takes records, gives a recording without the graphs' nodes; those are read from their texts when needed."""
+    """Takes records and makes a recording without graphs, which are read from their texts when they are needed."""
 
     def __init__(self, texts: Texts, handlers: dict[str, Handler], artifacts: dict[str, Handler]) -> None:
         self.texts = texts
@@ -158,13 +157,13 @@ class Assembler:
         self._stamps: dict[tuple[int, bytes], int] = {}
 
     def log(self, name: str, rank: int, year: int) -> Log:
-        """Begin another log. `rank` is what its name says, -1 if it says none."""
+        """Begin another log. `rank` is the rank in the file's name, or -1."""
         log = Log(name, rank, len(self.logs), year)
         self.logs.append(log)
         return log
 
     def add(self, log: Log, item: Record | Bad) -> None:
-        """The next record of a log."""
+        """Add the next record of a log."""
         if isinstance(item, Bad):
             log.note(item.line, item.reason, item.text)
             return
@@ -185,7 +184,7 @@ class Assembler:
         place = self._place(log, item)
         try:
             handler(self, item, place)
-        except Exception as error:  # the log is a stranger's: whatever it says, the rest of it is read
+        except Exception as error:  # the log may contain anything; always read the rest of it
             log.note(
                 item.line,
                 f"{label} contains something that this reader does not understand ({type(error).__name__})",
@@ -197,7 +196,7 @@ class Assembler:
         return self.texts.add(text)
 
     def payload(self, record: Record, log: Log) -> int:
-        """The number of a record's text: of a long one, only its place is kept."""
+        """The number of a record's text. For a long text, only its location in the file is stored."""
         if record.payload is None:
             return NONE
         if len(record.payload) >= LONG_BYTES:
@@ -205,12 +204,12 @@ class Assembler:
         return self.texts.add(record.text.decode("utf-8", "replace"))
 
     def json(self, value: Any) -> int:
-        """The number of a value's text as JSON; NONE for nothing."""
+        """The number of a value's JSON text; NONE for None and for an empty list or mapping."""
         if value is None or value == {} or value == []:
             return NONE
         try:
             text = msgspec.json.encode(value).decode("utf-8", "replace")
-        except (OverflowError, RecursionError, ValueError):  # huge integers, lists in lists, half surrogate pairs
+        except (OverflowError, RecursionError, ValueError):  # huge integers, deep nesting, lone surrogates
             try:
                 text = json.dumps(value)
             except (ValueError, RecursionError):
@@ -218,7 +217,7 @@ class Assembler:
         return self.texts.add(text)
 
     def compilation(self, stream: Stream, record: Record, attempt: int) -> Compilation | None:
-        """The compilation that a record is about."""
+        """The compilation that a record belongs to, which is new if the record begins one, or None."""
         compile_id, known = compile_id_of(record.head), frame_and_number(record.head)
         if not compile_id or known is None:
             return None
@@ -231,10 +230,10 @@ class Assembler:
             before = stream.resets.number
             reset = stream.resets.started(*known, code)
             fresh = stream.compilations.get((before, compile_id)) if reset != before else None
-            if fresh is not None and not fresh.started:  # what was said of it before it was known to be another's
+            if fresh is not None and not fresh.started:  # its event came first, before we knew that there was a reset
                 stream.compilations[reset, compile_id] = stream.compilations.pop((before, compile_id))
                 fresh.reset = reset
-        elif compile_id in stream.latest:  # it may precede a reset: a backward is compiled late
+        elif compile_id in stream.latest:  # may be from before a reset, because a backward is compiled late
             return stream.latest[compile_id]
         else:
             reset = stream.resets.number
@@ -246,7 +245,7 @@ class Assembler:
         return stream.compilations[key]
 
     def finish(self) -> RecordingData:
-        """All that was read. The graphs of the compilations are left to whoever needs their nodes."""
+        """The recording of everything that was read, without the graphs."""
         labels, frames = self._labels(), self._frames()
         versions = sorted({log.torch for log in self.logs} - {""})
         data = RecordingData(
@@ -291,11 +290,11 @@ class Assembler:
         return Place(log, stream, compilation, attempt, record.line, unix_ns)
 
     def _stream(self, log: Log, process: int, rank: int) -> Stream:
-        """The stream of a record. One that tells no rank belongs to the process as it was last seen."""
+        """The stream of a record. A record without a rank belongs to the latest stream of its process."""
         latest = self.latest.get((log.number, process))
         if latest is not None and rank in (NONE, latest.rank):
             return latest
-        if latest is not None and latest.rank == NONE:  # it has joined its group: the same process as before
+        if latest is not None and latest.rank == NONE:  # the process has learned its rank: it is the same stream
             latest.rank = rank
             self.streams[log.number, process, rank] = latest
             return latest
@@ -308,7 +307,7 @@ class Assembler:
         return self.streams[key]
 
     def _unix_ns(self, log: Log, stream: Stream, stamp: bytes) -> int:
-        """When a line was written. Its stamp has no year and no zone; an event of the stream corrects it (`clock`)."""
+        """When a line was written. Its stamp has no year or time zone; `clock` finds the correction from an event."""
         day, _, fraction = stamp.partition(b".")
         seconds = self._stamps.get((log.year, day))
         if seconds is None:
@@ -318,7 +317,7 @@ class Assembler:
         return seconds * 10**9 + int(fraction.ljust(9, b"0")) + stream.shift_ns
 
     def clock(self, place: Place, unix_us: float) -> None:
-        """An event says what time it is. What its line's stamp lacks (zone, year) holds for the lines after it."""
+        """Correct the stream's clock by an event's unix time, because line stamps have no year or time zone."""
         if not place.unix_ns or not 0 < unix_us < LATEST_S * 1e6:
             return
         difference = round((unix_us * 1000 - place.unix_ns) / ZONE_NS) * ZONE_NS
@@ -330,7 +329,7 @@ class Assembler:
             place.unix_ns += difference
 
     def _labels(self) -> dict[int, str]:
-        """What is put before a compile id so that it is the only one of that name, by stream."""
+        """For each stream, the prefix that makes its compile ids unique in the recording."""
         streams = list({found.stream.number: found.stream for found in self.compilations}.values())
         ranks = Counter(stream.rank for stream in streams)
         in_log = Counter(stream.log.number for stream in streams)
@@ -345,7 +344,7 @@ class Assembler:
         return labels
 
     def _frames(self) -> list[int]:
-        """Which function each compilation is of: numbers that hold for all logs."""
+        """For each compilation, the number of its function, which is unique across all logs."""
         numbers: dict[tuple[int, int, Hashable], int] = {}
         return [
             numbers.setdefault((found.stream.number, found.reset, found.frame), len(numbers))
@@ -382,7 +381,7 @@ class Assembler:
             wrapper=None,
             error=found.error,
             compile_id=found.compile_id,
-            because=list(dict.fromkeys(found.because)),  # an attempt that begins anew logs them again
+            because=list(dict.fromkeys(found.because)),  # each attempt logs the reasons again
             attempts=found.attempts,
             rank=found.stream.rank,
             log=found.stream.log.number,
@@ -413,7 +412,7 @@ class Assembler:
 
 
 def keep(assembler: Assembler, record: Record, place: Place) -> None:
-    """A record as an artifact."""
+    """Keep a record as an artifact."""
     content = record.content if isinstance(record.content, dict) else {"content": record.content}
     name = next((content[key] for key in ("name", "filename", "url") if isinstance(content.get(key), str)), "")
     fields = {key: value for key, value in content.items() if key not in ("name", "encoding")}
@@ -432,7 +431,7 @@ def keep(assembler: Assembler, record: Record, place: Place) -> None:
 
 
 def compile_id_of(head: dict[str, Any]) -> str:
-    """Dynamo's name for the compilation that a record is about.
+    """Dynamo's name for the compilation that a record belongs to, or "".
 
     >>> compile_id_of({"frame_id": 0, "frame_compile_id": 3}), compile_id_of({"compiled_autograd_id": 1})
     ('0/3', '!1')
@@ -445,7 +444,7 @@ def compile_id_of(head: dict[str, Any]) -> str:
 
 
 def code_of(content: Any) -> tuple[str, ...] | None:
-    """What tells a compiled function from others in `dynamo_start`: the file, line and name of its frame.
+    """The file, line and name of the frame in a `dynamo_start` record, which identify the compiled function.
 
     >>> code_of({"stack": [{"line": 9, "name": "<module>", "filename": 1}, {"line": 2, "name": "f", "filename": 1}]})
     ('1', '2', 'f')
@@ -456,7 +455,7 @@ def code_of(content: Any) -> tuple[str, ...] | None:
 
 
 def stamp_seconds(year: int, day: bytes) -> int:
-    """Seconds since 1970 of b"0701 12:00:00", as if it were UTC; 0 for a time that there is not.
+    """The unix time of a stamp such as b"0701 12:00:00", read as UTC; 0 for an invalid stamp.
 
     >>> stamp_seconds(2026, b"0701 12:00:00"), stamp_seconds(2026, b"9901 12:00:00")
     (1782907200, 0)

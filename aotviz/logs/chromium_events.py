@@ -1,9 +1,9 @@
-"""The timeline of a process: torch's "begin" and "end" events paired, and each put inside the one around it.
+"""The timeline of a process: torch's "begin" and "end" events are paired, and each event gets its parent.
 
-Events are logged in the format of Chromium's tracer, all with the same thread number. So an end belongs to the last
-open beginning of its name in the same compilation, and an event lies in the innermost open one of its compilation.
-Threads that work for one compilation at once may break into each other: a parent that does not hold its child from
-end to end is replaced by its own parent.
+Events are logged in the format of Chromium's tracer, all with the same thread number. So an "end" belongs to the last
+open "begin" with the same name in the same compilation, and the parent of an event is the innermost open event of its
+compilation. Several threads may work on one compilation, and their events may overlap: a parent that does not contain
+the whole event is replaced by its own parent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aotviz.recording.events import NONE, EventTable
 
 BEGIN, END, INSTANT, COMPLETE = "B", "E", "i", "X"
 UNFINISHED = -1.0
-SLACK_US = 1.0  # torch rounds: a child may seem to begin this much before its parent
+SLACK_US = 1.0  # because torch rounds times: a child may appear to begin this much before its parent
 
 
 class ChromiumEvent(msgspec.Struct):
-    """One event as it is logged."""
+    """One event as logged."""
 
     name: str
     ts: float  # microseconds
@@ -31,18 +31,18 @@ class ChromiumEvent(msgspec.Struct):
 
 
 class Timeline:
-    """Events of all processes, in columns."""
+    """The events of all processes, in columns."""
 
     def __init__(self) -> None:
         self.table = EventTable([], [], [], [], [], [], [], [], [])
         self._open: dict[
             tuple[int, int], list[int]
-        ] = {}  # (process, compilation) -> rows without an end, outermost first
+        ] = {}  # (process, compilation) -> rows of open events, outermost first
 
     def add(
         self, event: ChromiumEvent, name: int, args: int, process: int, compilation: int, log: int, line: int
     ) -> None:
-        """One event. `process` is any number that is the same for events of one process."""
+        """Add an event. `process` is any number that identifies the process."""
         key = (process, compilation)
         if event.ph == END:
             row = self._close(key, name)
@@ -64,7 +64,7 @@ class Timeline:
             column.append(value)
 
     def finish(self) -> EventTable:
-        """The table in the order of time, its parents set right."""
+        """The table in order of time, with corrected parents."""
         old = self.table
         order = sorted(range(len(old.name)), key=old.start_us.__getitem__)
         places = [0] * len(order)
@@ -76,7 +76,7 @@ class Timeline:
         return EventTable(**columns)
 
     def _close(self, key: tuple[int, int], name: int) -> int | None:
-        """The row of the last open event of that name, which is open no more; those opened inside it stay open."""
+        """Close the last open event with this name and return its row. Events that were opened inside it stay open."""
         stack = self._open.get(key, [])
         for place in range(len(stack) - 1, -1, -1):
             if self.table.name[stack[place]] == name:
@@ -84,7 +84,7 @@ class Timeline:
         return None
 
     def _around(self, row: int) -> int:
-        """The innermost event that holds this one from end to end."""
+        """The innermost event that contains the whole of this one, or NONE."""
         starts, durations = self.table.start_us, self.table.duration_us
         end = starts[row] + max(0.0, durations[row])
         parent = self.table.parent[row]

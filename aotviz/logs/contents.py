@@ -1,4 +1,4 @@
-"""What a reading of logs found, for a Recording: tables at once, graphs and long texts when they are asked for."""
+"""What was read from logs, as the content of a Recording: tables at once, graphs and long texts on demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from aotviz.recording.events import (
 from aotviz.recording.holders import Changed, nothing_to_follow
 from aotviz.recording.merging import renumbered
 
-DYNAMO_ROLES = ("dynamo", "part", "export")  # Dynamo's names of values are not AOTAutograd's
+DYNAMO_ROLES = ("dynamo", "part", "export")  # values in these graphs have other names than in AOTAutograd's
 
 
 class Contents:
-    """A reading. `outline` is the recording without its graphs, stages and texts."""
+    """The content of logs. `outline` is the recording without its graphs, stages and texts."""
 
     def __init__(self, outline: RecordingData, texts: Texts) -> None:
         self.outline = outline
@@ -65,7 +65,7 @@ class Contents:
 
     @property
     def data(self) -> RecordingData:
-        """All of it, with every text and graph: for a file or a page."""
+        """The whole recording, with every text and graph, for a file or a page."""
         compilations = [compilation.data for compilation in self._compilations]
         return replace(self.outline, compilations=compilations, strings=self.texts[:])
 
@@ -79,13 +79,13 @@ class Contents:
         return iter(self._compilations)
 
     def _complete(self, number: int, outline: CompilationData) -> CompilationData:
-        """A compilation with its stages, and its graphs read from what torch printed."""
+        """A compilation with its stages, and its graphs, which are parsed from the texts that torch printed."""
         artifacts = self._artifacts[number]
         made, texts = stages.assemble(artifacts, self.texts, outline.attempts, outline.started_unix_ns)
         roles = {place: role for stage in made for role, place in stage.graphs.items()}
         reader = PrintedGraphs()
         graphs: list[GraphSnapshot] = []
-        inner: dict[int, dict[str, int]] = {}  # place of a graph's text -> path of each graph -> its place
+        inner: dict[int, dict[str, int]] = {}  # index of a text -> path of each graph in it -> index of the graph
         for place, text in enumerate(texts):
             role = roles[place].rstrip(" 0123456789")
             family = "dynamo" if role in DYNAMO_ROLES else "aot"
@@ -101,14 +101,14 @@ class Contents:
         return aliasing.with_tables(data, tensors, self._metadata(number), self.texts)
 
     def _metadata(self, number: int) -> str:
-        """What AOTAutograd found out about the call, as it logged it; "" if it did not."""
+        """The text of AOTAutograd's metadata of the call; "" if it was not logged."""
         for artifact in reversed(self._artifacts[number]):
             if artifact.name >= 0 and artifact.text >= 0 and self.texts[artifact.name] == aliasing.METADATA:
                 return self.texts[artifact.text]
         return ""
 
     def _told(self, number: int, made: list[StageRecord], graphs: list[GraphSnapshot]) -> list[StageRecord]:
-        """The stages with what each took, by the timeline, and what it changed."""
+        """The stages with their elapsed times, from the timeline, and with summaries of what they changed."""
         elapsed = stages.elapsed_ns(self._timed(number))
         seen: dict[str, GraphSnapshot] = {}
         told = []
@@ -133,7 +133,7 @@ EMPTY = GraphSnapshot("", [], [], [], {}, [], [], [], [], "", {}, [])
 
 
 def _with_inner(stage: StageRecord, inner: dict[int, dict[str, int]]) -> StageRecord:
-    """The stage, its graphs numbered anew because a text may hold several: "forward", "forward.true_graph_0"."""
+    """The stage with its graphs renumbered, since a text may contain several: "forward", "forward.true_graph_0"."""
     graphs = {
         f"{role}.{path}" if path else role: number
         for role, place in stage.graphs.items()

@@ -1,9 +1,10 @@
-"""Remembers what a reading found, so that the next one of the same files takes no time.
+"""Cache what was read from logs, so that reading the same files again is quick.
 
-An index is the reading's tables, and the places of long texts in the logs; it holds no long text itself. It is in
-the user's cache folder (AOTVIZ_CACHE_DIR, else XDG_CACHE_HOME/aotviz, else ~/.cache/aotviz), readable by the user
-alone, as logs are. It counts only if each log is known again by its path, size, time and both ends, and if the index
-has its checksum; else the logs are read anew. It is written whole or not at all. The oldest go when there are many.
+An index contains the tables, and the locations of long texts in the logs, but not the long texts. It is stored in the
+user's cache folder (AOTVIZ_CACHE_DIR, else XDG_CACHE_HOME/aotviz, else ~/.cache/aotviz), and only the user can read it.
+It is used only if the path, size, time and both ends of each log still match, and if the index's checksum is right;
+otherwise the logs are read again. An index is written atomically. If the indexes need too much space, the least
+recently used are deleted.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from aotviz.recording.events import RecordingData
 
 MAGIC = b"\x93AOTVIX\n"
 MOST_BYTES = 1 << 30  # of all indexes together
-WORTH_BYTES = 1 << 18  # smaller logs are read as quickly as an index
+WORTH_BYTES = 1 << 18  # of logs; reading smaller ones takes no longer than reading an index
 
 
 class Index(msgspec.Struct, array_like=True):
     """The content of an index file."""
 
-    about: list[tuple[str, int, int, str]]  # identity of each log
+    about: list[tuple[str, int, int, str]]  # the Identity of each log
     outline: RecordingData
     texts: list[str | Span]
 
 
 def folder() -> Path:
-    """Where indexes are kept."""
+    """The folder where indexes are stored."""
     chosen = os.environ.get("AOTVIZ_CACHE_DIR")
     base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "aotviz"
     return base / "traces"
 
 
 def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingData, list[str | Span]] | None:
-    """What was found in these logs the last time; None if that is not known, or not trusted."""
+    """What was read from these logs the last time; None if there is no index, or if it is damaged or outdated."""
     path = _path(logs, place)
     try:
         content = path.read_bytes()
@@ -59,7 +60,7 @@ def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingD
         return None
     try:
         index = msgspec.msgpack.decode(memoryview(content)[head + 4 :], type=Index)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of another release
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # written by another release
         return None
     if index.about != _about(logs):
         return None
@@ -69,7 +70,7 @@ def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingD
 
 
 def save(logs: Sequence[LogFile], outline: RecordingData, texts: Texts, place: Path | None = None) -> None:
-    """Remember a reading. Where that is not possible (a full or read-only disk), nothing happens."""
+    """Write an index. Does nothing if that fails (the disk is full or read-only)."""
     path = _path(logs, place)
     body = msgspec.msgpack.encode(Index(_about(logs), outline, texts.items))
     with contextlib.suppress(OSError):
@@ -93,11 +94,11 @@ def _path(logs: Sequence[LogFile], place: Path | None) -> Path:
 
 @cache
 def _reader() -> str:
-    """By which the reader is known: what another release, or another state of the source, found is not used."""
+    """A digest of the reader's version and source. It is part of the path, so other readers' indexes are not used."""
     here = Path(__file__).parent
     digest = blake2b(__version__.encode(), digest_size=16)
-    for path in sorted([*here.glob("*.py"), here.parent / "events.py"]):
-        with contextlib.suppress(OSError):  # in a zip
+    for path in sorted([*here.rglob("*.py"), here.parent / "recording" / "events.py"]):
+        with contextlib.suppress(OSError):  # the package may be in a zip file
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -107,7 +108,7 @@ def _about(logs: Sequence[LogFile]) -> list[tuple[str, int, int, str]]:
 
 
 def _prune(place: Path) -> None:
-    """Delete the indexes that were not used for longest, until the rest has room."""
+    """Delete the least recently used indexes until the others fit into MOST_BYTES."""
     kept = sorted(((s.st_mtime, s.st_size, path) for path in place.glob("*.index") if (s := path.stat())), reverse=True)
     total = 0
     for number, (_, size, path) in enumerate(kept):

@@ -1,7 +1,7 @@
-"""The record types that torch 2.11 to 2.15 writes into its structured trace, and what a reader makes of each.
+"""The record types that torch 2.11 to 2.15 writes to its structured trace, and how the reader treats them.
 
-A type that is not here is kept all the same, as an artifact, and counted as unknown. Artifacts are told apart by
-name; some names hold a part that changes, such as the name of a function, and are given as patterns.
+A record of another type is kept as an artifact and counted as unknown. Artifacts are distinguished by name. Some names
+have a variable part, such as a function's name; these are listed as patterns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# Printed graphs: record type, or "artifact/" and the artifact's name -> (stage, role; "?" is read off the text).
+# Printed graphs: record type, or "artifact/" and the artifact's name -> (stage, role; "?": find it from the text).
 GRAPHS = {
     "dynamo_output_graph": ("dynamo", "dynamo"),
     "exported_program": ("export", "export"),
@@ -32,10 +32,10 @@ GRAPHS = {
     "inductor_post_grad_graph": ("post-grad passes", "?"),
 }
 
-# Which nodes of the graph after Inductor's passes each of its kernels computes; with INDUCTOR_PROVENANCE=1.
+# Which nodes of the post-grad graph each Inductor kernel computes; logged only with INDUCTOR_PROVENANCE=1.
 KERNEL_NODES = "artifact/inductor_provenance_tracking_node_mappings"
 
-# Generated code: it becomes the `code` of a stage.
+# Generated code: record type -> the stage whose `code` it becomes.
 CODE = {
     "inductor_output_code": "lower",
     KERNEL_NODES: "lower",
@@ -113,7 +113,7 @@ TYPES = frozenset(name for name in (*GRAPHS, *CODE) if "/" not in name) | SHAPES
 
 ARTIFACTS = frozenset(
     {
-        "aotviz_failed_guards",  # a watch's own
+        "aotviz_failed_guards",  # written by a watch, not by torch
         "after_activation_quantization_bwd_aten_pass",
         "after_activation_quantization_fwd_aten_pass",
         "aot_forward_graph_fw_metadata",
@@ -184,7 +184,7 @@ PATTERNS = re.compile(
 
 @lru_cache(4096)
 def is_known(label: str) -> bool:
-    """Whether a record of this type ("artifact/" and its name, for an artifact) is one that torch is known to write.
+    """Whether torch is known to write records of this type. An artifact's type is "artifact/" and its name.
 
     >>> is_known("aot_joint_graph"), is_known("artifact/f_ORIGINAL_BYTECODE"), is_known("artifact/of a colleague")
     (True, True, False)

@@ -1,11 +1,11 @@
-r"""A log cut into records: no matter how long, how broken, or by how many processes it was written.
+r"""Split a log into records. The log may be long or damaged, and several processes may have written it.
 
 A record is one line, `V0701 12:00:00.000000 4711 torch/_dynamo/utils.py:99] {"dynamo_start": {...}, ...}`, and then
-its text, if it has one: lines that begin with a tab, whose MD5 the JSON tells. Nothing else in the file begins with
-a tab, so a record ends where the next line without one begins, and a broken record costs nothing but itself.
+its text, if it has one: lines that begin with a tab. The JSON contains the text's MD5. Nothing else in the file begins
+with a tab, so a record ends at the next line without a tab, and a damaged record does not affect the others.
 
-What can't be read becomes a `Bad` with its line number. A record whose text is missing or doesn't match its MD5 is
-read as far as it goes and says so in `damage`.
+A line that cannot be read becomes a `Bad` with its line number. A record whose text is missing or does not match its
+MD5 is read anyway, and its `damage` says what is wrong.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
-NEXT = re.compile(rb"\n(?=[^\t])")  # a line that is no text begins behind it
+NEXT = re.compile(rb"\n(?=[^\t])")  # the line end before a line that does not belong to a text
 PREFIX = re.compile(
     rb"(?:\[[^\]\n]{1,40}\]:)?[A-Z](?P<stamp>\d{4} \d\d:\d\d:\d\d\.\d{1,9})\s+(?P<process>\d{1,18})\s+"
     rb"[^\n]{0,1000}?:\d+\]\s+(?=\{)"
 )
-ABOUT = frozenset(  # what a record says beside its own content
+ABOUT = frozenset(  # the JSON keys that records of every type may have
     {
         "aotviz_reset",
         "attempt",
@@ -41,35 +41,35 @@ ABOUT = frozenset(  # what a record says beside its own content
         "timestamp",
     }
 )
-MOST_OF_A_BAD_LINE = 200  # bytes of it that are shown
+MOST_OF_A_BAD_LINE = 200  # bytes of a bad line that are shown
 
 _decode = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
 class Record:
-    """One record. `payload` is its text as it stands in the file (tabs at line starts), None if it has none."""
+    """One record. `payload` is its text as in the file (with tabs at line starts); None if there is no text."""
 
     line: int
     process: int
     stamp: bytes  # b"0701 12:00:00.000000", in the local time of the writer
     head: dict[str, Any]
     kind: str  # the record's type
-    content: Any  # what the JSON holds under that type
+    content: Any  # the JSON's value for the key `kind`
     payload: bytes | None
     at: int  # offset of the payload in the file
-    digest: str  # MD5 of the text, "" if unknown or not as it should be
-    damage: str  # what is wrong with it, "" if nothing is
+    digest: str  # MD5 of the text; "" if it is unknown or does not match
+    damage: str  # what is wrong with the record; "" if nothing is wrong
 
     @property
     def text(self) -> bytes:
-        """The text as it was before it was indented."""
+        """The text without its indentation."""
         return plain(self.payload) if self.payload is not None else b""
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A line that is no record."""
+    """A line that is not a record."""
 
     line: int
     reason: str
@@ -86,7 +86,7 @@ def plain(payload: bytes) -> bytes:
 
 
 class Splitter:
-    r"""Takes a log piece by piece, and gives the records that are complete.
+    r"""Takes a log piece by piece, and yields each record when it is complete.
 
     >>> splitter = Splitter()
     >>> pieces = [b'V0701 12:00:00.000000 7 a.py:1] {"dynamo_st', b'art": {}, "frame_id": 0}\n', b'what?\n']
@@ -96,9 +96,9 @@ class Splitter:
     """
 
     def __init__(self) -> None:
-        self.lines = 0  # that were handed out
-        self._kept: list[bytes] = []  # what has come of the record that is not complete
-        self._offset = 0  # in the file, of what is kept
+        self.lines = 0  # how many were processed
+        self._kept: list[bytes] = []  # the pieces of the record that is not complete yet
+        self._offset = 0  # of `_kept` in the file
 
     def feed(self, data: bytes) -> Iterator[Record | Bad]:
         """The records that `data` completes."""
@@ -118,7 +118,7 @@ class Splitter:
         self._offset += start
 
     def finish(self) -> Iterator[Record | Bad]:
-        """What is left at the end of the log."""
+        """The last record, at the end of the log."""
         rest, self._kept = b"".join(self._kept), []
         if rest:
             yield from self._read(rest.removesuffix(b"\n"), 0)
@@ -152,7 +152,7 @@ def _record(number: int, line: bytes, payload: bytes | None, at: int) -> Record 
 
 
 def _json(text: bytes) -> dict[str, Any]:
-    """A JSON object, also one that Python wrote with NaN or Infinity in it."""
+    """Parse a JSON object, which may contain NaN or Infinity, as Python's json writes them."""
     try:
         found = _decode(text)
     except (ValueError, RecursionError):
@@ -163,7 +163,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def _checked(claim: Any, payload: bytes | None, windows: bool) -> tuple[str, str]:
-    """(MD5 of the text, what is wrong)."""
+    """Compare a text with its claimed MD5. Returns (MD5 of the text, what is wrong); either may be ""."""
     if claim is None:
         return "", ""
     if payload is None:

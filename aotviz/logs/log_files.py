@@ -1,7 +1,7 @@
-"""Finds the log files that a user means, opens them, and fetches texts out of them later.
+"""Find the log files that a user asks for, open them, and later fetch texts from them.
 
-A folder may hold anything beside logs, and a log may be of any length, packed by gzip, or still being written. A file
-stays open as long as its texts may be wanted, so that moving or deleting it does no harm.
+A folder may also contain other files. A log may be of any length, compressed by gzip, or still being written. A file
+stays open as long as its texts may be needed, so that moving or deleting it does no harm.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from aotviz.recording.files import RecordingError
 
 Where = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-SNIFFED_BYTES = 1 << 20  # in which a log has at least one good line
-ENDS_BYTES = 4096  # of each end, by which a file is known again
+SNIFFED_BYTES = 1 << 20  # a log must have at least one good line in its first so many bytes
+ENDS_BYTES = 4096  # of each end, which are part of a file's Identity
 PIECE_BYTES = 1 << 21
 MOST_NAMED = 5  # files that a note names
 GZIP = b"\x1f\x8b"
@@ -36,7 +36,7 @@ LINE = re.compile(rb"^[A-Z\[]", re.M)
 
 @dataclass(frozen=True)
 class Identity:
-    """By which a log is known to be the one that was read before."""
+    """Facts about a log file that show that it has not changed since it was read."""
 
     path: str
     size: int
@@ -45,12 +45,12 @@ class Identity:
 
 
 class LogFile:
-    """A log on disk, open."""
+    """An open log file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = open(path, "rb")  # noqa: SIM115  # it is closed when nobody wants its texts any more
+            self._file = open(path, "rb")  # noqa: SIM115  # it is closed when this object dies
         except OSError as error:
             raise RecordingError(f"{path}: cannot be read ({error.strerror or error}).") from error
         weakref.finalize(self, self._file.close)
@@ -58,11 +58,11 @@ class LogFile:
         status = os.fstat(self._file.fileno())
         self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
         self.packed = self._read(2, 0) == GZIP
-        self._unpacked: Any = None  # a temporary file with the content of a packed one
+        self._unpacked: Any = None  # a temporary file with the content of a compressed one
 
     @property
     def rank(self) -> int:
-        """What the name says; -1 if it says nothing. Torch writes `..._rank_3_....log`."""
+        """The rank in the file's name, which is `..._rank_3_....log` in torch's logs, or -1."""
         match = RANK.search(self.path.name)
         return int(match[1]) if match else -1
 
@@ -73,7 +73,7 @@ class LogFile:
         return Identity(str(self.path.absolute()), self.size, self.mtime_ns, ends.hexdigest())
 
     def is_log(self) -> bool:
-        """Whether any line near the beginning is one of torch's trace."""
+        """Whether any line near the beginning belongs to torch's trace."""
         try:
             head, _ = next(self._unpacked_pieces() if self.packed else self._pieces(), (b"", 0))
         except zlib.error:
@@ -82,14 +82,14 @@ class LogFile:
         return any(PREFIX.match(head, found.start()) for found in LINE.finditer(head))
 
     def pieces(self) -> Iterator[tuple[bytes, int]]:
-        """(content, how far into the file on disk), piece by piece. A packed file that is cut off ends early.
+        """(content, bytes of the file read so far), piece by piece.
 
-        Raises RecordingError if the disk fails.
+        A compressed file that is truncated ends early, and `cut` says why. Raises RecordingError if the disk fails.
         """
         if not self.packed:
             yield from self._pieces()
             return
-        spool = tempfile.TemporaryFile(prefix="aotviz-")  # noqa: SIM115  # it lives as long as this object
+        spool = tempfile.TemporaryFile(prefix="aotviz-")  # noqa: SIM115  # it stays open as long as this object lives
         weakref.finalize(self, spool.close)
         try:
             for piece, done in self._unpacked_pieces():
@@ -100,10 +100,10 @@ class LogFile:
         spool.flush()
         self._unpacked = spool
 
-    cut = ""  # why a packed file could not be read to its end
+    cut = ""  # why a compressed file could not be read to its end
 
     def fetch(self, at: int, nbytes: int) -> bytes:
-        """Bytes of the log. Raises RecordingError if they are not there any more."""
+        """Bytes of the log. Raises RecordingError if the file no longer contains them."""
         if self.packed and self._unpacked is None:
             for _ in self.pieces():
                 pass
@@ -121,7 +121,7 @@ class LogFile:
             yield piece, at
 
     def _unpacked_pieces(self) -> Iterator[tuple[bytes, int]]:
-        """The same of a packed file. Raises zlib.error where it is damaged or cut off."""
+        """Like `_pieces`, for a compressed file. Raises zlib.error where the file is damaged or truncated."""
         stretch, begun = zlib.decompressobj(GZIP_FORMAT), False
         for packed, done in self._pieces():
             while packed:
@@ -129,7 +129,7 @@ class LogFile:
                 if piece:
                     yield piece, done
                 packed = stretch.unconsumed_tail
-                if stretch.eof:  # another packed file may have been appended
+                if stretch.eof:  # another gzip file may have been appended
                     packed = stretch.unused_data.lstrip(b"\0")
                     stretch, begun = zlib.decompressobj(GZIP_FORMAT), False
         if rest := stretch.flush():
@@ -149,7 +149,7 @@ class LogFile:
 
 
 def find(where: Where) -> tuple[list[LogFile], list[str]]:
-    """(the logs that are meant, notes on what was left out). Raises RecordingError if there is none."""
+    """(the logs, notes about files that were left out). Raises RecordingError if there is no log."""
     wanted = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     if not wanted:
         raise RecordingError("no path was given. Pass a log, a folder of logs, or a pattern such as 'traces/*.log'.")
@@ -181,7 +181,7 @@ def find(where: Where) -> tuple[list[LogFile], list[str]]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """All files in the folder and below, but for hidden ones."""
+    """All files in the folder and its subfolders, except for hidden ones."""
     found: list[Path] = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -198,7 +198,7 @@ def _matches(pattern: Path) -> list[Path]:
 
 
 def _order(log: LogFile) -> tuple[int, list[Any]]:
-    """By rank, then by name, numbers in it as numbers."""
+    """A sort key: by rank, then by path, with numbers in the path compared as numbers."""
     parts = re.split(r"(\d+)", str(log.path))
     return log.rank, [int(part) if part.isdigit() else part for part in parts]
 

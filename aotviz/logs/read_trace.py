@@ -1,4 +1,4 @@
-"""The front door: `aotviz.read_trace(path)` gives a Recording of torch's own logs."""
+"""The entry point: `aotviz.read_trace(path)` returns a Recording of torch's own logs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from aotviz.logs.rows import ARTIFACTS, HANDLERS
 from aotviz.logs.texts import Span, Texts
 from aotviz.reading.recording import Recording
 
-Progress = Callable[[int, int], None]  # (bytes that were read, of how many)
+Progress = Callable[[int, int], None]  # (bytes read, total bytes)
 
-SHOWN_FROM_BYTES = 20_000_000  # of all logs: what takes less than a second shows no progress
+SHOWN_FROM_BYTES = 20_000_000  # of all logs together; reading less takes under a second and shows no progress
 SHOWN_EVERY_S = 0.2
 
 
 def read_trace(where: Where, *, index: bool = True, progress: Progress | None = None) -> Recording:
-    """The recording in torch's structured logs, as `TORCH_TRACE=folder python train.py` writes them. Needs no torch.
+    """Read torch's structured logs, as `TORCH_TRACE=folder python train.py` writes them. This does not need torch.
 
-    `where` is a log file (also one packed by gzip), a folder, a pattern such as "traces/*rank*.log", or a list of
-    these. Logs of several ranks become one recording. Broken lines and record types that aotviz doesn't know are
-    counted (`recording.logs`), and the rest is read; files of other kinds are left out (`recording.notes`).
+    `where` is a log file (which may be compressed by gzip), a folder, a pattern such as "traces/*rank*.log", or a list
+    of these. Logs of several ranks become one recording. Damaged lines and record types that aotviz does not know are
+    counted (`recording.logs`), and everything else is read. Other files are left out (`recording.notes`).
 
-    What was found is remembered in the user's cache folder, so that reading the same files again is quick; with
-    `index=False` it is not. `progress` is called with the bytes read and their total; without one, a long reading
-    says how far it is on stderr if that is a terminal. It may be interrupted at any time.
+    The result is cached in the user's cache folder, so that reading the same files again is quick; `index=False` turns
+    that off. `progress` is called with the bytes read and the total. Without it, a long reading shows its progress on
+    stderr if that is a terminal. It can be interrupted at any time.
 
-    Raises RecordingError (a ValueError) where there is no log.
+    Raises RecordingError (a ValueError) if there is no log.
 
     >>> import aotviz, tempfile, os
     >>> folder = tempfile.mkdtemp()
@@ -64,7 +64,7 @@ def read_trace(where: Where, *, index: bool = True, progress: Progress | None = 
 
 
 def read_bytes(pieces: Iterable[bytes], name: str) -> Contents:
-    """A log in memory, e.g. of a live watch; its texts stay in memory."""
+    """Read a log from memory, e.g. that of a live watch. Its texts stay in memory."""
     content = b"".join(pieces)
 
     def fetch(span: Span) -> bytes:
@@ -101,7 +101,7 @@ def _read(files: list[LogFile], assembler: Assembler, report: Progress) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Without garbage collection: what is made here stays, and walking it again and again would double the time."""
+    """Turn garbage collection off: the new objects all stay alive, and scanning them repeatedly doubles the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -113,7 +113,7 @@ def _collector_off() -> Iterator[None]:
 
 @contextmanager
 def _shown(total: int, progress: Progress | None) -> Iterator[Progress]:
-    """What to call with how far the reading is."""
+    """Yield the function to call with the progress: `progress`, one that prints to stderr, or one that does nothing."""
     if progress is not None or total < SHOWN_FROM_BYTES or not sys.stderr.isatty():
         yield progress or (lambda done, total: None)
         return

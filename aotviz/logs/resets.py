@@ -1,16 +1,16 @@
-"""Tells apart compilations of one compile id: after `torch._dynamo.reset()`, Dynamo counts from 0/0 again.
+"""Distinguish compilations with the same compile id: after `torch._dynamo.reset()`, Dynamo starts again at 0/0.
 
-A compile id is unique from one reset to the next only. `Resets` numbers these stretches for one process, and says of
-each record in which stretch its compilation began. No record says that there was a reset; it shows when a compilation
-begins whose id can't be new:
+A compile id is unique only between two resets. `Resets` counts the resets of one process, and finds how many there were
+before each compilation. Torch does not log a reset. It is detected when a compilation begins whose id cannot follow the
+earlier ones:
 
-- the function ("frame") of that number has been compiled as often as that before, or more often;
-- a function that is compiled for the first time has a lower number than one that is known;
-- the number is that of another function: another name or line, or in a live process another code object.
+- the function ("frame") with that number has already been compiled at least as often;
+- a function is compiled for the first time, but its number is lower than that of a known function;
+- the number belongs to another function: the name or line differs, or, in a live process, the code object.
 
-A live process knows more than its log: the object that Dynamo keeps for as long as anything of a compilation may
-still run. It tells in which stretch a backward belongs that is compiled after a reset (`WatchedLog`), and the watch
-writes the stretch into its lines as `MARK`, which is believed.
+A live process knows more than its log: Dynamo has an object that lives as long as any part of a compilation may still
+run. With it a watch finds the right compilation for a backward that is compiled after a reset (`watched.Stretches`).
+The watch writes the number of resets to its lines as `MARK`, and the reader trusts it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import re
 from collections.abc import Hashable
 from typing import Any
 
-MARK = "aotviz_reset"  # the stretch, in the JSON of a record of a watch, once there was a reset
+MARK = "aotviz_reset"  # the JSON key for the number of resets, in a watch's records after the first reset
 BEGINS = re.compile(r'\s*\{\s*"name": "(?:dynamo|compiled_autograd)",')  # the first event of a compilation
-BEGIN_BYTES = 1000  # of an event's text, in which it says what it is
-AUTOGRAD = "compiled autograd"  # counts its captures as if they were compilations of one function
+BEGIN_BYTES = 1000  # an event's name and phase are in the first so many bytes of its text
+AUTOGRAD = "compiled autograd"  # its captures are numbered like the compilations of one function
 
 _BEGIN = re.compile(r'"ph": "B"')
 
 
 def begins(kind: str, payload: str) -> bool:
-    """Whether a record is the event by which a compilation begins. `payload` is the record's text.
+    """Whether a record is the event that begins a compilation. `payload` is the record's text.
 
     >>> begins("chromium_event", '{"name": "dynamo", "ts": 1.0, "ph": "B"}'), begins("chromium_event", '{"name": "gc"}')
     (True, False)
@@ -37,7 +37,7 @@ def begins(kind: str, payload: str) -> bool:
 
 
 def frame_and_number(head: dict[str, Any]) -> tuple[Hashable, int] | None:
-    """The function's number and how often it had been compiled before, of a record; None where it says neither.
+    """(the function's number, how often it had been compiled before) in a record; None if the record has no id.
 
     >>> frame_and_number({"frame_id": 2, "frame_compile_id": 1}), frame_and_number({"compiled_autograd_id": 4})
     ((2, 1), ('compiled autograd', 4))
@@ -49,7 +49,7 @@ def frame_and_number(head: dict[str, Any]) -> tuple[Hashable, int] | None:
 
 
 def labelled(compile_id: str, reset: int, where: str = "") -> str:
-    """A compile id that is the only one of its kind in a recording.
+    """A compile id with prefixes that make it unique in a recording.
 
     >>> labelled("0/3", 0), labelled("0/3", 1), labelled("0/3", 1, "rank 2")
     ('0/3', 'reset 1: 0/3', 'rank 2, reset 1: 0/3')
@@ -59,7 +59,7 @@ def labelled(compile_id: str, reset: int, where: str = "") -> str:
 
 
 class Resets:
-    """The stretches of one process, and what began in each.
+    """Counts the resets of one process by the compilations that begin.
 
     >>> resets = Resets()
     >>> [resets.begun(frame, number) for frame, number in ((0, 0), (1, 0), (0, 1), (0, 0), (1, 0))]
@@ -67,14 +67,14 @@ class Resets:
     """
 
     def __init__(self) -> None:
-        self.number = 0  # how many resets are known of
-        self._newest: dict[Hashable, int] = {}  # function -> how often it had been compiled when it last was
-        self._highest = -1  # number of a function that is known
-        self._codes: dict[Hashable, Hashable] = {}  # function -> what it is
+        self.number = 0  # how many resets were detected
+        self._newest: dict[Hashable, int] = {}  # function -> the number of its latest compilation
+        self._highest = -1  # the highest number of a known function
+        self._codes: dict[Hashable, Hashable] = {}  # function -> what identifies its code
         self._announced: tuple[Hashable, int] | None = None  # begun by its event; its `dynamo_start` may follow
 
     def begun(self, frame: Hashable, number: int, code: Hashable = None) -> int:
-        """A compilation begins: the stretch that it is in."""
+        """Note that a compilation begins, and return the number of resets before it."""
         self._announced = (frame, number)
         if frame in self._newest:
             repeated = number <= self._newest[frame]
@@ -85,7 +85,10 @@ class Resets:
         return self._note(frame, number, code)
 
     def started(self, frame: Hashable, number: int, code: Hashable) -> int:
-        """Dynamo's account of a first attempt: it names the function. The stretch, which may be a later one."""
+        """Note the `dynamo_start` of a first attempt, which names the function, and return the number of resets.
+
+        The number may be higher than `begun` returned, because the function's code may show that there was a reset.
+        """
         if self._announced != (frame, number):
             found = self.begun(frame, number, code)
             self._announced = None
@@ -96,7 +99,7 @@ class Resets:
         return self._note(frame, number, code)
 
     def at(self, number: int) -> None:
-        """What is known from elsewhere: so many resets there were."""
+        """Note that there were at least `number` resets, which a watch has written to its lines."""
         if number > self.number:
             self._forget()
             self.number = number

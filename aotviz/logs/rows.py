@@ -1,6 +1,6 @@
-"""What each type of record says: one function for each, which adds a row to the list that it belongs to.
+"""One function for each type of record. It reads the record's content and adds a row to the right list.
 
-They may raise on content that is not as torch writes it; the assembler then keeps the record as an artifact and
+A function may raise if the content is not in torch's format. The assembler then keeps the record as an artifact and
 reports its line.
 """
 
@@ -38,7 +38,7 @@ from aotviz.recording.strings import clean
 COMPONENT = re.compile(r"\[([^\]\s]*)\] (.*)", re.S)
 DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
 BREAK_PLACE = re.compile(r"Graph [Bb]reak (?:in user code at|from .*? at) (?P<place>.*:\d+)")
-BREAK_HEAD = 4000  # characters of its text in which a break says where it was
+BREAK_HEAD = 4000  # a graph break's location is in the first so many characters of its text
 FRAME = re.compile(r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<function>[^\n]*))?')
 NO_ID = frozenset({"", "None"})
 
@@ -60,7 +60,7 @@ def started(assembler: Assembler, record: Record, place: Place) -> None:
     if frames:
         compilation.stack = assembler.text(stack_text(frames, place.stream))
         compilation.name = compilation.name or str(frames[-1].get("name", ""))
-    # a record that says no more than that it began has said it by being there
+    # a record without a stack only says that the compilation began, which the assembler has already noted
 
 
 def event(assembler: Assembler, record: Record, place: Place) -> None:
@@ -74,7 +74,7 @@ def event(assembler: Assembler, record: Record, place: Place) -> None:
         said = (msgspec.json.decode(raw) if raw else None) or {}
         compile_id = str(said.pop("compile_id", "") or "")
         args = assembler.json(said)
-    else:  # a cache key of 70 kB, as a rule: it stays in the file
+    else:  # usually a cache key of 70 kB: leave it in the file
         compile_id = str(msgspec.json.decode(raw, type=_CompileId).compile_id or "")
         at = record.payload.find(raw)
         args = assembler.texts.add_span(Span(place.log.number, record.at + at, len(raw)))
@@ -155,7 +155,7 @@ def shape(assembler: Assembler, record: Record, place: Place) -> None:
 
 
 def first(content: Mapping[str, Any], *names: str) -> str | None:
-    """The first of the fields that says something, as text."""
+    """The first of these fields that is not empty, as text."""
     for name in names:
         value = content.get(name)
         if value not in (None, "", [], {}):
@@ -164,12 +164,12 @@ def first(content: Mapping[str, Any], *names: str) -> str | None:
 
 
 def fits(number: Any) -> bool:
-    """Whether it is an integer that a recording can hold, or a float."""
+    """Whether `number` is a float, or an integer that a recording can store."""
     return type(number) is float or (type(number) is int and -(1 << 63) <= number < 1 << 63)
 
 
 def whole(number: Any) -> int:
-    """An integer that a recording can hold. Raises ValueError for anything else."""
+    """The number, if it is an integer that a recording can store. Raises ValueError for anything else."""
     if type(number) is not int or not fits(number):
         raise ValueError(f"{number!r} is not a number")
     return number
@@ -229,12 +229,12 @@ def sizes(found: Any) -> list[int | str]:
 
 
 def size_of(part: Any) -> int | str:
-    """A size as a number; a symbolic one as text."""
+    """A size as a number, or as text if it is symbolic."""
     return part if type(part) is int and fits(part) else clean(str(part))
 
 
 def guard_list(assembler: Assembler, record: Record, place: Place) -> None:
-    """What Dynamo checks beside its tree, each check with the user's stack."""
+    """The guards that Dynamo checks in addition to its tree, each with the user's stack."""
     keep(assembler, record, place)
     for item in msgspec.json.decode(record.payload or b"[]", type=list[dict[str, Any]]):
         text = guard_texts.made(str(item.get("code", "")))
@@ -264,7 +264,7 @@ def _guard(assembler: Assembler, place: Place, kind: str, about: str, text: guar
 
 
 def graph(assembler: Assembler, record: Record, place: Place) -> None:
-    """A printed graph: kept as it is, and read when somebody looks at it (stages.py)."""
+    """Keep a printed graph as text. It is parsed when the user looks at it (contents.py)."""
     keep(assembler, record, place)
     if place.compilation is not None:
         if record.kind == "aot_inference_graph" and not place.compilation.kind:
@@ -317,7 +317,7 @@ def recompile(assembler: Assembler, record: Record, place: Place) -> None:
 
 
 def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
-    """What a watch adds to torch's reasons for a recompile: every guard that the call fails, of each program."""
+    """Add what a watch recorded to torch's reasons for a recompile: every guard that failed, for each program."""
     keep(assembler, record, place)
     told = assembler.recompiles[-1] if assembler.recompiles else None
     if told is None or place.compilation is None or told.origin.compilation != place.compilation.number:
@@ -370,7 +370,7 @@ def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
     reason = user.partition(marker)[2] if marker in user else user
     lines = [line for line in reason.split("\n") if line.strip()]
     if lines and lines[0].startswith("Encountered graph break when") and len(lines) > 1:
-        lines.pop(0)  # says only which bytecode it was; the next line says what was wrong
+        lines.pop(0)  # this line only names the bytecode; the next line says what was wrong
     assembler.graph_breaks.append(
         GraphBreak(
             origin=place.origin,
@@ -383,7 +383,7 @@ def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
 
 
 def frames_of(lines: Iterable[str]) -> list[str]:
-    """The frames in a text that holds a stack, each with its line of code."""
+    """The frames in a text that contains a stack, each with its line of code."""
     frames: list[str] = []
     inside = False
     for line in lines:
@@ -418,7 +418,7 @@ def collectives(assembler: Assembler, record: Record, place: Place) -> None:
 
 
 def stack_text(frames: list[dict[str, Any]], stream: Stream) -> str:
-    """A logged stack as a traceback prints it, innermost frame last."""
+    """A logged stack in the format of a traceback, with the innermost frame last."""
     lines = []
     for frame in frames:
         number = frame.get("filename")

@@ -1,8 +1,8 @@
-"""The graphs and codes of one compilation, as the stages of a pipeline: the same model as our own recordings.
+"""The graphs and generated code of one of torch's compilations, as the stages of a pipeline, like our own recordings.
 
-Torch logs each text when it has it, under the compile id, and no more. The order and the record types say which
-stage a text belongs to. Where a stage handles several graphs (a backward after a forward; a model that DDP split),
-they are told apart by what is in them and then by number: "forward", "forward 2".
+Torch logs each text when it has been made, with the compile id, but without a stage. The order and the record types
+tell which stage a text belongs to. If a stage has several graphs (a backward after a forward; a model that DDP split),
+they are distinguished by their content and then by number: "forward", "forward 2".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from aotviz.logs import known
 from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord
 
-# Events of the timeline whose time is a stage's.
+# Events of the timeline -> the stage whose time they count for.
 EVENTS = {
     "bytecode_tracing": "dynamo",
     "_recursive_pre_grad_passes": "pre-grad passes",
@@ -27,7 +27,7 @@ EVENTS = {
     "GraphLowering.run": "lower",
     "GraphLowering.compile_to_fn": "lower",
 }
-WHAT = {  # of each stage, in a line
+WHAT = {  # stage -> what it is, for the summary
     "dynamo": "what Dynamo captured of the Python function",
     "compiled autograd": "the backward as compiled autograd captured it from the engine",
     "before reordering": "compiled autograd's graph before its passes",
@@ -49,20 +49,20 @@ WHAT = {  # of each stage, in a line
 
 
 class KernelNodes(msgspec.Struct):
-    """The part of Inductor's account of its kernels that is read."""
+    """The part of Inductor's provenance record that is read."""
 
     cppCodeToPost: dict[str, list[str]] = {}
 
 
 TANGENT = re.compile(r"\btangents_\d+\b")
 PRIMAL = re.compile(r"\bprimals_\d+\b")
-HEAD = 100_000  # characters in which a graph's placeholders stand, if it has any
+HEAD = 100_000  # a graph's placeholders are in the first so many characters of its text
 
 
 def assemble(
     artifacts: Sequence[ArtifactRecord], strings: Sequence[str], attempts: int, started_unix_ns: int
 ) -> tuple[list[StageRecord], list[int]]:
-    """(stages, the text of each graph). Stages of an attempt that was given up say so in their name."""
+    """(stages, the text number of each graph). A stage of an abandoned attempt has the attempt in its name."""
     made: dict[str, StageRecord] = {}
     texts: list[int] = []
     for artifact in artifacts:
@@ -80,7 +80,7 @@ def assemble(
             made[name].graphs[free(role, made[name].graphs)] = len(texts)
             texts.append(artifact.text)
         elif label == known.KERNEL_NODES:
-            if made[name].code:  # it follows the code that it is about
+            if made[name].code:  # it belongs to the code that was logged just before
                 made[name].kernels[list(made[name].code)[-1]] = kernel_nodes(strings[artifact.text])
         else:
             called = strings[artifact.name] if artifact.name >= 0 else ""
@@ -90,7 +90,7 @@ def assemble(
 
 
 def kernel_nodes(text: str) -> dict[str, list[str]]:
-    """Which nodes each call of a kernel computes, as Inductor logs it; {} where it says nothing of that.
+    """Which nodes each call of a kernel computes, from Inductor's provenance record; {} if it cannot be read.
 
     >>> kernel_nodes('{"cppCodeToPost": {"extern_kernels.mm:1": ["mm"]}}')
     {'extern_kernels.mm:1': ['mm']}
@@ -102,7 +102,7 @@ def kernel_nodes(text: str) -> dict[str, list[str]]:
 
 
 def elapsed_ns(events: Iterable[tuple[str, float]]) -> dict[str, int]:
-    """Stage -> its time, of (name, duration in microseconds) of each event; what has no end has no time.
+    """The time of each stage, from (name, duration in microseconds) of each event. Unfinished events do not count.
 
     >>> elapsed_ns([("GraphLowering.run", 2.0), ("GraphLowering.compile_to_fn", 5.0), ("gc", 9.0)])
     {'lower': 7000}
@@ -116,7 +116,7 @@ def elapsed_ns(events: Iterable[tuple[str, float]]) -> dict[str, int]:
 
 
 def described(stage: StageRecord, before: Mapping[str, GraphSnapshot], now: Mapping[str, GraphSnapshot]) -> StageRecord:
-    """The stage with a sentence on what it changed. `before` and `now`: the graphs by role."""
+    """The stage with a summary of what it changed. `before` and `now` are the graphs by role."""
     what = WHAT.get(stage.name.partition(" (attempt")[0], stage.name)
     if not stage.graphs:
         texts = f"{len(stage.code)} text{'' if len(stage.code) == 1 else 's'} of code"
@@ -132,18 +132,18 @@ def described(stage: StageRecord, before: Mapping[str, GraphSnapshot], now: Mapp
 
 
 def same(one: GraphSnapshot, other: GraphSnapshot) -> bool:
-    """Whether two graphs compute the same in the same order; names and comments may differ."""
+    """Whether two graphs have the same nodes in the same order; names and comments may differ."""
     return (one.op, one.target, one.args, one.kwargs) == (other.op, other.target, other.args, other.kwargs)
 
 
 def label_of(artifact: ArtifactRecord, strings: Sequence[str]) -> str:
-    """The record's type as known.py names it."""
+    """The record's type, as in known.py."""
     kind = strings[artifact.type]
     return f"{kind}/{strings[artifact.name]}" if kind == "artifact" and artifact.name >= 0 else kind
 
 
 def role_of(text: str) -> str:
-    """What a graph of Inductor is, by its placeholders.
+    """The role of one of Inductor's graphs, by its placeholders.
 
     >>> role_of("def forward(self, primals_1): ..."), role_of("def forward(self, primals_1, tangents_1): ...")
     ('forward', 'backward')

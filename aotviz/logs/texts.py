@@ -1,8 +1,8 @@
-"""The texts of a reading: short ones in memory, long ones where they are, in the log.
+"""The texts of a log: short ones are kept in memory, long ones stay in the file.
 
-Nine tenths of a log are texts that nobody looks at: generated code, cache keys, printed graphs. So of a long text
-only the place is kept, and it is read when somebody asks. Equal texts are kept once; long ones are known to be equal
-by the MD5 that the log gives for each.
+Nine tenths of a log are texts that are rarely read: generated code, cache keys, printed graphs. So only the location of
+a long text is stored, and the text is read when it is needed. Equal texts are stored once; long texts are compared by
+the MD5 in the log.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LONG_BYTES = 512
 
 
 class Span(msgspec.Struct, array_like=True, frozen=True):
-    """A text that is in a file."""
+    """The location of a text in a log file."""
 
     log: int
     at: int
     nbytes: int
 
 
-Fetch = Callable[[Span], bytes]  # the bytes of a span, as they are in the file
+Fetch = Callable[[Span], bytes]  # reads the bytes of a span from the file
 
 
 class Texts(Sequence[str]):
-    """A table of texts that can be added to.
+    """A growing table of texts.
 
     >>> texts = Texts(lambda span: b"\\tdef f():\\n\\t    pass"[span.at : span.at + span.nbytes])
     >>> span = Span(0, 0, 19)
@@ -45,12 +45,12 @@ class Texts(Sequence[str]):
     def __init__(self, fetch: Fetch, items: Iterable[str | Span] = ()) -> None:
         self.items: list[str | Span] = list(items)
         self._fetch = fetch
-        self._numbers: dict[str, int] | None = None  # made when a text is added
+        self._numbers: dict[str, int] | None = None  # made when a text is first added
         self._spans: dict[str, int] = {}
         self._lock = threading.Lock()  # graphs may be read, and their texts added, by several threads
 
     def add(self, text: str | None) -> int:
-        """The text's number; NONE for no text."""
+        """The text's number, which is new if the text is new; NONE if `text` is None."""
         if text is None:
             return NONE
         with self._lock:
@@ -63,7 +63,7 @@ class Texts(Sequence[str]):
             return number
 
     def add_span(self, span: Span, digest: str = "") -> int:
-        """The number of a long text; one of the same digest is the same text."""
+        """The number of a long text. Texts with the same digest get the same number."""
         number = self._spans.get(digest) if digest else None
         if number is None:
             number = len(self.items)
@@ -73,7 +73,7 @@ class Texts(Sequence[str]):
         return number
 
     def release(self) -> None:
-        """Forget what is needed only while texts are added."""
+        """Drop the lookup tables, which are needed only while texts are added."""
         self._numbers = None
         self._spans.clear()
 

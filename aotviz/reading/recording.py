@@ -1,7 +1,7 @@
-"""Reading a recording: the live one of this process, or a file of somebody else's.
+"""Reading a recording: the live one of this process, or a file.
 
-Both read alike, and neither needs torch: a recording made on a training cluster opens on a laptop. Tables are pandas
-DataFrames, graphs are `Graph` objects, and the whole shows itself in a notebook or prints itself in a terminal.
+Neither needs torch, so a recording made on a training cluster opens on a laptop. Tables are pandas DataFrames, graphs
+are `Graph` objects, and the recording displays itself in a notebook or prints itself in a terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotviz.explain import answers
+from aotviz.explain import answers, graph_breaks, ranks, recompiles
 from aotviz.recording import files, log_tables, merging
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Recording:
     """Compilations in the order in which they began: `recording[0]`, `len(recording)`, `for c in recording`.
 
-    One of a running process grows while it is looked at. In a notebook it shows itself as a Workbench.
+    A live recording grows as more is compiled. A notebook displays it as a Workbench.
 
     >>> recording = aotviz.load("demo.aotviz")  # doctest: +SKIP
     >>> print(recording)  # doctest: +SKIP
@@ -51,67 +51,67 @@ class Recording:
 
     @property
     def data(self) -> RecordingData:
-        """The recording in its wire format (events.py), as it stands now. Of a large log this reads every graph."""
+        """The recording in its wire format (events.py), as it is now. For a log this reads every graph."""
         return self._content.data
 
     @property
     def dropped(self) -> int:
-        """How many compilations were dropped, oldest first, to keep the recording within its bounds."""
+        """How many compilations were dropped, oldest first, because the recording was full."""
         return self._content.dropped
 
     @property
     def notes(self) -> list[str]:
-        """What to know of how logs were read, e.g. which files were left out."""
+        """Remarks on how logs were read, e.g. which files were left out."""
         return self._content.rows[0].notes
 
     @property
     def logs(self) -> pd.DataFrame:
-        """One row a log file that was read: name, rank, nbytes, lines, records and unknown ones by type, bad lines."""
+        """One row for each log file: name, rank, nbytes, lines, records and unknown ones by type, bad lines."""
         return log_tables.logs(self.rows[0])
 
     @property
     def guards(self) -> pd.DataFrame:
-        """One row a check that Dynamo makes before it reuses a compilation: kind, source, text, code, place, ..."""
+        """One row for each guard of Dynamo's: kind, source, text, code, place, ..."""
         return log_tables.rows(*self._content.listed, "guards")
 
     @property
     def cache_lookups(self) -> pd.DataFrame:
-        """One row a question to a compile cache: cache, outcome ("hit", "miss", "bypass"), key, components, reason."""
+        """One row for each cache lookup: cache, outcome ("hit", "miss", "bypass"), key, components, reason."""
         return log_tables.rows(*self.rows, "cache_lookups")
 
     @property
     def graph_breaks(self) -> pd.DataFrame:
-        """One row a graph break: reason, place ("file:line" of the user's code), stack, text."""
+        """One row for each graph break: reason, place ("file:line" of the user's code), stack, text."""
         return log_tables.rows(*self._content.listed, "graph_breaks")
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """One row a summary that torch wrote of a compilation: when, what failed, and all that it counted and timed."""
+        """One row for each summary that torch wrote of a compilation: time, failure, and all its counts and timings."""
         return log_tables.rows(*self.rows, "metrics")
 
     @property
     def events(self) -> pd.DataFrame:
-        """One row an event of the timeline: name, start_us, duration_us, compilation, parent (a row's number), ..."""
+        """One row for each timeline event: name, start_us, duration_us, compilation, parent (a row's number), ..."""
         return log_tables.events(*self.rows)
 
     @property
     def shapes(self) -> pd.DataFrame:
-        """One row a step of symbolic shapes: a symbol made or specialised, an expression guarded on."""
+        """One row for each step of symbolic shapes: a symbol made or specialised, an expression guarded on."""
         return log_tables.rows(*self._content.listed, "shapes")
 
     @property
     def artifacts(self) -> pd.DataFrame:
-        """One row a text that a log holds: type, name, encoding, text, fields."""
+        """One row for each text in a log: type, name, encoding, text, fields."""
         return log_tables.rows(*self.rows, "artifacts")
 
     def explain(self, compilation: str | None = None, *, earlier: Recording | None = None) -> Explanation:
-        """Why functions were compiled again, graphs broken, caches missed, ranks at odds, and where the time went.
+        """Explain recompiles, graph breaks, cache misses, differences between ranks, and where the time went.
 
-        In sentences, the one that matters most first, each with the user's line that it is about and what to do;
-        `.sentences`, `.fix` and `.source` are text. With the id of a compilation, e.g. "0/3", all about that one. Cache
-        misses are also compared with `earlier`, a recording of an earlier run.
+        The most important sentence comes first, each with the user's line that it is about and what to do;
+        `.sentences`, `.fix` and `.source` are text. With the id of a compilation, e.g. "0/3", everything is about that
+        one. Cache misses are also compared with `earlier`, a recording of an earlier run.
 
-        Raises LookupError, which says which ids there are.
+        Raises LookupError, which lists the ids, for an unknown one.
 
         >>> import aotviz, torch
         >>> with aotviz.record() as recording:
@@ -123,44 +123,44 @@ class Recording:
         return answers.explain(self, compilation, earlier)
 
     def recompiles(self) -> ExplainedTable:
-        """One row a recompile: which guard failed, on what value, on which line it was made, the cost, what to do.
+        """One row for each recompile: which guard failed, on what value, which line made it, the cost, what to do.
 
-        Columns: compilation, rank, function, earlier (the program that nearly fitted), kind, subject, before, after,
+        Columns: compilation, rank, function, earlier (the program that nearly matched), kind, subject, before, after,
         why (a sentence), code and place (of the line that made the guard), seconds, same_cause (how many recompiles
-        have this cause), outcome ("compiled", "limit": refused, the call ran in eager; "failed"), fix.
+        have this cause), outcome ("compiled"; "limit": too many programs, the call ran in eager; "failed"), fix.
         """
-        return answers.recompile_table(self)
+        return recompiles.frame(answers.facts_of(self))
 
     def cache_misses(self, earlier: Recording | None = None) -> ExplainedTable:
-        """One row a question to a compile cache, hits and bypasses too: why, and which parts of the key differ.
+        """One row for each cache lookup, hits and bypasses too: why, and which parts of the key differ.
 
-        A miss is compared with the nearest key asked for before it, in this recording (its processes and ranks) and
+        A miss is compared with the most similar earlier key, in this recording (its processes and ranks) and
         in `earlier`, a recording of an earlier run. Columns: compilation, rank, function, cache, outcome, why (a
-        sentence), differs, before and after (tuples, one entry a part), nearest, seconds (saved by a hit, spent after
-        a miss), key, fix.
+        sentence), differs, before and after (tuples, one entry for each part), nearest, seconds (saved by a hit, spent
+        after a miss), key, fix.
         """
         return answers.cache_table(self, earlier)
 
     def distinct_graph_breaks(self) -> ExplainedTable:
-        """One row a place where graphs break: code, why, fix, whether the whole function runs in eager, how often."""
-        return answers.break_table(self)
+        """One row for each place of a graph break: code, why, fix, whether all of the function runs in eager, count."""
+        return graph_breaks.frame(answers.facts_of(self))
 
     def graph_changes(self, before: str, after: str, role: str | None = None) -> ExplainedTable:
-        """How the graphs of two compilations differ: one row a node, its `change` same, changed, added or removed.
+        """How the graphs of two compilations differ: for each node a row with `change` same, changed, added or removed.
 
         `before` and `after` are ids, e.g. "0/0" and "0/1". `role` picks the graph ("dynamo", "forward", ...); without
-        one, the first that both have. Raises LookupError for an id or a graph that is not there.
+        one, the first that both have. Raises LookupError for an unknown id or graph.
         """
         return answers.graph_change_table(self, before, after, role)
 
     def rank_differences(self) -> ExplainedTable:
-        """One row a thing in which the ranks of a job differ: compilations, graphs, cache keys, collectives."""
-        return answers.rank_table(self)
+        """One row for each difference between the ranks of a job: compilations, graphs, cache keys, collectives."""
+        return ranks.frame(answers.facts_of(self))
 
     def timeline(self, compilation: str | None = None) -> ExplainedTable:
         """Where the compile time went, as a tree: event, depth, seconds, own_seconds, share, count, unfinished, path.
 
-        Of one compilation, or of all, each below its own row. Events of one name at one place are added up.
+        Without an id, of all compilations, each below its own row. Events of one name at one place are added up.
         """
         return answers.timeline_table(self, compilation)
 
@@ -169,9 +169,9 @@ class Recording:
         return answers.timeline_figure(self, compilation)
 
     def follow(self, changed: Changed) -> Changed:
-        """Be told when there is more to read: `changed()` is called until what this returns is called.
+        """Call `changed()` whenever there is more to read. Returns a function that ends this.
 
-        It is called in the thread that compiles, and must not raise. What is all there, e.g. a file, never changes.
+        `changed` is called in the thread that compiles, and must not raise. A recording from a file never changes.
 
         >>> import torch, aotviz
         >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
@@ -189,7 +189,7 @@ class Recording:
         return files.pack(self.data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file for `aotviz.load`, whole or not at all. Raises RecordingError where it can't be written."""
+        """Write a file for `aotviz.load`, atomically. Raises RecordingError if it can't be written."""
         files.write(self.data, path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
@@ -200,9 +200,9 @@ class Recording:
         return len(self._content)
 
     def __getitem__(self, index: int | str) -> Compilation:
-        """The compilation at a position, or of an id: `recording[-1]`, `recording["0/3"]`.
+        """The compilation at a position, or with an id: `recording[-1]`, `recording["0/3"]`.
 
-        Raises IndexError, or KeyError, which says which ids there are.
+        Raises IndexError, or KeyError, which lists the ids.
         """
         if isinstance(index, int):
             return self.compilations[index]
@@ -244,7 +244,7 @@ class Recording:
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        """What torch's logs say, and the texts for it; without graphs where those are dear."""
+        """The rows of torch's logs, and their texts; without graphs that are expensive to read."""
         return self._content.rows
 
     def _count(self) -> str:
@@ -255,7 +255,7 @@ class Recording:
 def load(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Recording:
     """The recording in a file that `Recording.save` wrote. Needs no torch, and runs nothing from the file.
 
-    Of the files of several ranks, rank 0 first, it makes one recording: `load(["rank0.aotviz", "rank1.aotviz"])`.
+    The files of several ranks, rank 0 first, become one recording: `load(["rank0.aotviz", "rank1.aotviz"])`.
 
     Raises RecordingError (a ValueError) for a file that is missing, foreign, newer, truncated or damaged.
 

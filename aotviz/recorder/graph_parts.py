@@ -13,10 +13,10 @@ from aotviz.torch_private import snapshotting
 
 @dataclass(frozen=True)
 class Parts:
-    """What makes up a graph, by columns of one entry a node; an edit of the graph replaces some of it.
+    """A graph's columns, each with one entry per node. An edit of the graph replaces some of the entries.
 
-    FX makes new `args` and `kwargs` at each edit, so they can be compared by identity. Holding them keeps their
-    addresses from being given to others meanwhile.
+    FX makes new `args` and `kwargs` at each edit, so they are compared by identity. This object keeps them alive, so
+    that no other object gets their addresses.
     """
 
     nodes: list[Any]

@@ -1,9 +1,8 @@
-"""The memory of a call: its storages, the tensors that lie in each, and what the user's code writes to them.
+"""The memory of a call: its storages, the tensors in each, and what the user's code writes to them.
 
-Read off the ledger of the first run (tracing/ledger.py), which saw the tensors that the user's code held, before any
-calling convention changed. Inputs share a storage where the fakes do; a view lies where what it was taken from lies.
-Of the intermediates only those matter that are written, or that an output is made from. A synthetic base is put
-before its members once the stage has made one.
+The source is the ledger of the first run (tracing/ledger.py), which saw the user's tensors before any calling
+convention changed. Inputs share a storage if their fakes do, and a view is in the storage of its source. Intermediates
+are listed only if they are written, or if an output is made from them. A synthetic base is put before its members.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ Frames = Callable[[str], str]  # finds the user's frames in a stack trace
 
 
 def storages(call: TracedCall, frames: Frames) -> list[StorageRecord]:
-    """One record a storage, those of the inputs first. `call` is as the metadata stage returned it.
+    """One record for each storage, those of the inputs first. `call` is the metadata stage's result.
 
-    None for a gradient that is differentiated: no statement of the user's is in it.
+    There are none for a gradient that is differentiated, because no statement of the user's is in it.
     """
     return _Board(call, frames).records() if isinstance(call.forward, ForwardTrace) else []
 
 
 def with_bases(records: list[StorageRecord], call: TracedCall) -> list[StorageRecord]:
-    """The records with the synthetic bases that `call` takes in the place of the user's inputs."""
+    """The records with the synthetic bases that `call` takes in place of the user's inputs."""
     values = call.forward.program.args if records else ()
     for descriptor, value in zip(call.graph_inputs, values, strict=False):
         if isinstance(descriptor, SyntheticBaseInput):
@@ -93,7 +92,9 @@ class _Board:
 
     def records(self) -> list[StorageRecord]:
         return [
-            StorageRecord(_concrete(one.nbytes), one.device, one.tensors, one.writes, one.left_out)
+            StorageRecord(
+                one.nbytes if type(one.nbytes) is int else None, one.device, one.tensors, one.writes, one.left_out
+            )
             for one in self.by_key.values()
         ]
 
@@ -122,7 +123,7 @@ class _Board:
         storage.writes.append(StorageWrite(order, number, kind, name, *self._origin(event.node), event.mode.grad))
 
     def _place(self, tensor: torch.Tensor) -> tuple[_Storage, int]:
-        """Where a tensor is on the board; it and what it was taken from are put there if they are not."""
+        """Where a tensor is on the board. Adds it and the tensors that it is a view of if they are missing."""
         root, steps = self.ledger.path(tensor, lambda one: id(one) in self.places)
         if id(root) not in self.places:
             self._own(root, steps)
@@ -131,7 +132,7 @@ class _Board:
         return self.places[id(tensor)]
 
     def _own(self, tensor: torch.Tensor, steps: list[tuple[Viewed, int]]) -> None:
-        """A tensor that is no view of another: it has a storage, or shares an input's in a way of its own."""
+        """Add a tensor that is not a view: it has its own storage, or shares an input's, e.g. by `set_`."""
         role = "output" if id(tensor) in self.outputs else "intermediate"
         made = steps[0][0].node.args[0] if steps and steps[0][0].node is not None and steps[0][0].node.args else None
         origin = self._origin(made if isinstance(made, torch.fx.Node) else None)
@@ -187,7 +188,7 @@ def _tensor(
 
 
 def _extent(tensor: AliasTensor) -> int | None:
-    """Bytes from the beginning of the storage to the tensor's end; None where a size is symbolic."""
+    """Bytes from the beginning of the storage to the tensor's end; None if a size is symbolic."""
     last = tensor.offset
     for length, stride in zip(tensor.shape, tensor.stride, strict=False):
         if not isinstance(last, int) or not isinstance(length, int) or not isinstance(stride, int):
@@ -196,10 +197,6 @@ def _extent(tensor: AliasTensor) -> int | None:
             return 0
         last += (length - 1) * stride
     return (last + 1) * tensor.itemsize if isinstance(last, int) and len(tensor.stride) == len(tensor.shape) else None
-
-
-def _concrete(nbytes: Any) -> int | None:
-    return nbytes if type(nbytes) is int else None
 
 
 def _operator(operator: Any) -> str:

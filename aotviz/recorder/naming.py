@@ -1,7 +1,7 @@
-"""The words that a snapshot uses for torch's things: sizes, operators, source frames, modules, descriptors.
+"""The text that a snapshot has for torch's objects: sizes, operators, source frames, modules, descriptors.
 
-All of them end as text in a recording that is read without torch, by a person, so they are what that person would
-type or see in a traceback; what tracers wrap around them is taken off.
+A recording is read without torch, by a person, so these are what that person would type or see in a traceback, without
+what tracers add.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sizes(numbers: Any) -> list[int | str]:
 def describe(descriptor: Any) -> str:
     """What a placeholder or output means to the user, in words (ir/descriptors.py).
 
-    Torch's partitioners put descriptors of their own on what they save; those print as Python expressions.
+    The descriptors that torch's partitioners put on saved values are written as Python expressions.
     """
     kind: Any = type(descriptor)
     if _has_plain_str(kind) and hasattr(descriptor, "expr"):
@@ -87,7 +87,7 @@ def user_frames(trace: str) -> str:
 
 @lru_cache(4096)
 def _user_frame(frame: str) -> str:
-    """One frame, without the word that opens it; nothing for a frame that is not the user's."""
+    """One frame of a trace that was split at FILE; "" for a frame that is not the user's."""
     if frame.startswith(TORCHS + OURS):
         return ""
     lines = (line for line in frame.splitlines() if line.strip(" ^~"))
@@ -103,6 +103,6 @@ def module_lines(entries: Iterable[tuple[str, Any]]) -> str:
     return "\n".join([_module_line(path, kind if isinstance(kind, str) else kind.__name__) for path, kind in entries])
 
 
-@lru_cache(4096)  # a module stands in the stacks of all that it calls
+@lru_cache(4096)  # a module is in the stack of everything that it calls
 def _module_line(path: str, kind: str) -> str:
     return f"{module_path(path)}|{kind.rsplit('.', 1)[-1]}".replace("\n", " ")

@@ -1,18 +1,17 @@
-"""Watches the pipeline and writes down what each stage got, gave and decided.
+"""Observes the pipeline and records the argument, the result and the reasons of each stage.
 
-No stage calls it: the loop in pipeline.py tells it before and after each one, so that a stage that is added
-tomorrow is recorded tomorrow. One Recorder sees one compilation. It takes a snapshot of a form's graphs when the
-stage ends, because later passes edit graphs in place, and skips a graph that it has seen in the same state.
+Stages do not call it: the loop in pipeline.py does, before and after each stage, so a new stage is recorded too. One
+Recorder sees one compilation. It takes a snapshot of a form's graphs when the stage ends, because later passes edit
+graphs in place, and skips a graph that it has seen in the same state.
 
-It must never be the reason that a program fails. Whatever goes wrong in here is warned about once, and that
-compilation is no longer recorded; with `strict`, or where the options ask for debugging, it raises instead.
+The recorder must never make a program fail. An error in it is reported by one warning, and that compilation is no
+longer recorded; with `strict` or `debug=True` it raises instead.
 
 Note [Is it the same graph]
-A graph object may be edited between two looks at it (an open trace grows while stages run). Comparing all of it is
-as dear as a snapshot, so its parts are compared by identity: for each node, the node, its arguments (FX makes new
-ones at each edit), its value and descriptor. The things themselves are kept until the
-compilation ends, so that none of them can be freed and its place taken by another. Two snapshots of equal content,
-from different objects, are found equal by their packed bytes, and kept once.
+A graph object may be edited between two snapshots (an open trace grows while stages run). Comparing all of it costs as
+much as a snapshot, so its parts are compared by identity: each node, its arguments (FX makes new ones at each edit),
+its value and its descriptor. These objects are kept until the compilation ends, so that no other object can get the
+address of one of them. Snapshots of different graphs with equal content have equal packed bytes, and are stored once.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from torch import fx
 
 from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
+from aotviz.pipeline import Silent
 from aotviz.recorder import memory, records, summaries, what_if
 from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -43,7 +43,7 @@ P = ParamSpec("P")
 
 
 def harmless(method: Callable[P, None]) -> Callable[P, None]:
-    """A method of Recorder that holds its lock, and whose failure ends the recording and nothing else."""
+    """Make a method of Recorder hold its lock. If it fails, only the recording ends."""
 
     @wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -52,7 +52,7 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
             if recorder.broken:
                 return
             collects = gc.isenabled()
-            gc.disable()  # what is made here is gone when we leave: to collect meanwhile only walks the user's heap
+            gc.disable()  # nothing that is made here outlives the call: collecting would only walk the user's heap
             try:
                 method(*args, **kwargs)
             except Exception as error:
@@ -74,8 +74,7 @@ class Recorder:
     """An Observer of the pipeline that puts what it sees into one or more stores.
 
     `strict` makes its own failures raise. `function` is the number of the compiled function (`CompilationData.frame`).
-    `late()` gives the observer for work after the compilation has returned;
-    both may be used from any thread.
+    It may be used from any thread.
     """
 
     def __init__(self, *stores: Store, strict: bool = False, function: int = NONE) -> None:
@@ -104,39 +103,20 @@ class Recorder:
 
     def late(self) -> Observed:
         """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
-        return Observed(self, is_late=True)
+        return Observed(self)
 
     def further(self) -> Recorder:
         """The observer for another compilation that this one led to, in the same recordings."""
         return Recorder(*self.stores, strict=self.strict)
 
-    def before(self, stage: str, argument: Form) -> None:
-        self._before(stage, argument, False)
-
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        self._after(stage, argument, result, elapsed_ns, False)
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        self._failed(stage, argument, error, False)
-
-    def explained(self, error: BaseException) -> None:
-        self._explained(error)
-
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        self._ran_in_eager(reason, place)
-
     def withdraw(self) -> None:
-        """Take the compilation off the shelves again."""
+        """Remove the compilation from the stores: it is tried again in another way."""
         if self.log is not None:
             for store in self.stores:
                 store.remove(self.log)
 
-    def close(self) -> None:
-        """End the compilation: nothing of torch is kept alive from here on. A finished program does this itself."""
-        self._close()
-
     @harmless
-    def _before(self, stage: str, argument: Form, is_late: bool) -> None:
+    def before(self, stage: str, argument: Form, is_late: bool = False) -> None:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
             because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
@@ -144,7 +124,12 @@ class Recorder:
             before_ns = captured.elapsed_ns if captured else 0
             self._started_ns -= before_ns
             self.log = CompilationLog(
-                _name(argument), _options(argument), self.writer.strings, because, self.function, before_ns
+                clean(str(getattr(argument, "name", "") or type(argument).__name__)),
+                {clean(str(name)): clean(str(text)) for name, text in argument.options.as_text().items()},
+                self.writer.strings,
+                because,
+                self.function,
+                before_ns,
             )
             if captured is not None:
                 self._captured(captured)
@@ -154,7 +139,7 @@ class Recorder:
         graphs = self._snapshots(argument, handed_on=argument is self._last_result)
         if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
             what = "replaced by the user" if self._recorded else "what the run starts from"
-            if isinstance(argument, BackwardRequest):  # of which gradients come in, or how often, decides the caller
+            if isinstance(argument, BackwardRequest):  # the caller decides for which gradients, and how often
                 what = argument.reason
             form = type(argument).__name__
             self._record(StageRecord("given", form, what, True, is_late, self._began_ns, 0, graphs, [], {}))
@@ -190,7 +175,7 @@ class Recorder:
             store.trim()
 
     @harmless
-    def _after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool) -> None:
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool = False) -> None:
         assert self.log is not None, "after() without before()"
         before = self._graphs
         changed = summaries.changed(argument, result)
@@ -219,12 +204,11 @@ class Recorder:
             seen = self._seen.get(id(getattr(backward, "graph", backward)))
             self._again = seen[1].values if seen is not None else []
         if is_late or isinstance(result, Program):
-            self._close()
+            self.close()
 
     @harmless
-    def _failed(self, stage: str, argument: Form, error: BaseException, is_late: bool) -> None:
+    def failed(self, stage: str, argument: Form, error: BaseException, is_late: bool = False) -> None:
         assert self.log is not None, "failed() without before()"
-        message = clean(str(error))
         self._record(
             StageRecord(
                 name=clean(stage),
@@ -239,21 +223,22 @@ class Recorder:
                 code={},
             )
         )
-        self.log.facts(error=ErrorRecord(clean(stage), type(error).__name__, message))
-        self._close()
+        self.log.facts(error=ErrorRecord(clean(stage), type(error).__name__, clean(str(error))))
+        self.close()
 
     @harmless
-    def _explained(self, error: BaseException) -> None:
+    def explained(self, error: BaseException) -> None:
         if self.log is not None:
             self.log.explain(type(error).__name__, clean(str(error)))
 
     @harmless
-    def _ran_in_eager(self, reason: str, place: str) -> None:
+    def ran_in_eager(self, reason: str, place: str) -> None:
         if self.log is not None:
             self.log.ran_in_eager(clean(reason), clean(place))
 
     @harmless
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the compilation: nothing of torch is kept alive from here on. A finished program does this itself."""
         self.writer.release(self._again)
         self._forget()
         if self.log is not None:
@@ -262,7 +247,7 @@ class Recorder:
             store.trim()
 
     def _forget(self) -> None:
-        """Let go of graphs and forms; a graph that lives on elsewhere is known again by its object and size."""
+        """Release graphs and forms. A graph that stays alive elsewhere is recognised by its object and size."""
         for graph, parts, number in self._seen.values():
             self._closed[id(graph)] = (weakref.ref(graph), len(parts.nodes), number)
         self._seen.clear()
@@ -277,7 +262,7 @@ class Recorder:
         self.log.stage(record)
 
     def _facts(self, form: Form) -> None:
-        """Tables about the compilation as a whole, written anew when what they are read off has changed."""
+        """The tables of the whole compilation, written again when their source has changed."""
         assert self.log is not None
         training = records.is_training(form)
         if training is not None:
@@ -306,8 +291,7 @@ class Recorder:
     def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:
         """Role -> number of each graph of a form.
 
-        A form that is `handed_on` from the stage before has been read a moment ago: only the sizes of its graphs are
-        compared.
+        If the previous stage has just returned this form (`handed_on`), only the sizes of its graphs are compared.
         """
         return {clean(role): self._snapshot(graph, handed_on) for role, graph in summaries.graphs(form).items()}
 
@@ -335,44 +319,26 @@ class Recorder:
         return time.perf_counter_ns() - self._started_ns
 
 
-class Observed:
-    """A view of a Recorder that says when the work ran."""
+class Observed(Silent):
+    """A Recorder for work after the compilation has returned. Such work is not tried again or run in eager."""
 
-    def __init__(self, recorder: Recorder, is_late: bool) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._is_late = is_late
 
     def before(self, stage: str, argument: Form) -> None:
-        self._recorder._before(stage, argument, self._is_late)
+        self._recorder.before(stage, argument, is_late=True)
 
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        self._recorder._after(stage, argument, result, elapsed_ns, self._is_late)
+        self._recorder.after(stage, argument, result, elapsed_ns, is_late=True)
 
     def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        self._recorder._failed(stage, argument, error, self._is_late)
+        self._recorder.failed(stage, argument, error, is_late=True)
 
     def explained(self, error: BaseException) -> None:
         self._recorder.explained(error)
 
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        """What is late raises: there is no call left that could run in eager."""
-
-    def withdraw(self) -> None:
-        """A late stage has nothing to try again."""
-
-    def late(self) -> Observed:
-        return self
-
-    def further(self) -> Recorder:
+    def further(self) -> Recorder:  # type: ignore[override]
         return self._recorder.further()
-
-
-def _name(form: Form) -> str:
-    return clean(str(getattr(form, "name", "") or type(form).__name__))
-
-
-def _options(form: Form) -> dict[str, str]:
-    return {clean(str(name)): clean(str(text)) for name, text in form.options.as_text().items()}
 
 
 _warned = False

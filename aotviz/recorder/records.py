@@ -1,7 +1,7 @@
-"""What the forms know about a call, as rows of tables: inputs, outputs, saved tensors, the wrapper.
+"""Rows of tables from forms: inputs, outputs, saved tensors, the wrapper.
 
-Forms hold torch objects and count in positions; a recording holds text and the user's own names. One function a
-table, each reading one form (ir/forms.py). Reasons that stages gave are matched to rows by the name they are about.
+Forms hold torch objects and positions; a recording holds text and the user's names. Each function makes one table
+from one form (ir/forms.py). The reasons of stages are matched to rows by the name of their subject.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting
 
-Reasons = Mapping[str, Iterable[str]]  # subject -> sentences, in the order in which stages gave them
+KINDS = {ParameterInput: "parameter", BufferInput: "buffer"}
 
 
 class ReasonBook:
-    """The reasons given so far, by what they are about."""
+    """The reasons given so far, by subject."""
 
     def __init__(self) -> None:
         self.by_subject: dict[str, list[str]] = defaultdict(list)
@@ -44,12 +44,12 @@ class ReasonBook:
         return found
 
     def about(self, subject: str) -> str:
-        """All that is known about a subject, in one line."""
+        """All reasons about a subject, in one line."""
         return "; ".join(self.by_subject.get(subject, ()))
 
 
 def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
-    """One record a flat input of the user's."""
+    """One record for each flat input of the user's function."""
     names = [clean(descriptor.name) for descriptor in call.descriptors]
     bases = _base_of(call.graph_inputs)
     static = set(call.static_inputs)
@@ -58,11 +58,11 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
     for index, (descriptor, info) in enumerate(zip(call.descriptors, call.user_input_info.input_info, strict=True)):
         value = call.args[index]
         first = call.duplicate_of[index]
-        tensor = isinstance(value, torch.Tensor)
+        tensor, key = isinstance(value, torch.Tensor), storage(value)
         records.append(
             InputRecord(
                 name=names[index],
-                kind=_kind(descriptor),
+                kind=KINDS.get(type(descriptor), "input"),
                 dtype=str(value.dtype) if tensor else type(value).__name__,
                 shape=sizes(value.shape) if tensor else [],
                 device=str(value.device) if tensor else "",
@@ -76,7 +76,7 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
                 storage_resized=info.resizes_storage,
                 storage_replaced=info.mutates_storage_metadata,
                 static=index in static,
-                storage=_storage_group(value, groups),
+                storage=NONE if key is None else groups.setdefault(key, len(groups)),
                 duplicate_of="" if first is None else names[first],
                 synthetic_base=bases.get(descriptor, ""),
                 reason=reasons.about(names[index]),
@@ -86,7 +86,7 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
 
 
 def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputRecord]:
-    """The records with all that is known by now of why the inputs are treated as they are."""
+    """The records with the reasons that are known now."""
     return [
         record if record.reason == reasons.about(record.name) else replace(record, reason=reasons.about(record.name))
         for record in records
@@ -94,7 +94,7 @@ def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputR
 
 
 def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
-    """One record a flat output of the user's."""
+    """One record for each flat output of the user's function."""
     values = call.forward.outputs
     records = []
     for index, (descriptor, info) in enumerate(zip(call.outputs, call.meta.output_info, strict=True)):
@@ -119,7 +119,7 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
 
 
 def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
-    """What the halves keep and compute again. `graphs` are the numbers of their snapshots, which `writer` made."""
+    """What is saved and what is recomputed. `graphs` are the numbers of the snapshots, which `writer` made."""
     values = writer.values.numbers(saved.value for saved in call.saved)
     stacks = writer.stacks([saved.stack for saved in call.saved])
     notes = [
@@ -147,7 +147,7 @@ def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept
 
 
 def storage(value: Any) -> int | None:
-    """What tells a tensor's storage from others; None where there is none."""
+    """A key of a tensor's storage; None for a value without one."""
     if not isinstance(value, torch.Tensor):
         return None
     try:
@@ -157,7 +157,7 @@ def storage(value: Any) -> int | None:
 
 
 def wrapper(program: Program) -> WrapperRecord:
-    """The generated source, and why its lines are there."""
+    """The generated source with the reasons for its lines."""
     notes = [
         WrapperNote(note.first, max(note.first, note.last), clean(note.fact), clean(note.subject))
         for note in program.notes
@@ -167,7 +167,7 @@ def wrapper(program: Program) -> WrapperRecord:
 
 
 def is_training(form: object) -> bool | None:
-    """Whether a form belongs to a training or an inference compilation; None where that is not decided yet."""
+    """Whether a form belongs to a training or an inference compilation; None if that is not decided yet."""
     if isinstance(form, GraphCall):
         return form.role == "joint"
     if isinstance(form, (LoweredSplit, LoweredGraph, Program)):
@@ -176,26 +176,15 @@ def is_training(form: object) -> bool | None:
 
 
 def nbytes(tensor: torch.Tensor) -> int | None:
-    """Bytes of a tensor's elements; None where a size is symbolic."""
+    """Bytes of a tensor's elements; None if a size is symbolic."""
     count: Any = tensor.numel()
     return count * tensor.element_size() if type(count) is int else None
 
 
 def storage_nbytes(tensor: torch.Tensor) -> int | None:
-    """Bytes of the storage that a tensor lies in; None where that is symbolic."""
+    """Bytes of a tensor's storage; None if symbolic."""
     count: Any = tensor.untyped_storage().nbytes()
     return count if type(count) is int else None
-
-
-def _kind(descriptor: InputDescriptor) -> str:
-    if isinstance(descriptor, ParameterInput):
-        return "parameter"
-    return "buffer" if isinstance(descriptor, BufferInput) else "input"
-
-
-def _storage_group(value: Any, groups: dict[int, int]) -> int:
-    key = storage(value)
-    return NONE if key is None else groups.setdefault(key, len(groups))
 
 
 def _base_of(graph_inputs: Iterable[InputDescriptor]) -> dict[InputDescriptor, str]:
@@ -207,7 +196,7 @@ def _base_of(graph_inputs: Iterable[InputDescriptor]) -> dict[InputDescriptor, s
 
 
 def _base(call: TracedCall, info: OutputAliasInfo) -> str:
-    """What an output is rebuilt from, by name."""
+    """The name of what an output is rebuilt from."""
     if info.same_object_as is not None:
         return str(call.outputs[info.same_object_as])
     index = info.base_index

@@ -1,8 +1,8 @@
 """Which recording a compilation goes to.
 
-Each compiled function has a recording of its own; a `record()` block collects those of everything compiled inside
-it as well, and a watch (live/watching.py) those of everything compiled in any thread while it is on. A session is one
-compiled function's share of this.
+Each compiled function has a recording. A `record()` block also collects everything compiled inside it, and a watch
+(live/watching.py) everything compiled in any thread while it is on. A session holds the recording and programs of one
+compiled function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aotviz.runtime.lowered import Program
 
 
 class _Thread(threading.local):
-    """What is so in one thread. Every call asks: a default of the class costs a tenth of one given to `getattr`."""
+    """State of one thread. Every call reads it: a class default is ten times faster than a default for `getattr`."""
 
     tracing = False
 
@@ -44,7 +44,7 @@ _watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads;
 
 @contextlib.contextmanager
 def tracing() -> Iterator[None]:
-    """While a program is compiled in this thread, a compiled function that it calls is traced as the original."""
+    """Trace the original of every compiled function that is called in this thread inside the block."""
     before = _blocks.tracing
     _blocks.tracing = True
     try:
@@ -53,7 +53,7 @@ def tracing() -> Iterator[None]:
         _blocks.tracing = before
 
 
-class Progress:
+class Progress(Silent):
     """An observer that calls `on_stage(name, elapsed_ns)`: with None when a stage begins, then with its time."""
 
     def __init__(self, on_stage: Callable[[str, int | None], None]) -> None:
@@ -61,36 +61,18 @@ class Progress:
 
     def before(self, stage: str, argument: Any) -> None:
         if isinstance(argument, Request) and argument.captured is not None:
-            self.on_stage("dynamo", None)  # which is over by now
+            self.on_stage("dynamo", None)  # it has already ended
             self.on_stage("dynamo", argument.captured.elapsed_ns)
         self.on_stage(stage, None)
 
     def after(self, stage: str, argument: Any, result: Any, elapsed_ns: int) -> None:
         self.on_stage(stage, elapsed_ns)
 
-    def failed(self, stage: str, argument: Any, error: BaseException) -> None:
-        """The error itself is what the caller sees."""
-
-    def explained(self, error: BaseException) -> None:
-        """As above."""
-
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        """A warning tells the caller."""
-
-    def withdraw(self) -> None:
-        """The stages begin again."""
-
-    def late(self) -> Progress:
-        return self
-
-    def further(self) -> Progress:
-        return self
-
 
 class Session:
     """One compiled function's recording and programs.
 
-    `function` is what makes it this function, where a session is only one of its compilations: Dynamo's.
+    `function` identifies the function if Dynamo compiles it, because then each compilation has a session.
     """
 
     def __init__(
@@ -107,7 +89,7 @@ class Session:
         self.programs: list[Executable] = []
 
     def observer(self) -> Observer:
-        """Tells the function's own recording, those of the open `record()` blocks, and those of the watches."""
+        """Writes to the function's own recording, the open `record()` blocks and the watches."""
         stores = self._stores()
         observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
         if self.on_stage is not None:
@@ -117,31 +99,31 @@ class Session:
         return observers[0] if len(observers) == 1 else Several(observers)
 
     def keep(self, program: Program) -> None:
-        """Note a program: with its graphs where they are recorded, else only what runs."""
+        """Keep a program: with its graphs if it is recorded, else only what runs."""
         self.programs.append(program if self._stores() else program.executable())
 
     def _stores(self) -> list[Store]:
         return [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
 
     def part(self, name: str, function: Hashable) -> Session:
-        """The session of one function that Dynamo compiles of it, with the same recording and programs."""
+        """The session of one of its functions that Dynamo compiles, with the same recording and programs."""
         made = Session(False, name, self.on_stage, None if function is None else (self.function, function))
         made.store, made.programs = self.store, self.programs
         return made
 
     def attach(self, compiled: Callable[..., Any]) -> Any:
-        """Give a compiled callable the attributes by which a person looks into it."""
+        """Give a compiled callable `.recording`, `.program` and `.source`."""
         return CompiledCallable(compiled, self)
 
 
 class Inspected:
-    """Something compiled, into which a person looks."""
+    """Gives access to the recording and the programs of something compiled."""
 
     _session: Session
 
     @property
     def recording(self) -> Recording:
-        """What was recorded so far: a Recording, which shows itself in a notebook."""
+        """What was recorded so far: a Recording, which displays itself in a notebook."""
         if self._session.store is None:
             raise RuntimeError(f"{self._session.name} was compiled with record=False, so there is no recording")
         return live(self._session.store)
@@ -184,17 +166,17 @@ class CompiledCallable(Inspected):
         self.__name__ = session.name
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        # What compiles the caller compiles this with it. (`is_compiling()` is True in other threads as well.)
+        # Whatever compiles the caller compiles this too. (`is_compiling()` would be True in other threads as well.)
         if torch.compiler.is_dynamo_compiling() or _blocks.tracing or torch.compiler.is_exporting():
             return self._original(*args, **kwargs)
         return self._compiled(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method, where it lies in a class."""
+        """Bind like a function, so that it can be a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        """A copy, or what a file holds, is the original and the options: it is compiled anew."""
+        """Copy or pickle the original and the options, which are compiled again."""
         if self._remake is None:
             raise TypeError(f"{self.__name__} cannot be copied or pickled; compile it again instead")
         return self._remake
@@ -204,20 +186,20 @@ class CompiledCallable(Inspected):
 
 
 def live(store: Store) -> Recording:
-    """A recording that shows what a store holds at the moment it is looked at."""
+    """A recording that always shows the current content of a store."""
     producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
     return Recording(store, producer)
 
 
 def watch(store: Store) -> None:
-    """Put whatever is compiled from now on into the store too, in any thread."""
+    """From now on put everything that is compiled, in any thread, into the store too."""
     global _watched
     with _lock:
         _watched = (*_watched, store)
 
 
 def unwatch(store: Store) -> None:
-    """No longer."""
+    """Undo `watch`."""
     global _watched
     with _lock:
         _watched = tuple(other for other in _watched if other is not store)
@@ -225,9 +207,9 @@ def unwatch(store: Store) -> None:
 
 @contextlib.contextmanager
 def record() -> Iterator[Recording]:
-    """Record everything that aotviz compiles inside the block, by whichever door.
+    """Record everything that aotviz compiles inside the block, however it is called.
 
-    Yields a live recording: it has the tables and views of any `Recording`, of what was compiled so far.
+    Yields a live recording of what was compiled so far.
 
     >>> import aotviz
     >>> with aotviz.record() as recording:

@@ -1,16 +1,15 @@
-"""A graph as it stands now, in a form that outlives it.
+"""A graph as it is now, in a form that outlives it.
 
-Later passes edit graphs in place, and a graph that is kept pins every fake tensor in it; a deep copy of GPT-2's
+Later passes edit graphs in place, a kept graph keeps every fake tensor in it alive, and a deep copy of GPT-2's graph
 costs more than the stage that made it. So a stage's graph is read once, when the stage ends, into columns of small
-integers (events.py), and nothing of torch is held on to afterwards. Texts are interned, values are numbered
-(values.py), and a node is looked into once.
+integers (events.py), and no torch object is kept afterwards. Texts are interned, values are numbered (values.py), and
+each node is read once.
 
 Note [A node is looked into once]
-Most stages copy graphs, cut them and prune them: of the nodes of GPT-2's six graphs two thirds were there before, as
-other objects but with the same name, operator and value. Where such a node comes from (source line, module, sequence
-number, forward or backward) belongs to its value and not to the graph, so it is read when the node is first met, and
-a later node with the same name, operator and value (the object, not one like it) has the same row. Arguments and
-descriptors are the graph's own, and read every time.
+Most stages copy, partition and prune graphs: two thirds of the nodes of GPT-2's six graphs are copies of earlier nodes,
+with the same name, operator and value. The origin of such a node (source line, module, sequence number, forward or
+backward) belongs to its value, so it is read for the first copy only, and a later node with the same name, operator and
+value (the same object) has the same row. Arguments and descriptors belong to the graph, and are read every time.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ LEAST, MOST = -(2**63), 2**63 - 1  # integers that msgpack can carry
 Node = fx.Node
 LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 USUAL = LISTS | {Node, int, bool, float, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format}
-"""Types of arguments that need not be looked at one by one: msgspec either writes them as they should be written, or
-asks what to write. Of others it may write too much or too little, e.g. an enum's number and not its name."""
+"""Types of arguments that msgspec writes as they should be written, or asks about. It would write others wrongly, e.g.
+an enum's number and not its name."""
 _NOT_TRACED = frozenset(("placeholder", "get_attr", "output"))
 _ENDS_GRADIENTS = frozenset((torch.ops.aten.detach.default,))
 
@@ -57,8 +56,8 @@ _ENDS_GRADIENTS = frozenset((torch.ops.aten.detach.default,))
 class SnapshotWriter:
     """Writes the graphs of one compilation, with one table of texts and one of values.
 
-    Not thread safe: whoever owns it holds a lock. `release()` ends the compilation: what was kept alive so that
-    identities stay true is let go, but for the values of a graph that may be met again.
+    Not thread safe: its owner holds a lock. `release()` ends the compilation and releases the objects that were kept
+    alive for their identity, except for the values of a graph that is read again later.
 
     >>> writer = SnapshotWriter()
     >>> snapshot = writer.graph(fx.symbolic_trace(lambda x: x + 1))
@@ -84,9 +83,9 @@ class SnapshotWriter:
         return unpacked(packed, list(self._table))
 
     def packed(self, parts: Parts) -> PackedGraph:
-        """The same, short: it refers to rows, of which `take_rows` gives those that are new.
+        """The same, with references to rows; `take_rows` returns the new ones.
 
-        Column by column, and without a call where none is needed: this runs for every node of every stage.
+        It works column by column to avoid calls, because it runs for every node of every stage.
         """
         nodes = parts.nodes
         described = [(i, meaning) for i, meaning in enumerate(parts.descriptors) if meaning is not None]
@@ -98,13 +97,13 @@ class SnapshotWriter:
         )
 
     def take_rows(self) -> list[Row]:
-        """The rows met since the last time, in the order of their numbers."""
+        """The rows that are new since the last call, in the order of their numbers."""
         new = list(islice(self._table, self._taken, None))
         self._taken += len(new)
         return new
 
     def release(self, again: Sequence[Any] = ()) -> None:
-        """Let go of all that is torch's, but for values that may be met `again`, and operators with them."""
+        """Release all torch objects, except for the values in `again` and their operators."""
         if self.values.release(again):
             kept = set(map(id, again))
             self._known = {key: number for key, number in self._known.items() if key[3] in kept}
@@ -152,7 +151,7 @@ class SnapshotWriter:
         return found
 
     def _meet(self, nodes: list[Any], values: list[Any]) -> list[Row]:
-        """The rows of nodes that are other objects than any before."""
+        """The rows of new node objects."""
         metas, add = [node.meta for node in nodes], self.strings.add
         targets = {id(node.target): node.target for node in nodes}
         self._kept += targets.values()
@@ -171,9 +170,9 @@ class SnapshotWriter:
         return [identity + place for identity, place in zip(identities, self._places(metas), strict=True)]
 
     def _inherit(self, new: list[Row], found: list[int | None]) -> None:
-        """A backward op that doesn't know where it stands in the program stands where its forward op stands.
+        """Give a backward node without a source line or module those of its forward node.
 
-        Of a graph's nodes, `new` are the rows of those that are new, and `found` the numbers of the others' rows.
+        `new` are the rows of the graph's new nodes, and `found` the numbers of the others' rows.
         """
         lost = [i for i, row in enumerate(new) if row[7] == "1" and row[6] != NONE and NONE in row[4:6]]
         if not lost:
@@ -193,7 +192,7 @@ class SnapshotWriter:
                 new[i] = (op, name, target, value, stack, module, sequence, backward)
 
     def _places(self, metas: list[dict[str, Any]]) -> Iterable[tuple[int, int, int, str]]:
-        """Where nodes stand in the program: stack, module, sequence and backward."""
+        """Where nodes come from: stack, module, sequence and backward."""
         modules = [meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {} for meta in metas]
         return zip(
             self.stacks([meta.get("stack_trace") for meta in metas]),
@@ -210,7 +209,7 @@ class SnapshotWriter:
         refs = dict(zip(parts.nodes, arguments.node_refs(len(parts.nodes)), strict=False))
 
         def extension(arg: Any) -> Any:
-            """What msgspec does not know."""
+            """Write a type that msgspec does not know."""
             if type(arg) is Node:
                 return refs[arg]
             if type(arg) is slice:
@@ -220,7 +219,7 @@ class SnapshotWriter:
         encoder = msgspec.msgpack.Encoder(enc_hook=extension)
 
         def plain(arg: Any) -> Any:
-            """An argument without what msgspec writes in a way of its own, or can't write."""
+            """An argument without anything that msgspec would write wrongly or not at all."""
             kind = type(arg)
             if kind is str:
                 return clean(arg)
@@ -255,11 +254,11 @@ class SnapshotWriter:
 
 
 def _numbers_kept(nodes: list[Any], values: list[Any], rows: list[Row]) -> None:
-    """Take the sequence number from rows of nodes whose autograd node it does not name.
+    """Remove the sequence number from the rows of nodes that made no autograd node.
 
-    Torch writes down the number of the last autograd node that was made, for a node that made none as well: an input,
-    a slice of what needs no gradient, a statistic under no_grad. The first forward node with a number made it; another
-    is part of the same call only if it has the same source line and reads a part of it. What ends gradients is no part.
+    Torch gives each node the number of the latest autograd node, even if it made none: an input, a slice of something
+    that needs no gradient, a statistic under no_grad. The first forward node with a number made the autograd node.
+    Another one belongs to it only if it has the same source line and reads a node of it, and does not end gradients.
     """
     calls: dict[int, tuple[int, set[Any]]] = {}  # sequence number -> source line, nodes
     for i, (node, value, row) in enumerate(zip(nodes, values, list(rows), strict=True)):
@@ -271,7 +270,7 @@ def _numbers_kept(nodes: list[Any], values: list[Any], rows: list[Row]) -> None:
             follows = line == source and not parts.isdisjoint(node.all_input_nodes)
             if own := not parts or (follows and node.target not in _ENDS_GRADIENTS):
                 parts.add(node)
-                own = len(parts) == 1 or _may_need_gradient(value)  # else it is a mask, a step on the way
+                own = len(parts) == 1 or _may_need_gradient(value)  # else it is an intermediate, such as a mask
         if not own:
             rows[i] = (*row[:6], NONE, *row[7:])
 
@@ -281,7 +280,7 @@ def _may_need_gradient(value: Any) -> bool:
 
 
 def numbers(things: list[Any], known: dict[Any, int], learn: Callable[[Any], int]) -> list[int]:
-    """Each thing's number, known or else learnt."""
+    """Each thing's number; `learn` gives it for a new one."""
     found: list[Any] = list(map(known.get, things))
     if None in found:
         for thing in things:

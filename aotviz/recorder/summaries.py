@@ -1,7 +1,6 @@
-"""What a stage changed, in one sentence, worked out from the form it got and the form it gave.
+"""What a stage changed, in one sentence, derived from its argument and its result.
 
-Stages don't describe themselves: a sentence that is read off the forms can't disagree with them, and holds for a
-stage that somebody adds tomorrow.
+Stages do not describe themselves, so the sentence always agrees with the forms, and a new stage has one too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one grap
 
 
 def changed(argument: Form, result: Form) -> bool:
-    """Whether the stage returned anything but what it was given, reasons aside."""
+    """Whether the result differs from the argument, apart from reasons."""
     if type(argument) is not type(result):
         return True
     names = (field.name for field in fields(result) if field.name not in ("evidence", "options"))
@@ -35,12 +34,8 @@ def summary(argument: Form, result: Form, before: Counts, after: Counts, same_gr
     if not changed(argument, result):
         return "nothing to do"
     parts = [part for part in (_facts(argument, result), _graphs(before, after, same_graphs)) if part]
-    return "; ".join(parts) or _unsaid(argument, result)
-
-
-def _unsaid(argument: Form, result: Form) -> str:
     names = type(argument).__name__, type(result).__name__
-    return "the graph is unchanged" if names[0] == names[1] else " to ".join(names)
+    return "; ".join(parts) or ("the graph is unchanged" if names[0] == names[1] else " to ".join(names))
 
 
 def counted(count: int, noun: str) -> str:
@@ -74,7 +69,7 @@ def _facts(argument: Form, result: Form) -> str:
 
 
 def _calls(argument: Form, result: TracedCall) -> str:
-    """What became known of a call, or how its calling convention changed."""
+    """What was learned about a call, or how its calling convention changed."""
     if not isinstance(argument, TracedCall):
         mutated = sum(info.mutated for info in result.meta.input_info)
         aliases = sum(info.output_type is not OutputType.non_alias for info in result.meta.output_info)
@@ -144,7 +139,7 @@ def texts(form: Form) -> dict[str, str]:
 
 
 def kernels(form: Form) -> dict[str, dict[str, list[str]]]:
-    """Which nodes each call of a kernel computes, by the name of the text that calls it (StageRecord.kernels)."""
+    """The nodes that each kernel call computes, by the name of the calling text (StageRecord.kernels)."""
     named = {_inductor(role): kernel_nodes(compiled) for role, compiled in _compiled(form).items()}
     return {name: nodes for name, nodes in named.items() if nodes}
 
@@ -160,7 +155,7 @@ def _inductor(role: str) -> str:
 
 
 def _compiled(form: Form) -> dict[str, Any]:
-    """What a compiler made of the form's graph, by its role."""
+    """The compiler's result for each graph, by role."""
     if isinstance(form, LoweredSplit):
         return {"forward": form.compiled_forward}
     if isinstance(form, LoweredGraph):
@@ -169,7 +164,6 @@ def _compiled(form: Form) -> dict[str, Any]:
 
 
 def graphs(form: Form) -> dict[str, Any]:
-    """The form's graphs by role."""
     return dict(_mapping(form, "graphs"))
 
 

@@ -1,9 +1,8 @@
-"""Traced values by number: equal numbers are one value, in whatever stage's graph it is met.
+"""Traced values by number: the same number means the same value, in the graphs of all stages.
 
-Stages hand the same FakeTensor objects on in `node.meta["val"]`, so an object is a value, and what is known of it is
-written down once, however many graphs it passes through. Objects are known by their address, which holds while they
-are kept alive: until `release()`, when the compilation ends and of torch nothing may stay but what the program keeps
-itself, the values of the graph that is compiled later.
+Stages hand on the same FakeTensor objects in `node.meta["val"]`, so each object is described once, however many graphs
+it is in. Objects are recognised by their address, so they are kept alive until `release()`. After the compilation only
+those stay that the program keeps itself: the values of the graph that is compiled later.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ class Values:
         self._joined = True  # whether `_storages` has those of the kept values
 
     def number(self, example: Any) -> int:
-        """The number of a traced value's record: the same number for the same object, in whatever graph."""
+        """The number of a traced value's record: the same for the same object."""
         return self.numbers([example])[0]
 
     def numbers(self, examples: Iterable[Any]) -> list[int]:
-        """The number of each; together, since a thousand tensors are read faster attribute by attribute."""
+        """The number of each value. One call for many is faster, because it reads attribute by attribute."""
         by_id = self._by_id
         examples = list(examples)
         unknown = {id(example): example for example in examples if id(example) not in by_id}
@@ -73,12 +72,12 @@ class Values:
         return [by_id[id(example)] for example in examples]
 
     def take(self) -> list[ValueRecord]:
-        """The records of the values met since the last time, in the order of their numbers."""
+        """The records that are new since the last call, in the order of their numbers."""
         taken, self._new = self._new, []
         return taken
 
     def release(self, again: Sequence[Any] = ()) -> bool:
-        """Let go of every value but those that may be met `again`, with what is in tuples of them. Was there any?"""
+        """Release every value except those in `again` and in its tuples. Returns whether there was any to release."""
         if again and len(self._by_id) == self._settled:
             return False
         inside = chain.from_iterable(example for example in again if isinstance(example, (tuple, list)))
@@ -93,13 +92,12 @@ class Values:
         return True
 
     def _add(self, records: list[ValueRecord]) -> range:
-        """The numbers of the records."""
         self._new += records
         self._storage_of += [record.storage for record in records]
         return range(len(self._storage_of) - len(records), len(self._storage_of))
 
     def _other(self, example: Any) -> int:
-        """The number of what is not a tensor. A tuple is the values in it: copies of a graph may copy the tuple."""
+        """The number of a value that is not a tensor. Tuples of the same values have the same number."""
         if not isinstance(example, (tuple, list)):
             kind = SYMBOLIC.get(type(example), "other")
             return self._add([without_tensor(kind, text=self._strings.add(str(example)))])[0]
@@ -130,7 +128,7 @@ class Values:
         ]
 
     def _described(self, facts: list[tuple[Any, ...]]) -> list[Layout]:
-        """What is written of (dtype, shape, stride, device), of which a model has few."""
+        """The layouts of (dtype, shape, stride, device), cached because a model has few different ones."""
         try:
             for fact in facts:
                 if fact not in self._layouts:
@@ -158,7 +156,7 @@ class Values:
         return [self._storages[key] for key in keys]
 
     def _join(self) -> None:
-        """A new tensor after a release may lie in the memory of one that was kept."""
+        """Register the storages of kept values: a new tensor may share one of them."""
         self._joined = True
         for tensor in self._kept:
             with contextlib.suppress(RuntimeError, NotImplementedError):

@@ -1,8 +1,8 @@
-"""What a compilation would keep for its backward if the joint graph were cut in another way.
+"""What a compilation would save for its backward with another partitioner or memory budget.
 
-The program that runs is left alone. Its joint graph goes through the stages that cut it once more, with another
-partitioner or memory budget, before a recorder of its own; nothing is lowered. So it needs the live program: a
-recording from a file has the graphs as text only.
+The program that runs does not change. Its joint graph goes through the stages from partition to lower again, with a
+separate recorder; nothing is lowered. This needs the live program, because a recording from a file has graphs only as
+text.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Cut = Callable[..., tuple[CompilationData, list[str]]]
 
 
 def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
-    """Cuts the joint graph of `program` again, while something else keeps that alive; None if it has no such graph.
+    """A function that partitions the joint graph of `program` again; None if it has no joint graph.
 
-    `recorder` makes the observer that writes into a store.
+    It does not keep `program` alive. `recorder` makes the observer that writes into a store.
     """
     if not isinstance(program.lowered, LoweredSplit):
         return None
@@ -43,13 +43,12 @@ def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
     ) -> Any:
         found = alive()
         if found is None:
-            raise LookupError(f"{_NEEDS_LIFE} The function of this recording no longer exists.")
+            raise LookupError(
+                "what_if needs the live compiled function. The function of this recording no longer exists."
+            )
         return _cut(found, recorder, partition_fn, memory_budget, on_stage)
 
     return cut
-
-
-_NEEDS_LIFE = "what_if needs the live compiled function."
 
 
 def _cut(
@@ -69,12 +68,11 @@ def _cut(
     finally:
         observer.close()
     ((_, log),) = store.logs()
-    data, strings = log.read()
-    return data, strings
+    return log.read()
 
 
 class _Told(pipeline.Silent):
-    """Tells the name of each stage before it runs; what is raised then ends the cut."""
+    """Calls `on_stage` with the name of each stage before it runs. An exception from it ends the run."""
 
     def __init__(self, on_stage: Callable[[str], None]) -> None:
         self._on_stage = on_stage
@@ -94,6 +92,6 @@ def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> J
 
 
 def _stages() -> tuple[pipeline.Stage, ...]:
-    """From the stage that cuts up to the one that lowers."""
+    """The stages from partition to the one before lower."""
     runs = [stage.run for stage in pipeline.TRAINING]
     return pipeline.TRAINING[runs.index(partition.run) : runs.index(lower.run)]

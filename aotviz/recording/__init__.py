@@ -1,1 +1,1 @@
-"""The data of a recording: its wire format, files, tables, graphs and texts. Needs no torch."""
+"""The data of a recording: its wire format, files, tables, graphs and texts. This package does not import torch."""

@@ -1,7 +1,7 @@
 """One compilation of a recording, as a reader sees it: tables, graphs, code.
 
-A compilation of a log, or of a running process, comes as an outline: its graphs (of a log, its stages too) are made
-when they are looked at, since reading a thousand graphs to look at one would be a waste.
+A compilation from a log or a running process starts as an outline. Its graphs (and the stages, for a log) are read
+on first access, because it would be wasteful to read a thousand graphs to look at one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_LIVE = "this needs the live compiled function; use the recording of the fun
 
 
 class Compilation:
-    """One function's way through the pipeline.
+    """One compilation of a function: its stages, tables, graphs and generated code.
 
     >>> import torch
     >>> import aotviz
@@ -49,10 +49,10 @@ class Compilation:
         revision: int = 0,
         rows: Callable[[], tuple[Rows, list[str]]] | None = None,
     ) -> None:
-        self.revision = revision  # another number where there is more to read than before
+        self.revision = revision  # a new number means that there is more to read
         self.outline = outline
         self.strings = strings
-        self.rows = rows  # what it adds to the lists of a recording that is made of such compilations
+        self.rows = rows  # returns the rows that this compilation adds to the recording's lists
         self._complete = complete
         self._nodes = nodes
         self._cut_again = cut_again
@@ -64,7 +64,7 @@ class Compilation:
 
     @property
     def id(self) -> str:
-        """Unique within the recording: "0", "1", ...; of a log e.g. "0/3" or "rank 1: 0/3"."""
+        """Unique within the recording: "0", "1", ...; in a log "0/3" or "rank 1: 0/3", for example."""
         return self.outline.id
 
     @property
@@ -74,68 +74,68 @@ class Compilation:
 
     @property
     def compile_id(self) -> str:
-        """Dynamo's name for it, e.g. "0/3"; "" for a compilation of our own pipeline."""
+        """Dynamo's name for the compilation, e.g. "0/3"; "" for a compilation by aotviz's own pipeline."""
         return self.outline.compile_id
 
     @property
     def rank(self) -> int:
-        """Of the process that compiled it; -1 where there was one process."""
+        """The rank of the process that compiled it; -1 if there was only one process."""
         return self.outline.rank
 
     @property
     def kind(self) -> str:
-        """ "training" or "inference"; "" where a log doesn't say."""
+        """ "training" or "inference"; "" if the log does not say."""
         return self.outline.kind
 
     @property
     def nodes(self) -> int:
-        """Of the largest graph; 0 where that is not known before the graphs are read."""
+        """The number of nodes in the largest graph; 0 if it is unknown until the graphs are read."""
         return max((len(graph.op) for graph in self.outline.graphs), default=0) if self._nodes is None else self._nodes
 
     @property
     def wrapper(self) -> WrapperRecord | None:
-        """The generated Python that runs on every call: `.source`, and `.notes` on why its lines are there."""
+        """The generated Python that runs on every call: `.source`, and `.notes`, which explain its lines."""
         return self.data.wrapper
 
     @cached_property
     def stages(self) -> pd.DataFrame:
-        """One row a stage: stage, form, changed, summary, started_ms, elapsed_ms, nodes_before, nodes_after, ..."""
+        """One row per stage: stage, form, changed, summary, started_ms, elapsed_ms, nodes_before, nodes_after, ..."""
         return tables.stages(self.data)
 
     @cached_property
     def inputs(self) -> pd.DataFrame:
-        """One row a flat input: what it is, how the call changes it, and why it is treated as it is."""
+        """One row per flat input: what it is, how the call changes it, and why it is treated that way."""
         return tables.inputs(self.data.inputs)
 
     @cached_property
     def outputs(self) -> pd.DataFrame:
-        """One row a flat output: its OutputType, what it is rebuilt from, and by which views."""
+        """One row per flat output: its OutputType, the base it is rebuilt from, and the views that rebuild it."""
         return tables.outputs(self.data.outputs)
 
     @cached_property
     def storages(self) -> pd.DataFrame:
-        """One row a tensor in memory: its storage, names, place in it (in elements), and what it was taken from.
+        """One row per tensor: its storage, its names, its offset in the storage (elements), and what it is a view of.
 
         >>> import torch
         >>> import aotviz
         >>> f = aotviz.compile(lambda x: x.view(-1)[2:], backend="eager")
         >>> _ = f(torch.ones(2, 2))
         >>> f.recording[0].storages[["storage", "names", "offset", "step"]].values.tolist()
-        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output',), 2, 'slice(0, 2, 9223372036854775807)']]
+        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output[0]',), 2, 'slice(0, 2, 9223372036854775807)']]
         """
         return tables.storages(self.data)
 
     @cached_property
     def writes(self) -> pd.DataFrame:
-        """One row a statement that changed a tensor in place: which one, by which operator, and where it stands."""
+        """One row per statement that changed a tensor in place: the tensor, the operator, and the source line."""
         return tables.writes(self.data)
 
     @cached_property
     def saved_tensors(self) -> pd.DataFrame:
-        """One row a value kept for the backward: saved_bytes, its producer, why it is kept, whether it is donated.
+        """One row per value saved for the backward: saved_bytes, producer, why it is saved, whether it is donated.
 
-        Values may lie in one memory, or in an input's: `held_bytes` counts that once, or not at all, and `shares_with`
-        or `memory_of` says whose it is.
+        Several values may share memory: `held_bytes` counts it once, and `shares_with` names the value that it is
+        counted for. A value may also be in an input's memory: `held_bytes` is then 0, and `memory_of` names the input.
 
         >>> import torch
         >>> import aotviz
@@ -148,19 +148,19 @@ class Compilation:
 
     @cached_property
     def recomputed(self) -> pd.DataFrame:
-        """One row a value that the backward computes again: the bytes that it saves, its producer, who reads it."""
+        """One row per value that the backward recomputes: the bytes that this saves, its producer, its consumers."""
         return tables.recomputed(self.data.recomputed)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:
-        """One row a reason that a stage gave: stage, subject, reason."""
+        """One row per reason that a stage gave: stage, subject, reason."""
         return tables.evidence(self.data)
 
     def graph(self, role: str, stage: str | None = None) -> Graph:
-        """The graph of a role ("joint", "forward", "backward", "inference") as the last stage that has it left it.
+        """The graph of a role ("joint", "forward", "backward", "inference"), after the last stage that has that role.
 
-        With `stage`, as that stage left it. A stage's name may stand in the place of a role if that stage has one
-        graph. Raises LookupError, which says what there is.
+        With `stage`, the graph after that stage. `role` may also be the name of a stage that has exactly one graph.
+        Raises LookupError if there is no such graph; the message lists the roles and the stages.
         """
         key = (role, stage)
         if key not in self._graphs:
@@ -168,10 +168,10 @@ class Compilation:
         return self._graphs[key]
 
     def diff(self, stage_a: str, stage_b: str) -> pd.DataFrame:
-        """What happened to the nodes between two stages: one row a node, its `change` "kept", "added" or "removed".
+        """What happened to the nodes between two stages: one row per node; `change` is "kept", "added" or "removed".
 
-        Columns: change, by ("value" or "name": how the node was followed), value_id, and role, name and target
-        before and after. Raises LookupError for a stage that is not there or has no graph.
+        Columns: change, by ("value" or "name": how the node was matched), value_id, and role, name and target
+        before and after. Raises LookupError if a stage does not exist or has no graph.
         """
         return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
 
@@ -181,19 +181,20 @@ class Compilation:
         memory_budget: float | None = None,
         on_stage: Callable[[str], None] | None = None,
     ) -> Compilation:
-        """What would be kept for the backward, if the joint graph were cut in another way. The program stays as it is.
+        """Partition the joint graph again in another way, to see what would be saved. The program does not change.
 
         Args:
-            partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function like them; the
-                compilation's own if None.
-            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may keep.
-            on_stage: called with the name of each stage before it runs; what it raises ends the cut.
+            partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function with the same
+                signature; None means the partitioner that the compilation used.
+            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may save.
+            on_stage: called with the name of each stage before it runs; an error that it raises stops the partition.
 
-        Returns a compilation of the stages that cut: compare its `saved_tensors` and `recomputed` with these.
+        Returns a compilation with the stages that ran: compare its `saved_tensors` and `recomputed` with this one's.
 
         Raises:
-            LookupError: there is no live function: the recording is from a file, of torch's own, or of inference.
-            ValueError: no partitioner of that name, or no such share.
+            LookupError: there is nothing to partition: the recording is from a file or of torch's own compiler, the
+                compilation is of inference, or the compiled function no longer exists.
+            ValueError: there is no partitioner of that name, or the memory budget is out of range.
 
         >>> import torch
         >>> import aotviz
@@ -211,7 +212,7 @@ class Compilation:
         return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
     def plot_saved_tensors(self) -> Figure:
-        """What is kept for the backward as a plotly treemap: by module and producer, areas are bytes.
+        """The saved tensors as a plotly treemap, grouped by module; areas are bytes.
 
         >>> import torch
         >>> import aotviz
@@ -223,7 +224,7 @@ class Compilation:
         return plots.saved_tensors(self.saved_tensors, self.name)
 
     def plot_timeline(self) -> Figure:
-        """When each stage ran, and for how long, as a plotly figure in ms since the compilation began."""
+        """When each stage ran and for how long, as a plotly figure, in ms since the compilation began."""
         return plots.stages(self.stages, self.name)
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""What one stage did to the graphs of another: which values were kept, which are gone, which are new.
+"""Compare the graphs of two stages: which values were kept, removed or added.
 
-Node names change from stage to stage, so a value is followed by its identity (`value_id`), which stages keep. One
-value may have several nodes afterwards: the forward makes it, and the backward receives or recomputes it; each is
-a row that points at the one node before. A node without an identity, or whose identity was lost because a stage
-traced anew, is followed by its name and target, and its row says so in `by`.
+Node names change from stage to stage, so nodes are matched by `value_id`, which stages preserve. One value may have
+several nodes in the later stage: the forward computes it, and the backward receives or recomputes it. Each of these
+nodes is a row that points at the one earlier node. A node without a `value_id`, or one whose `value_id` was lost
+because a stage traced again, is matched by name and target; the column `by` says which way a row was matched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Place:
-    """A node and the graph it stands in."""
+    """A node and the role of its graph."""
 
     role: str
     node: Node
@@ -46,7 +46,7 @@ class Place:
 
 def diff(before: Sequence[Graph], after: Sequence[Graph]) -> pd.DataFrame:
     """One row for each node of `after`, "kept" or "added", then one for each "removed" node of `before`."""
-    import pandas as pd  # half a second, which only a reader of tables should pay
+    import pandas as pd  # imported here because it takes half a second, and only tables need it
 
     old = [Place(graph.role, node) for graph in before for node in graph.rows]
     new = [Place(graph.role, node) for graph in after for node in graph.rows]
@@ -75,7 +75,7 @@ def diff(before: Sequence[Graph], after: Sequence[Graph]) -> pd.DataFrame:
 
 
 def best(place: Place, candidates: Sequence[Place]) -> Place | None:
-    """The most alike of the nodes that hold the same value: of the same name, else of the same target."""
+    """The best match among `candidates`: one with the same name, else one with the same target, else the first."""
     if not candidates:
         return None
     node = place.node

@@ -1,7 +1,7 @@
-"""A recorded graph in graphviz's language: modules as nested boxes, the backward in another colour.
+"""A recorded graph in graphviz's DOT language: modules are nested boxes, and the backward has another colour.
 
-Names and source lines are the user's and may hold anything; they are written as quoted strings with every special
-character escaped, so that none of them is read as markup or as graphviz syntax.
+Names and source lines come from the user and may contain any character. They are written as quoted strings with
+every special character escaped, so that graphviz does not read them as markup or syntax.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from aotviz.recording.node import HasNodes, Node
 
 FILL = {"placeholder": "#e8f0fe", "output": "#e6f4ea", "get_attr": "#e8f0fe"}
 BACKWARD_FILL = "#fef7e0"
-MOST_BOXES = 40  # inside one another; what lies deeper stands in the innermost
+MOST_BOXES = 40  # levels of nesting; nodes of deeper modules go into the innermost box
 
 
 def dot(graph: HasNodes) -> str:
-    """The text for `dot`."""
+    """The graph as DOT source."""
     lines = [
         "digraph {",
         '  node [shape=box style="rounded,filled" fillcolor=white fontname="Helvetica" fontsize=10]',
@@ -28,7 +28,7 @@ def dot(graph: HasNodes) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""A graphviz string that shows the text as it is.
+    r"""A quoted graphviz string that displays `text` literally.
 
     >>> quoted('<b>"x"\\n</b>')
     '"<b>\\"x\\"\\\\n</b>"'
@@ -37,7 +37,7 @@ def quoted(text: str) -> str:
 
 
 def _boxes(graph: HasNodes) -> list[str]:
-    """Each module's nodes inside the box of the module that holds it."""
+    """The lines for the nodes, with one nested box per module."""
     tree: dict[str, list[Node]] = {}
     for node in graph.rows:
         path = ".".join(node.module_path.split(".")[:MOST_BOXES])

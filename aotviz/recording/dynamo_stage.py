@@ -1,8 +1,9 @@
-"""The stage "dynamo", with which a compilation begins that Dynamo asked for: what it says, and its rows.
+"""The stage "dynamo", which comes first in compilations that Dynamo asked for: its summary, evidence and rows.
 
-Recorded as Dynamo says it, packed, since most recordings are never looked at. A reader gets a summary, the reasons
-(why Dynamo began again, where the graph ends, which guards there are and which line made each), and the same rows in
-`Recording.guards`, `.graph_breaks` and `.shapes` that a watch or a log of torch's gives. Free of torch.
+What Dynamo reports is recorded unprocessed and packed, since most recordings are never read. A reader gets a summary,
+the evidence (why Dynamo restarted, where the graph ends, the guards and the line that made each), and the same rows
+in `Recording.guards`, `.graph_breaks` and `.shapes` as from a watch or from torch's logs. This module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from aotviz.recording.strings import StringTable
 NAME, ROLE = "dynamo", "dynamo"
 REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+), in [^\n]*(?:\n    (?P<code>[^\n]*))?')
-MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several a tensor, and none that a program's line asked for
+MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
 
 GuardText = tuple[str, str, str]  # kind, source, text with its comment
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """What Dynamo said of one graph."""
+    """What Dynamo reported about one graph."""
 
     function: str
     place: str
@@ -41,14 +42,14 @@ class Captured(msgspec.Struct, frozen=True):
     restarts: list[str]
     broken: bool
     ended: str
-    ended_at: str  # the user's frames
+    ended_at: str  # the user's stack frames
     symbols: list[tuple[str, str, str]]  # name, source, value
     guards: list[GuardText] | None = None
-    waiting: bool = True  # for the guards
+    waiting: bool = True  # the guards have not been read yet
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """What a compilation adds to the lists of a recording. Its origins name no compilation yet."""
+    """What a compilation adds to the lists of a recording. The origins do not refer to a compilation yet."""
 
     guards: list[GuardRecord]
     graph_breaks: list[GraphBreak]
@@ -56,7 +57,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 def stage(captured: Captured, graph: int) -> StageRecord:
-    """The stage as an outline shows it: without the reasons and texts that `told` adds."""
+    """The stage as the outline shows it, without the evidence and texts that `told` adds."""
     return StageRecord(
         name=NAME,
         form="Dynamo's graph",
@@ -83,7 +84,7 @@ def summary(captured: Captured) -> str:
 
 
 def told(record: StageRecord, captured: Captured, failed: bool) -> StageRecord:
-    """The stage with all that is known of it. `failed`: the compilation ended in an error."""
+    """The stage with its evidence and texts. `failed`: the compilation ended in an error."""
     code = {}
     if captured.guards is not None:
         code["guards"] = "\n".join(f"{kind}: {text}" for kind, _, text in captured.guards)
@@ -93,7 +94,7 @@ def told(record: StageRecord, captured: Captured, failed: bool) -> StageRecord:
 
 
 def rows(captured: Captured, table: StringTable) -> Rows:
-    """The rows of a recording, their texts in `table`."""
+    """The rows for the lists of a recording. Their texts are added to `table`."""
     found = []
     for kind, source, text in captured.guards or ():
         parts = made(text)
@@ -167,7 +168,7 @@ def _made_by(parts: Made) -> str:
 
 
 def _function(captured: Captured) -> str:
-    """The user's word for what was captured.
+    """The captured function in the user's terms.
 
     >>> from msgspec.structs import replace
     >>> one = Captured("torch_dynamo_resume_in_f_at_7", "m.py:7", "1/0", 3, 0, 1, [], False, "", "", [])
@@ -185,7 +186,7 @@ def _line(captured: Captured) -> str:
 
 def _innermost(stack: str) -> re.Match[str] | None:
     found = None
-    for found in FRAME.finditer(stack):  # noqa: B007 -- the last one
+    for found in FRAME.finditer(stack):  # noqa: B007 -- we want the last match
         pass
     return found
 
@@ -195,13 +196,13 @@ def _first(text: str) -> str:
 
 
 def _sentences(text: str) -> str:
-    """Dynamo's reason in a line: its first, and its explanation."""
+    """Dynamo's reason in one line: the first line of the text, and its explanation."""
     explained = re.search(r"Explanation: (.*)", text)
     return ": ".join(part.strip().rstrip(".") for part in (_first(text), explained[1] if explained else "") if part)
 
 
 def packed(captured: Captured) -> bytes:
-    """As it waits for a reader: guards are many, and much alike."""
+    """Compressed for storage: guards are many and repetitive."""
     return zlib.compress(msgspec.msgpack.encode(captured), 1)
 
 

@@ -36,7 +36,7 @@ class ValueRecord(Frozen, array_like=True, frozen=True):
     kind: str  # "tensor" | "symint" | "symfloat" | "symbool" | "tuple" | "other"
     dtype: int  # string, e.g. "torch.float32"
     shape: list[int | str]  # elements; symbolic sizes as text, e.g. "s0"
-    stride: list[int | str]  # elements; empty for a layout that has none
+    stride: list[int | str]  # elements; empty for a layout without strides
     offset: int | str  # elements
     device: int  # string
     storage: int  # storage group: values with the same number share memory; -1 if unknown
@@ -251,7 +251,7 @@ class CompilationData(Frozen, frozen=True):
     wrapper: WrapperRecord | None
     error: ErrorRecord | None
     compile_id: str = ""  # Dynamo's, e.g. "0/3", or "!1/0/3" in compiled autograd; "" for our own
-    attempts: int = 1  # how often it was begun; Dynamo begins anew after e.g. a graph break
+    attempts: int = 1  # how often Dynamo tried; it starts again after e.g. a graph break
     rank: int = NONE  # of the process that compiled it, -1 where there is one process
     log: int = NONE  # index into RecordingData.logs
     stack: Text = NONE  # the user's frames when it began, the compiled function's own last
@@ -419,7 +419,7 @@ class TensorDescription(Frozen, frozen=True):
     origin: Origin
     describer: int  # numbers of different describers don't compare
     tensor: int
-    storage: int  # -1 if it has none
+    storage: int  # -1 without a storage
     base: int  # tensor that it is a view of, -1 if none
     sources: list[Text]  # where it was found, e.g. "L['x']"
     dtype: str

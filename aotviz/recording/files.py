@@ -1,10 +1,10 @@
-"""Recordings on disk: written whole or not at all, and read with suspicion.
+"""Recordings on disk: written atomically, and validated when read.
 
-A file is eight bytes of magic, a two-byte format version, and then gzip over msgpack of a RecordingData. Nothing in
-it can run. It may come from a stranger, a broken download or a later release, so reading checks in this order, and
-the first thing wrong becomes one RecordingError that names the file and says what to do: is it there; is it ours;
-is it of a version that we know; does it unzip, completely, into a bounded size; does it fit the schema (msgspec);
-does every number point at something (`check`), so that no reader has to ask again.
+A file is eight bytes of magic, a two-byte format version, and then gzip over msgpack of a RecordingData. It contains
+no executable code. It may come from a stranger, a broken download or a later release, so reading checks these things
+in order: the file exists; it starts with our magic; we know its version; it decompresses completely, to a bounded
+size; it matches the schema (msgspec); every number refers to something that exists (`check`), so that readers need
+not check again. The first failure becomes a RecordingError that names the file and says what to do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aotviz.recording.events import (
 
 MAGIC = b"\x93AOTVIZ\n"
 HEADER_BYTES = len(MAGIC) + 2
-LIMIT_BYTES = 1 << 28  # of msgpack, unzipped
+LIMIT_BYTES = 1 << 28  # of msgpack, after decompression
 OPS = frozenset("pfmcao")
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -42,24 +42,24 @@ class RecordingError(ValueError):
 
 
 class Damage(Exception):
-    """What is wrong inside a recording, before anyone has said which file it is."""
+    """What is wrong inside a recording. `read` turns it into a RecordingError that names the file."""
 
 
 class _Envelope(msgspec.Struct):
-    """The two fields that every version has, read before the rest is trusted."""
+    """The two fields that every version has. They are checked before the rest is decoded."""
 
     format: str = ""
     version: int = 0
 
 
 def pack(data: RecordingData) -> bytes:
-    """gzip(msgpack): what a widget or page receives, and what follows the header in a file."""
+    """The recording as gzip(msgpack): what a widget or page receives, and what follows the header in a file."""
     squeeze = zlib.compressobj(6, zlib.DEFLATED, GZIP)
     return squeeze.compress(msgspec.msgpack.encode(data)) + squeeze.flush()
 
 
 def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
-    """The recording in the bytes that `pack` made. Raises Damage."""
+    """The inverse of `pack`. Raises Damage if the bytes are not a valid recording."""
     stretch = zlib.decompressobj(GZIP)
     try:
         plain = stretch.decompress(packed, limit_bytes + 1)
@@ -85,12 +85,12 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
 
 
 def write(data: RecordingData, path: str | os.PathLike[str]) -> None:
-    """Write a file whole or not at all: an earlier file of that name stays until the new one is on disk."""
+    """Write a recording to a file, atomically: an existing file stays until the new one is on disk."""
     replace_file(path, MAGIC + VERSION.to_bytes(2, "big") + pack(data))
 
 
 def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put `content` at `path` in one step. Raises RecordingError if the place can't be written."""
+    """Write `content` to `path` atomically. Raises RecordingError if the path cannot be written."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -118,7 +118,7 @@ def _umask() -> int:
 
 
 def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> RecordingData:
-    """The recording in a file. Raises RecordingError, whatever is wrong with it."""
+    """Read a recording from a file. Raises RecordingError for anything that is wrong with the file."""
     target = Path(path)
     try:
         with open(target, "rb") as file:
@@ -155,7 +155,7 @@ def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> Record
 
 
 def check(data: RecordingData) -> None:
-    """Whether every number in the recording points at something, and every column has its length. Raises Damage."""
+    """Check that every number refers to something that exists, and that column lengths agree. Raises Damage."""
     texts = len(data.strings)
     ids = [compilation.id for compilation in data.compilations]
     if len(set(ids)) != len(ids):
@@ -172,7 +172,7 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
     for number, value in enumerate(compilation.values):
         at = f"{where}, value {number}"
         _within((value.dtype, value.device, value.text), texts, at)
-        _within(value.parts, number, f"{at}, parts")  # of earlier values, so that nothing contains itself
+        _within(value.parts, number, f"{at}, parts")  # only earlier values, so that no value contains itself
     for number, graph in enumerate(compilation.graphs):
         _check_graph(graph, texts, len(compilation.values), f"{where}, graph {number}")
     for stage in compilation.stages:
@@ -180,7 +180,7 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
     _within(numbers.of(compilation), texts, where)
     for number, storage in enumerate(compilation.storages):
         at, tensors = f"{where}, storage {number}", len(storage.tensors)
-        for index, tensor in enumerate(storage.tensors):  # of an earlier one, so that no chain of views is a circle
+        for index, tensor in enumerate(storage.tensors):  # only earlier tensors, so that no chain of views is a cycle
             _within([tensor.view_of], index, f"{at}, tensor {index}")
         _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
     notes = compilation.wrapper.notes if compilation.wrapper else []
@@ -189,7 +189,7 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
 
 
 def _check_logged(data: RecordingData, texts: int) -> None:
-    """The rows that a log gave: their texts, logs and compilations are there, and the timeline's columns agree."""
+    """Check the rows of the lists (texts, logs and compilations exist), and the columns of the timeline."""
     for field in RecordingData.__struct_fields__:
         rows = getattr(data, field)
         if field in ("strings", "compilations", "notes") or not isinstance(rows, list):
@@ -237,7 +237,7 @@ def _check_graph(graph: GraphSnapshot, texts: int, values: int, where: str) -> N
 
 
 def _check_argument(arg: Any, index: int, texts: int, where: str) -> None:
-    """An argument of node `index` is of a known form, and refers to an earlier node and to a text that is there."""
+    """Check an argument of node `index`: its form is known, and it refers only to earlier nodes and existing texts."""
     kind = type(arg)
     if arg is None or kind is int or kind is bool or kind is float or kind is str:
         return

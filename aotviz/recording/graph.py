@@ -1,7 +1,7 @@
-"""One recorded graph, as a person reads it: a table of nodes, Python text, or a drawing.
+"""One recorded graph in readable form: a table of nodes, Python text, or a drawing.
 
-A snapshot is columns of numbers; here they become names again. What the snapshot leaves out because it follows
-from the rest (users, who refers to whom) is worked out on first use.
+A snapshot is columns of numbers; here they become names again. Some facts are not in the snapshot because they follow
+from the rest, such as the users of a node. These are computed on first use.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ OPS = {
 }
 
 
-HALF = re.compile(r"(forward|inference|backward)\b")  # at the start of a role: "forward 2" is a forward too
+HALF = re.compile(r"(forward|inference|backward)\b")  # a role's first word, because "forward 2" is a forward too
 
 
 def runs_backward(role: str, mark: str) -> bool:
-    """Whether a node runs in the backward: all of a backward graph do, and none of a forward graph.
+    """Whether a node runs in the backward: all nodes of a backward graph do, and no node of a forward graph does.
 
-    Elsewhere `mark`, from GraphSnapshot.backward, says in which half it was traced.
+    For other roles `mark`, from GraphSnapshot.backward, says in which half the node was traced.
 
     >>> runs_backward("joint", "1"), runs_backward("forward", "1")  # the partitioner moves what it can into the forward
     (True, False)
@@ -76,7 +76,7 @@ class Graph:
         printer.text(self.code)
 
     def text(self, number: int) -> str:
-        """The text with a number; empty for none."""
+        """The text with this number; "" if the number is negative."""
         return self.strings[number] if number >= 0 else ""
 
     @cached_property
@@ -126,7 +126,7 @@ class Graph:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """What the graph returns, one text an output."""
+        """What the graph returns, one text per output."""
         if not self.snapshot.op.endswith("o"):
             return ()
         index = len(self) - 1
@@ -137,20 +137,20 @@ class Graph:
 
     @property
     def output_descriptors(self) -> tuple[str, ...]:
-        """What each graph output means to the user; empty where that is not known."""
+        """What each graph output means to the user; "" where that is unknown."""
         return tuple(map(self.text, self.snapshot.output_descriptors))
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """One row a node, in topological order.
+        """One row per node, in topological order.
 
         Columns: name, op, target, args (text), users (tuple of names), kind, dtype, shape and stride (tuples of
         elements; symbolic ones as text), storage_offset (elements), device, requires_grad, storage_group (nodes with
-        the same number share memory; -1 unknown), source_line ("file:line"), source_code, module_path, module_type,
-        descriptor, value_id (the same number in any graph of the compilation: the same value; -1 unknown),
+        the same number share memory; -1 if unknown), source_line ("file:line"), source_code, module_path, module_type,
+        descriptor, value_id (the same value has the same number in all graphs of the compilation; -1 if unknown),
         sequence_number (a forward op and its backward share it), is_backward.
         """
-        import pandas as pd  # half a second, which only a reader of tables should pay
+        import pandas as pd  # imported here because it takes half a second, and only tables need it
 
         names = [node.name for node in self.rows]
         columns = {
@@ -180,13 +180,13 @@ class Graph:
 
     @cached_property
     def code(self) -> str:
-        """The graph as Python text, the user's source lines as comments. For reading: it is not meant to run."""
+        """The graph as Python text, with the user's source lines as comments. It is for reading, not for running."""
         return listing(self)
 
     def to_graphviz(self) -> graphviz.Source:
-        """The graph as a drawing by graphviz, modules as boxes; a notebook shows it where `dot` is installed.
+        """The graph as a graphviz drawing, with modules as boxes. A notebook shows it if `dot` is installed.
 
-        Raises ImportError without the `graphviz` package. Large graphs are better seen in the Workbench.
+        Raises ImportError without the `graphviz` package. The workbench is better for large graphs.
         """
         import graphviz  # only this method needs it
 
@@ -195,7 +195,7 @@ class Graph:
         return graphviz.Source(dot(self))
 
     def _argument(self, arg: Any, index: int, names: list[str], inputs: dict[int, None]) -> str:
-        """One encoded argument (see GraphSnapshot) as text; the nodes that it reads go into `inputs`."""
+        """One encoded argument (see GraphSnapshot) as text. The nodes that it reads are added to `inputs`."""
         if isinstance(arg, list):
             if arg[0] == "L":
                 return "[" + ", ".join(self._argument(part, index, names, inputs) for part in arg[1:]) + "]"

@@ -1,7 +1,7 @@
-"""Guards and recompile reasons, taken out of the texts in which torch logs them.
+"""Parse guards and recompile reasons from the texts that torch logs.
 
-A guard's text ends in a comment that names the user's line that made it, where torch knows it:
-`n == 2    # y = x.sin() * n  # model.py:4 in f`, and in newer releases a "User stack trace:" follows.
+If torch knows the user's line that made a guard, the guard's text ends in a comment with that line:
+`n == 2    # y = x.sin() * n  # model.py:4 in f`. In newer releases a "User stack trace:" follows.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 import msgspec
 
 PLACE = re.compile(r"\S.{0,1000}:\d+ in \S.{0,1000}")  # "file:line in function"
-HINTS = (" (HINT: ", " (user code shown is ")  # they stand in brackets behind a guard
+HINTS = (" (HINT: ", " (user code shown is ")  # in brackets after a guard
 STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
 LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
-FAILED = re.compile(r"guard (?:of (?P<id>\S+) )?failed: (?P<guard>.*)", re.S)  # what `told` makes
+FAILED = re.compile(r"guard (?:of (?P<id>\S+) )?failed: (?P<guard>.*)", re.S)  # matches what `told` returns
 ALSO = "; also "  # between the guards of one program
 NOW = re.compile(r"(?P<guard>.*?)(?: \(now (?P<now>.*)\))?", re.S)
 LOCAL = re.compile(r"\bL\[(?P<quote>['\"])(?P<name>\w+)(?P=quote)\]")  # a local variable, as Dynamo writes it
-MOST_TOLD = 12  # guards of one program
-LONGEST = 400  # characters of a guard that are told
+MOST_TOLD = 12  # guards that are shown for one program
+LONGEST = 400  # characters that are shown of one guard
 SOURCE = re.compile(r"source=(?P<source>.*?), (?:accessed_by|type)=")
 
 
 @dataclass(frozen=True)
 class Made:
-    """A check, and the user's line that made it."""
+    """A guard, and the user's line that made it."""
 
     guard: str
     code: str
@@ -38,7 +38,7 @@ class Made:
 
 
 def made(text: str) -> Made:
-    """A guard's text and its comment, apart.
+    """Split a guard's text into the guard and the parts of its comment.
 
     >>> made("n == 2        # y = x.sin() * n  # model.py:4 in f")
     Made(guard='n == 2', code='y = x.sin() * n', place='model.py:4 in f', stack='', hint='')
@@ -58,7 +58,7 @@ def made(text: str) -> Made:
 
 
 def reasons(payload: str) -> list[tuple[str, str]]:
-    """(earlier compile id, the reason as logged) of each reason in the payload of a `recompile_reasons` artifact."""
+    """(earlier compile id, logged text) of each reason in the payload of a `recompile_reasons` artifact."""
     try:
         found = msgspec.json.decode(payload)
     except ValueError:
@@ -77,7 +77,7 @@ def reason_without_id(text: str) -> str:
 
 
 def told(raw: str) -> str:
-    """A logged reason as a list of compilations shows it: which program it is about, and its guard.
+    """A logged reason as the list of compilations shows it: the program that did not match, and its guard.
 
     >>> told("0/0: n == 2  # y = x.sin() * n  # model.py:4 in f")
     'guard of 0/0 failed: n == 2'
@@ -88,7 +88,7 @@ def told(raw: str) -> str:
 
 
 def told_all(compile_id: str, failed: Sequence[tuple[str, str]]) -> str:
-    """The guards of a program that a call fails, each with what is there now, as a list of compilations shows them.
+    """The guards of a program that failed for a call, each with the current value, for the list of compilations.
 
     >>> told_all("0/0", [("L['n'] == 2", "3"), ("len(L['seen']) == 1  # return seen  # model.py:4 in f", "2")])
     'guard of 0/0 failed: n == 2 (now 3); also len(seen) == 1 (now 2)'
@@ -102,7 +102,7 @@ def told_all(compile_id: str, failed: Sequence[tuple[str, str]]) -> str:
 
 
 def parts(said: str) -> list[tuple[str, str]]:
-    """(guard, what is there now) of each guard that `told` or `told_all` names, behind "failed:".
+    """(guard, current value) of each guard that `told` or `told_all` lists after "failed:".
 
     >>> parts("n == 2 (now 3); also len(seen) == 1")
     [('n == 2', '3'), ('len(seen) == 1', '')]
@@ -114,7 +114,7 @@ def parts(said: str) -> list[tuple[str, str]]:
 def tree(payload: str) -> Iterator[tuple[str, str, str]]:
     """(kind, source, text) of each check in the tree of guards that Dynamo prints.
 
-    A line for a manager says what it is about; the checks that hang on it are one level deeper.
+    The line of a guard manager names its source; its checks are one level deeper.
     """
     sources: list[tuple[int, str]] = []
     for line in payload.split("\n"):

@@ -1,6 +1,6 @@
-"""Where a Recording's content is: in a file that was read, or in the stores of a running process.
+"""Where a Recording gets its content from: a file that was read, or the store of a running process.
 
-A third holder is the reading of torch's logs (torch_trace/contents.py).
+A third holder reads torch's logs (logs/contents.py).
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from aotviz.recording.merging import merge, with_rows
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 
-Changed = Callable[[], None]  # told that there is more to read; it must not raise
-MOST_UNPACKED = 4  # compilations of a live recording that stay unpacked for the next question
+Changed = Callable[[], None]  # called when there is more to read; it must not raise
+MOST_UNPACKED = 4  # unpacked compilations that a live recording keeps in its cache
 
 
 class Holder(Protocol):
-    """What a Recording asks of its content; the length is the number of compilations."""
+    """What a Recording needs from its content. The length is the number of compilations."""
 
     @property
     def producer(self) -> dict[str, str]:
-        """The versions that made it, by name."""
+        """The versions of the software that made the recording, by name."""
 
     @property
     def dropped(self) -> int:
-        """Compilations that were dropped to keep it within its bounds."""
+        """The number of compilations that were dropped to keep the recording within its bounds."""
 
     @property
     def data(self) -> RecordingData:
-        """All of it."""
+        """The whole recording."""
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        """What torch's logs say, and the texts for it; without graphs and stages where those would be dear."""
+        """The rows from torch's logs, and their texts, without the graphs and stages that are expensive to read."""
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
-        """The same, and what our own compilations add to it: their guards, graph breaks and symbols."""
+        """`rows`, and the rows that aotviz's own compilations add: their guards, graph breaks and symbols."""
 
     def follow(self, changed: Changed) -> Changed:
-        """Calls `changed`, in the thread that compiles, whenever there is more to read; until the result is called."""
+        """Call `changed`, in the thread that compiles, whenever there is more to read. Calling the result stops it."""
         ...
 
     def __len__(self) -> int: ...
@@ -54,12 +54,12 @@ class Holder(Protocol):
 
 
 def nothing_to_follow(_changed: Changed) -> Changed:
-    """`follow` of what is all there."""
+    """`follow` for a recording that is complete and cannot change."""
     return lambda: None
 
 
 class Whole:
-    """A recording that is all there."""
+    """A recording that is complete in memory, for example one that was read from a file."""
 
     def __init__(self, data: RecordingData) -> None:
         self.data = data
@@ -92,13 +92,13 @@ class Whole:
 
 
 class Live:
-    """What a running process has recorded so far: packed, and unpacked when it is looked at."""
+    """What a running process has recorded so far. A compilation stays packed until it is read."""
 
     def __init__(self, store: Store, producer: dict[str, str]) -> None:
         self.producer = {clean(name): clean(version) for name, version in producer.items()}
         self._store = store
         self._known: dict[tuple[str, int], Compilation] = {}  # by id and revision
-        self._unpacked: deque[tuple[str, int]] = deque()  # those that somebody has looked into, the latest last
+        self._unpacked: deque[tuple[str, int]] = deque()  # keys of the compilations that were unpacked, the latest last
 
     @property
     def dropped(self) -> int:
@@ -110,7 +110,7 @@ class Live:
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return merge([], self.producer, self.dropped), []  # our own pipeline's compilations are of no log
+        return merge([], self.producer, self.dropped), []  # no rows: our own compilations do not come from a log
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:

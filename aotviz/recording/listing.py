@@ -1,7 +1,7 @@
-"""A recorded graph as Python text that a person who knows torch reads without a legend.
+"""A recorded graph as Python text that a person who knows torch can read without a legend.
 
-One line a node, with its type as an annotation; the user's own source line stands above the nodes that came from
-it, and each input and output says what it means to the user.
+There is one line per node, with its type as an annotation. A comment above the nodes shows the user's source line that
+they came from, and comments at the inputs and outputs say what these mean to the user.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHORT = {
 
 
 def listing(graph: HasNodes) -> str:
-    """The text of a graph. Names come from the user's program, so whatever could break a line is escaped."""
+    """The text of a graph. Names come from the user's program, so every unprintable character is escaped."""
     placeholders = [node for node in graph.rows if node.op == "placeholder"]
     lines = [f"def {graph.role.replace(' ', '_')}({'' if placeholders else '):'}"]
     for node in placeholders:
@@ -84,7 +84,7 @@ def call(node: Node) -> str:
 
 
 def type_text(value: ValueRecord | None, text: Callable[[int], str]) -> str:
-    """A value's type in brief: `f32[4, s0]`, `Sym(s0)`, or nothing where it is not known."""
+    """A value's type in brief: `f32[4, s0]`, `Sym(s0)`, or "" if it is unknown."""
     if value is None:
         return ""
     if value.kind == "tensor":
@@ -98,7 +98,7 @@ def type_text(value: ValueRecord | None, text: Callable[[int], str]) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""The text with everything that doesn't print (line ends, terminal escapes) written out.
+    r"""The text with every unprintable character (line ends, terminal escapes) written as an escape sequence.
 
     >>> one_line("a\n\x1b[31mb")
     'a\\n\\x1b[31mb'

@@ -1,8 +1,8 @@
-"""What torch's logs say, as pandas tables: one function for every list of rows that a recording has.
+"""The rows from torch's logs as pandas tables, for every list of rows in a recording.
 
-Each table begins with where the row comes from: `compilation` (the id in the recording), `rank`, `attempt`, `log`
-(the file) and `line`, and `time` (when it was written). Numbers of texts become texts, lists tuples. A table has its
-columns even when it has no rows.
+The first columns say where a row comes from: `compilation` (the id in the recording), `rank`, `attempt`, `log`
+(the file) and `line`, and `time` (when the line was written). Text numbers become texts, and lists become tuples. A
+table has its columns even when it has no rows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LISTS: dict[str, type[msgspec.Struct]] = {
     field: hint.__args__[0]
     for field, hint in get_type_hints(RecordingData, include_extras=True).items()
     if "origin" in getattr(getattr(hint, "__args__", [None])[0], "__struct_fields__", ())
-}  # the rows that have an origin, by the list that holds them
+}  # the types of rows that have an origin, by the name of their list
 
 
 def rows(data: RecordingData, strings: Sequence[str], field: str) -> pd.DataFrame:
-    """One row a record of one of the lists of `data`."""
+    """One row per record of the list `field` of `data` (for "recompiles", one row per reason)."""
     if field == "recompiles":
         return _recompiles(data, strings)
     if field == "metrics":
@@ -53,7 +53,7 @@ def rows(data: RecordingData, strings: Sequence[str], field: str) -> pd.DataFram
 
 
 def logs(data: RecordingData) -> pd.DataFrame:
-    """One row a file."""
+    """One row per log file."""
     columns: dict[str, list[Any]] = {name: [] for name in LogRecord.__struct_fields__}
     for log in data.logs:
         for name, column in columns.items():
@@ -63,7 +63,7 @@ def logs(data: RecordingData) -> pd.DataFrame:
 
 
 def events(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
-    """One row an event of the timeline; `parent` is the number of a row."""
+    """One row per event of the timeline; `parent` is a row number."""
     table = data.events
     whence = _Whence(data)
     columns: dict[str, list[Any]] = {
@@ -80,7 +80,7 @@ def events(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
 
 
 def _recompiles(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
-    """One row a reason: a compilation that could use none of three earlier ones has three."""
+    """One row per reason: a compilation that did not match three earlier ones has three rows."""
     pairs = [(record.origin, reason) for record in data.recompiles for reason in record.reasons]
     columns = _Whence(data).columns([origin for origin, _ in pairs])
     for name, hint in get_type_hints(RecompileReason, include_extras=True).items():
@@ -90,7 +90,7 @@ def _recompiles(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
 
 
 def _metrics(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
-    """One row a record, with a column for each number that torch gives."""
+    """One row per record, with a column for each number that torch reports."""
     columns = _Whence(data).columns([record.origin for record in data.metrics])
     for name, hint in get_type_hints(MetricsRecord, include_extras=True).items():
         if name not in ("origin", "numbers", "texts"):
@@ -103,7 +103,7 @@ def _metrics(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
 
 
 class _Whence:
-    """Numbers of logs and compilations, as people call them."""
+    """The columns that say where a row comes from. Indices of logs and compilations become names, ids and ranks."""
 
     def __init__(self, data: RecordingData) -> None:
         self._logs = data.logs
@@ -113,7 +113,7 @@ class _Whence:
         return self._compilations[compilation].id if compilation >= 0 else ""
 
     def rank(self, log: int, compilation: int) -> int:
-        """The compilation's, where there is one: several ranks may have written one log."""
+        """The compilation's rank if it is known, else the log's: several ranks may have written to one log."""
         if compilation >= 0 and self._compilations[compilation].rank >= 0:
             return self._compilations[compilation].rank
         return self._logs[log].rank if log >= 0 else -1
@@ -122,7 +122,7 @@ class _Whence:
         return self._logs[log].name if log >= 0 else ""
 
     def columns(self, origins: list[Origin]) -> dict[str, list[Any]]:
-        import pandas as pd  # half a second, which only a reader of tables should pay
+        import pandas as pd  # imported here because it takes half a second, and only tables need it
 
         return {
             "compilation": [self.id(origin.compilation) for origin in origins],
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 
 def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    import pandas as pd  # half a second, which only a reader of tables should pay
+    import pandas as pd  # imported here because it takes half a second, and only tables need it
 
     series = {}
     for name, column in columns.items():

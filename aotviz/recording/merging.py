@@ -1,7 +1,7 @@
-"""Several compilations, each with texts of its own, become one recording with one table of texts.
+"""Merge compilations that each have their own table of texts into one recording with one table.
 
-While a process runs, each compilation numbers its own texts, so that dropping one drops its texts too. A file or a
-page has one table. Joining them means one pass over every number that stands for a text.
+While a process runs, each compilation numbers its own texts, so that dropping a compilation drops its texts too. A
+file or a page has one table. Merging changes every number that refers to a text, in one pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aotviz.recording.strings import StringTable
 
 
 def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str, str], dropped: int) -> RecordingData:
-    """One recording of compilations that each come with their own texts."""
+    """One recording from compilations that each have their own texts."""
     table = StringTable()
     compilations = []
     for data, texts in parts:
@@ -38,7 +38,7 @@ def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str
 
 
 def with_rows(data: RecordingData, found: Sequence[tuple[Rows, list[str]] | None]) -> RecordingData:
-    """The recording with what each of its compilations adds to its lists."""
+    """The recording with the rows that its compilations add. `found` has one entry per compilation."""
     table = StringTable(data.strings)
     lists: dict[str, list[Any]] = {name: list(getattr(data, name)) for name in Rows.__struct_fields__}
     for number, one in enumerate(found):
@@ -54,7 +54,7 @@ def with_rows(data: RecordingData, found: Sequence[tuple[Rows, list[str]] | None
 
 
 def _rows_of(data: RecordingData) -> list[tuple[Rows, list[str]]]:
-    """What each compilation of a recording without logs adds to its lists."""
+    """The rows that each compilation of a recording without logs has added, one entry per compilation."""
     found = [Rows([], [], []) for _ in data.compilations]
     for name in Rows.__struct_fields__:
         for row in getattr(data, name):
@@ -64,7 +64,7 @@ def _rows_of(data: RecordingData) -> list[tuple[Rows, list[str]]]:
 
 
 def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
-    """One recording of those of a job's ranks, rank 0 first. "rank 1: 0" is the first compilation of rank 1."""
+    """Merge the recordings of a job's ranks, rank 0 first. "rank 1: 0" is the first compilation of rank 1."""
     parts = (
         (replace(compilation, id=f"rank {rank}: {compilation.id}", rank=rank), data.strings)
         for rank, data in enumerate(recordings)
@@ -75,7 +75,7 @@ def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
 
 
 def renumbered(data: CompilationData, numbers: list[int]) -> CompilationData:
-    """The compilation with text `i` called `numbers[i]`."""
+    """The compilation with every text number `i` changed to `numbers[i]`."""
     new = [*numbers, NONE]  # so that new[NONE] is NONE
     return replace(
         numbers_of_texts.changed(data, new),
@@ -105,7 +105,7 @@ def _value(value: ValueRecord, new: list[int]) -> ValueRecord:
 
 
 def _argument(arg: Any, new: list[int]) -> Any:
-    """The argument (see GraphSnapshot) with its texts renumbered; references to nodes stay."""
+    """The argument (see GraphSnapshot) with its texts renumbered; references to nodes do not change."""
     if isinstance(arg, list):
         return arg if arg and arg[0] != "L" else ["L", *[_argument(part, new) for part in arg[1:]]]
     if isinstance(arg, dict):

@@ -1,4 +1,4 @@
-"""One node of a recorded graph, and what the texts and drawings of a graph are made from."""
+"""One node of a recorded graph, and the protocol that the texts and drawings of a graph need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aotviz.recording.sources import SourceLine
 
 @dataclass(frozen=True)
 class Node:
-    """One node, with its numbers looked up. `inputs` and `users` are node indices, in order, each once."""
+    """One node, with texts in place of text numbers. `inputs` are node indices, in order, without repetition."""
 
     index: int
     op: str
@@ -30,7 +30,7 @@ class Node:
 
 
 class HasNodes(Protocol):
-    """What `Graph` tells of itself."""
+    """The part of `Graph` that the listing and the drawing use."""
 
     @property
     def role(self) -> str: ...

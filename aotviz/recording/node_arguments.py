@@ -1,10 +1,10 @@
-"""The arguments of a graph's nodes, packed as they are when the graph is recorded, and put into the wire's form when
-someone reads them.
+"""The arguments of a graph's nodes: packed unchanged when the graph is recorded, and converted to the wire format
+when they are read.
 
-To write an argument in the form of GraphSnapshot.args takes a call for each, which for every node of every stage was
-a third of what recording cost. msgspec packs the tuples of FX as they stand, ten times faster; what it does not know
-becomes an extension: a node by its position, a slice, anything else by the number of its text. `unpack` is free of
-torch, and turns these into the wire's form.
+Converting to the form of GraphSnapshot.args takes a function call per argument. For every node of every stage, that
+was a third of the cost of recording. msgspec packs FX's tuples unchanged, ten times faster. Types that it does not
+know become extensions: a node is packed as its position, a slice as its parts, anything else as the number of its
+text. `unpack` converts all of them to the wire format, and does not need torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from aotviz.recording.events import GraphSnapshot
 
-NODE, SLICE, TEXT = range(3)  # of extensions: a position, a packed [start, stop, step], the number of a text
+NODE, SLICE, TEXT = range(3)  # extension codes; the data: a position, a packed [start, stop, step], a text number
 Ext = msgspec.msgpack.Ext
 Columns = tuple[list[Any], dict[int, Any]]  # args and kwargs as in GraphSnapshot
 
@@ -24,32 +24,32 @@ _refs: list[Ext] = []
 
 
 def ref(kind: int, number: int) -> Ext:
-    """The extension for a node or a text by its number."""
+    """The extension for a node (by its position) or a text (by its number)."""
     return Ext(kind, number.to_bytes(4, "big"))
 
 
 def node_refs(count: int) -> list[Ext]:
-    """At least `count` references to nodes, by their positions; the same ones for all graphs."""
+    """References to the nodes at positions 0, 1, ..., at least `count` of them. All graphs share this list."""
     if len(_refs) < count:
         _refs.extend([ref(NODE, position) for position in range(len(_refs), count)])
     return _refs
 
 
 Row = tuple[str, int, int, int, int, int, int, str]
-"""What is known of a node: op, name, target, value, stack, module, sequence and backward, as in GraphSnapshot."""
+"""The fields of a node: op, name, target, value, stack, module, sequence and backward, as in GraphSnapshot."""
 
 
 class PackedGraph(msgspec.Struct, array_like=True):
-    """A graph as it is kept while the process runs."""
+    """A graph as the running process stores it."""
 
-    rows: list[int]  # of each node: what is known of it, by its number among the compilation's rows
-    arguments: bytes  # as `unpack` reads them
+    rows: list[int]  # one per node: the index of its Row among the compilation's rows
+    arguments: bytes  # the input of `unpack`
     descriptor: dict[int, int]  # as in GraphSnapshot
     output_descriptors: list[int]
 
 
 def unpacked(packed: PackedGraph, rows: Sequence[Row]) -> GraphSnapshot:
-    """The graph in the wire's form. `rows` are all of the compilation's."""
+    """The graph in the wire format. `rows` are all rows of the compilation."""
     found = [rows[number] for number in packed.rows]
     args, kwargs = unpack(packed.arguments)
     return GraphSnapshot(
@@ -69,7 +69,7 @@ def unpacked(packed: PackedGraph, rows: Sequence[Row]) -> GraphSnapshot:
 
 
 def unpack(packed: bytes) -> Columns:
-    """What was packed as [args of each node, named arguments of each node].
+    """Decode arguments that were packed as [args of each node, kwargs of each node].
 
     >>> unpack(msgspec.msgpack.encode([[[], [ref(NODE, 0), [1, 2]]], [{}, {"dtype": ref(TEXT, 7)}]]))
     ([[], [[1], ['L', 1, 2]]], {1: {'dtype': {'r': 7}}})
@@ -82,7 +82,7 @@ def unpack(packed: bytes) -> Columns:
 
 
 def _written(arg: Any, index: int) -> Any:
-    """An argument of the node at `index` (see GraphSnapshot)."""
+    """An argument of the node at `index` in the wire format (see GraphSnapshot)."""
     kind = type(arg)
     if kind is _Node:
         return [index - arg.position]

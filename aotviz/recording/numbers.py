@@ -1,8 +1,8 @@
-"""Which numbers of a record stand for texts: read off its fields' types, so that no list of them is kept by hand.
+"""Find the numbers in a record that refer to texts, by the types of its fields, so that no list is kept by hand.
 
-A field of type `Text` (events.py), or a list or mapping of such, or a record that has some, is found wherever it
-stands. Checking a file asks for all of them; joining recordings changes all of them. The graphs and values of a
-compilation have forms of their own (`["L", {"r": 3}]`) and are left to files.py and merging.py.
+Fields of type `Text` (events.py), lists and mappings of them, and nested records are found at any depth. files.py
+checks all of these numbers, and merging.py changes all of them. The graphs and values of a compilation have their
+own encoding (`["L", {"r": 3}]`), which files.py and merging.py handle themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ APART = (GraphSnapshot, ValueRecord)
 
 
 def of(record: msgspec.Struct) -> Iterator[int]:
-    """Every number in the record that stands for a text.
+    """Every number in the record that refers to a text.
 
     >>> from aotviz.recording.events import RecompileReason
     >>> list(of(RecompileReason("0/0", guard=3, code=1, place=-1, stack=-1, raw=2)))
@@ -32,14 +32,14 @@ def of(record: msgspec.Struct) -> Iterator[int]:
 
 
 def changed(record: R, new: Sequence[int]) -> R:
-    """The record with text `i` called `new[i]`; `new` ends with NONE, so that `new[NONE]` is NONE."""
+    """The record with every text number `i` changed to `new[i]`. `new` ends with NONE, so that `new[NONE]` is NONE."""
     fields = {field: _changed(getattr(record, field), form, new) for field, form in _plan(type(record))}
     return replace(record, **fields) if fields else record
 
 
 @cache
 def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """(field, form) of the fields that hold numbers of texts: "text", "record", or ("list" or "dict", form)."""
+    """(field, form) of the fields that contain text numbers: "text", "record", or ("list" or "dict", inner form)."""
     hints = get_type_hints(kind, include_extras=True)
     forms = ((field, _form(hints[field])) for field in kind.__struct_fields__)
     return tuple((field, form) for field, form in forms if form is not None)

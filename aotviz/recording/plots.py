@@ -1,6 +1,6 @@
-"""Saved tensors and stages as plotly figures, for people who want to look, or to go on from there.
+"""Saved tensors and stages as plotly figures, drawn from the tables of `tables.py`.
 
-plotly is imported when a figure is asked for; the tables that the figures are drawn from are `tables.py`'s.
+plotly is imported only when a figure is made.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NO_MODULE = "(no module)"
 
 
 def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
-    """Bytes kept for the backward alone, by module and producer: areas are bytes, hover says why. A click zooms.
+    """A treemap of the held bytes, by module. Areas are bytes, the hover text says why a value is saved, a click zooms.
 
-    What lies in an input's memory is left out; values in one storage are one area. `table` is
+    Values in an input's memory are left out, and values that share a storage are one area. `table` is
     `Compilation.saved_tensors`.
     """
     from plotly.graph_objects import Figure, Treemap
@@ -82,7 +82,7 @@ def _rows(table: pd.DataFrame) -> Iterable[Any]:
 
 
 class _Boxes:
-    """Nested boxes as the columns that plotly wants. A group's value is the sum of what is in it."""
+    """Nested boxes as the columns that plotly expects. A group's value is the sum of its contents."""
 
     def __init__(self, root: str) -> None:
         self.ids: list[str] = []
@@ -117,7 +117,7 @@ class _Boxes:
 
 
 def _text(value: Any) -> str:
-    """Text that plotly, which reads some tags, takes for text."""
+    """The value as text, escaped because plotly interprets some HTML tags."""
     return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,7 +1,7 @@
-"""How far each compilation of this process is, for whoever shows it while it goes on.
+"""The progress of each compilation in this process, for views that show it live.
 
-Compilations are known here by weak reference, so this keeps nothing alive; a change is told to those who listen, and
-where nobody does, a compilation pays for a look at an empty tuple.
+This module has only weak references to compilations, so it does not keep them alive. Listeners are called on every
+change; without listeners a change costs one iteration over an empty tuple.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ State = Literal["running", "paused", "done", "failed"]
 
 
 class Progress(NamedTuple):
-    """One compilation at one moment. It is paused between two stages, e.g. while somebody steps through it."""
+    """One compilation at one moment. "paused" means between two stages, for example while the user steps through it."""
 
     number: int  # unique in this process
     name: str
     kind: str
     state: State
     stage: str  # the one that runs, or the last that ran
-    stages: int  # that have ended
-    elapsed_ns: int  # of those
+    stages: int  # how many have ended
+    elapsed_ns: int  # of the stages that have ended
     started_unix_ns: int
     error: str
 
@@ -41,11 +41,11 @@ _lock = threading.Lock()
 _numbers = itertools.count()
 _known: weakref.WeakSet[Compilation] = weakref.WeakSet()
 _aside: ContextVar[bool] = ContextVar("aside", default=False)
-_listeners: tuple[Listener, ...] = ()  # replaced, never edited
+_listeners: tuple[Listener, ...] = ()  # replaced, never changed in place
 
 
 def begun(compilation: Compilation) -> int:
-    """Make a compilation known, unless it is made aside; gives its number."""
+    """Register a compilation, except inside `aside`, and return its number."""
     with _lock:
         if not _aside.get():
             _known.add(compilation)
@@ -54,7 +54,7 @@ def begun(compilation: Compilation) -> int:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """What begins here is no compilation of the user's, e.g. the answer to a question: nobody is told of it."""
+    """Hide compilations that begin in this block from listeners, because the user did not ask for them (`what_if`)."""
     token = _aside.set(True)
     try:
         yield
@@ -63,27 +63,27 @@ def aside() -> Iterator[None]:
 
 
 def moved(compilation: Compilation) -> None:
-    """Tell those who listen."""
+    """Call the listeners, because the compilation has changed."""
     for listener in _listeners:
         if compilation in _known:
             listener(compilation)
 
 
 def compilations() -> list[Compilation]:
-    """Those of this process whose recording is still kept somewhere."""
+    """The compilations of this process whose recording is still alive."""
     with _lock:
         return list(_known)
 
 
 def listen(listener: Listener) -> None:
-    """Be told of every change, in the thread that compiles. The listener must not raise. Twice is once."""
+    """Call `listener` on every change, in the thread that compiles. It must not raise. Adding it twice is harmless."""
     global _listeners
     with _lock:
         _listeners = (*(other for other in _listeners if other != listener), listener)
 
 
 def unlisten(listener: Listener) -> None:
-    """No longer."""
+    """Remove a listener."""
     global _listeners
     with _lock:
         _listeners = tuple(other for other in _listeners if other != listener)

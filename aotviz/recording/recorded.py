@@ -1,4 +1,4 @@
-"""What a recording can be asked by those that explain it and show it: `reading.Recording` is one."""
+"""The protocols through which explanations and widgets read a recording. `reading.Recording` implements them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from aotviz.recording.events import RecordingData
 
 
 class HasData(Protocol):
-    """What a page is made from."""
+    """What a page needs."""
 
     @property
     def data(self) -> RecordingData: ...
 
 
 class Recorded(HasData, Protocol):
-    """What explanations and widgets are made from. `Recording` says what each of these is."""
+    """What explanations and widgets need. `Recording` documents each of these."""
 
     @property
     def compilations(self) -> list[Compilation]: ...

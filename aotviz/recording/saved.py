@@ -1,8 +1,9 @@
-"""What the forward keeps for the backward, and what the backward computes again: noted briefly while the program is
-compiled, and worked out from the recorded graphs when someone reads it.
+"""What the forward saves for the backward, and what the backward recomputes: short notes are taken during compilation,
+and the tables are computed from the notes and the recorded graphs when they are read.
 
-Most of what the tables say (sizes, readers, whose memory, where in the program) is in the snapshots of the two halves
-already; to write it down once more at each stage was a tenth of what recording cost. Free of torch.
+Most facts in the tables (sizes, consumers, who owns the memory, source lines) are already in the snapshots of the
+forward and the backward. Recording them again at each stage was a tenth of the cost of recording. This module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from aotviz.recording.sizes import element_bytes, storage_bytes
 from aotviz.recording.sources import innermost, module_path
 from aotviz.recording.strings import clean
 
-_INPUT = re.compile(r"primals_\d+")  # an input of the forward by its name, where no record says whose memory it is
+_INPUT = re.compile(r"primals_\d+")  # the name of a forward input, for records that lack `memory_of`
 
 
 class SavedNote(NamedTuple):
-    """One value kept, as SavedTensorRecord has it, and what leads to the rest."""
+    """One saved value: fields of its SavedTensorRecord, and the indices from which the other fields are computed."""
 
     name: str
     is_symbol: bool
     value: int  # index into CompilationData.values
     producer: str
-    stack: int  # string
+    stack: int  # text number
     module: str  # as torch spells it
     why: str
     version_checked: bool
@@ -37,7 +38,7 @@ class SavedNote(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is noted of a joint graph cut in two."""
+    """The notes about one partition of a joint graph."""
 
     forward: int  # index into CompilationData.graphs
     backward: int
@@ -46,15 +47,15 @@ class Kept(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """A piece of memory that is kept for the backward, however many of the values that are kept lie in it."""
+    """A storage that stays allocated for the backward. One or several saved values are in it."""
 
-    nbytes: int | None  # None where a size is symbolic
-    holder: str  # the value that it is counted to: the largest, and of these the first
-    until: int  # position in the backward of the last node that reads any value in it, -1 if there is none
+    nbytes: int | None  # None if a size is symbolic
+    holder: str  # the saved value that the storage is counted for: the largest, or the first of the largest
+    until: int  # position in the backward of the last node that reads any value in it; -1 if no node does
 
 
 class Halves:
-    """The halves of a joint graph as they were recorded, with the tables that they refer to."""
+    """The recorded forward and backward of a joint graph, with the values and texts that they refer to."""
 
     def __init__(
         self, kept: Kept, graphs: Sequence[GraphSnapshot], values: Sequence[ValueRecord], texts: Sequence[str]
@@ -62,19 +63,19 @@ class Halves:
         self.kept, self.values, self.texts = kept, values, texts
         self.forward, self.backward = graphs[kept.forward], graphs[kept.backward]
         self.readers = readers(self.backward)
-        self._first: dict[int, int] = {}  # storage group -> the node of the backward that is the first to lie there
+        self._first: dict[int, int] = {}  # storage group -> position of its first node in the backward
         for position, number in enumerate(self.backward.value):
             if number != NONE and values[number].storage != NONE:
                 self._first.setdefault(values[number].storage, position)
 
     def saved_tensors(self) -> list[SavedTensorRecord]:
-        """One record a value that the forward keeps, in order."""
-        memory, storages = dict(reversed([*self._given_memory()])), self._storages()  # of two inputs, the first
+        """One record per value that the forward saves, in order."""
+        memory, storages = dict(reversed([*self._given_memory()])), self._storages()  # the first input of a group wins
         inputs = {self.texts[self.backward.name[i]]: i for i, op in enumerate(self.backward.op) if op == "p"}
         return [self._saved(note, memory, storages, inputs.get(note.name)) for note in self.kept.saved]
 
     def recomputed(self) -> list[RecomputedRecord]:
-        """One record a node of the forward that the partitioner put into the backward as well, in order."""
+        """One record per forward node that the partitioner also put into the backward, in order."""
         return list(map(self._recomputed, self.kept.recomputed))
 
     def _saved(
@@ -105,7 +106,7 @@ class Halves:
         )
 
     def _storages(self) -> dict[int, Storage]:
-        """The pieces of memory that the values lie in, by storage group."""
+        """The storages of the saved values, by storage group."""
         within: dict[int, list[SavedNote]] = {}
         for note in self.kept.saved:
             if (group := self.values[note.value].storage) != NONE:
@@ -141,14 +142,14 @@ class Halves:
         )
 
     def _given_memory(self) -> Iterator[tuple[int, str]]:
-        """The storage groups of the forward's inputs, and whose each is."""
+        """(storage group, descriptor or name of the input) of each input of the forward."""
         graph = self.forward
         for position, (op, number) in enumerate(zip(graph.op, graph.value, strict=True)):
             if op == "p" and number != NONE and self.values[number].storage != NONE:
                 yield self.values[number].storage, self.texts[graph.descriptor.get(position, graph.name[position])]
 
     def _tensor(self, value: ValueRecord | None) -> dict[str, Any]:
-        """`dtype`, `shape` and `nbytes` as records have them."""
+        """The fields `dtype`, `shape` and `nbytes` of a record."""
         if value is None or value.kind != "tensor":
             return {"dtype": "", "shape": [], "nbytes": 0}
         dtype, known = self.texts[value.dtype], [size for size in value.shape if isinstance(size, int)]
@@ -156,7 +157,7 @@ class Halves:
         return {"dtype": dtype, "shape": value.shape, "nbytes": nbytes}
 
     def _read(self, position: int | None) -> dict[str, Any]:
-        """`consumers` and `dies_at` as records have them."""
+        """The fields `consumers` and `dies_at` of a record."""
         found = [] if position is None else self.readers[position]
         names = self.backward.name
         return {"consumers": [self.texts[names[i]] for i in found], "dies_at": found[-1] if found else NONE}
@@ -170,7 +171,7 @@ class Halves:
 
 
 def costs_nothing(name: str, memory_of: str) -> bool:
-    """Whether a value that is kept lies in memory that the caller holds anyway: an input, or a view of one.
+    """Whether a saved value is in memory that the caller holds anyway: it is an input, or a view of one.
 
     >>> costs_nothing("view_3", "weight"), costs_nothing("primals_2", ""), costs_nothing("mm", "")
     (True, True, False)
@@ -179,8 +180,10 @@ def costs_nothing(name: str, memory_of: str) -> bool:
 
 
 def cost(record: SavedTensorRecord) -> int | None:
-    """Bytes of memory that are kept because this value is, None where a size is symbolic: of its whole storage, for one
-    of the values that lie there. Where storages are not known, as in a log of torch's, each value counts for itself.
+    """Bytes of memory that stay allocated because this value is saved; None if a size is symbolic.
+
+    A shared storage counts in full for one of its values, and 0 for the others. If storages are unknown, as in torch's
+    logs, each value counts by its own size.
 
     >>> from msgspec.structs import replace
     >>> alone = SavedTensorRecord("mm", "tensor", "torch.float32", [4], 16, "aten.mm", "", "", "", False, False, "")
@@ -194,7 +197,7 @@ def cost(record: SavedTensorRecord) -> int | None:
 
 
 def readers(graph: GraphSnapshot) -> list[list[int]]:
-    """For each node, the positions of those that read it, in order; the output is none of them.
+    """For each node, the positions of the nodes that read it, in order. The output node is not counted as a reader.
 
     >>> readers(GraphSnapshot("pffo", [], [], [[], [[1], 2], [["L", [1], [2]]], [[1]]], {}, [], [], [], [], "", {}, []))
     [[1, 2], [2], [], []]
@@ -209,7 +212,7 @@ def readers(graph: GraphSnapshot) -> list[list[int]]:
 
 
 def distances(parts: list[Any]) -> Iterator[int]:
-    """How many places before a node those stand that are among its arguments (see GraphSnapshot)."""
+    """The distances from a node back to the nodes among its arguments, which is how GraphSnapshot refers to them."""
     for part in parts:
         if isinstance(part, list) and part:
             if part[0] == "L":

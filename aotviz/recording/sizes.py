@@ -1,4 +1,4 @@
-"""How much memory a recorded graph speaks of, read off its values; and how an amount of memory is told."""
+"""Compute the memory sizes of a recorded graph's values, and format an amount of memory as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
 
 
 def element_bytes(dtype: str) -> int:
-    """Of a dtype by its name; what is smaller than a byte counts as one.
+    """The bytes of one element of a dtype, given by name. Dtypes smaller than a byte count as one byte.
 
     >>> [element_bytes(name) for name in ("torch.float32", "torch.bool", "torch.float8_e4m3fn", "torch.complex64")]
     [4, 1, 1, 8]
@@ -34,8 +34,8 @@ def told(nbytes: int) -> str:
 
 
 def kept(sizes: Sequence[int | None], inputs: int) -> str:
-    """What is kept for the backward: `sizes` are the bytes of the values that are kept for it alone, None where one is
-    symbolic; `inputs` counts the others, in memory that the caller holds anyway.
+    """A sentence on what is saved for the backward. `sizes`: the bytes of each value that needs memory, None for a
+    symbolic size. `inputs`: the number of saved values in memory that the caller holds anyway.
 
     >>> kept([64, 64], 1), kept([], 2), kept([8, None], 0)
     ('2 values kept for the backward, 128 B, and 1 input', '2 inputs kept for the backward', '2 values kept for the backward, 8 B and 1 of symbolic size')
@@ -53,7 +53,9 @@ def _counted(count: int, noun: str) -> str:
 
 
 def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Sequence[str]) -> int:
-    """Bytes of all that the graph's operators make, each storage once, without inputs. NONE where one is symbolic."""
+    """Bytes of all values that the graph's operators make, counting each storage once, and the inputs' storages not
+    at all. NONE if a size is symbolic.
+    """
     largest: dict[int, int] = {}
     given = {
         values[number].storage for op, number in zip(graph.op, graph.value, strict=True) if op == "p" and number >= 0
@@ -65,7 +67,7 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
         if not all(isinstance(size, int) for size in value.shape):
             return NONE
         nbytes = math.prod(size for size in value.shape if isinstance(size, int)) * element_bytes(strings[value.dtype])
-        key = value.storage if value.storage >= 0 else ~number  # of an unknown storage: its own
+        key = value.storage if value.storage >= 0 else ~number  # storage unknown: count the value by itself
         largest[key] = max(largest.get(key, 0), nbytes)
     return sum(largest.values())
 
@@ -73,8 +75,9 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
 def storage_bytes(
     graph: GraphSnapshot, known: Sequence[int], values: Sequence[ValueRecord], strings: Sequence[str]
 ) -> dict[int, int | None]:
-    """Bytes of each storage group that the values `known`, or those that the graph's operators make, lie in: as far as
-    the farthest of them reaches. None where a size is symbolic.
+    """Bytes of the storage groups of the values `known` and of the values that the graph's operators make.
+
+    A storage ends where the last element of its values ends. None if a size is symbolic.
     """
     found: dict[int, int | None] = {}
     for number in _tensors([*known, *_made(graph)], values):
@@ -86,7 +89,7 @@ def storage_bytes(
 
 
 def _reach(value: ValueRecord, dtype: str) -> int | None:
-    """Bytes from the beginning of a tensor's storage to the end of its last element; None where that is symbolic."""
+    """Bytes from the start of a tensor's storage to the end of its last element; None if that is symbolic."""
     places: list[int] = []
     for number in (value.offset, *value.shape, *value.stride):
         if not isinstance(number, int):
@@ -105,8 +108,8 @@ def _made(graph: GraphSnapshot) -> list[int]:
 
 
 def _tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[int]:
-    """Those of the values that are tensors, and those in tuples of them, each once."""
-    pending, seen = list(numbers), set[int]()  # a tuple may hold a value twice, and be held twice
+    """The tensors among the values, and those inside tuples, each once."""
+    pending, seen = list(numbers), set[int]()  # a tuple may contain a value twice, and may itself occur twice
     while pending:
         number = pending.pop()
         if number not in seen:

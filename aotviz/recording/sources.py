@@ -1,4 +1,4 @@
-"""Where in the user's program a node or an input comes from, read out of what torch says of it."""
+"""Find where in the user's program a node or an input comes from, by parsing torch's stacks, paths and sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's program; `line` is 0 where it is unknown."""
+    """A line of the user's program; `line` is 0 if it is unknown."""
 
     file: str
     line: int
@@ -26,9 +26,9 @@ class SourceLine:
 UNKNOWN = SourceLine("", 0, "", "")
 
 
-@lru_cache(4096)  # a line of the program has many nodes
+@lru_cache(4096)  # many nodes come from the same line
 def innermost(stack: str) -> SourceLine:
-    r"""The last frame of a stack as Python prints it.
+    r"""The last frame of a stack that was printed by Python.
 
     >>> print(innermost('  File "m.py", line 3, in forward\n    y = f(x)\n  File "n.py", line 9, in f\n    return x'))
     n.py:9
@@ -44,7 +44,7 @@ def innermost(stack: str) -> SourceLine:
 
 @lru_cache(4096)
 def module_path(path: str) -> str:
-    """A module's path as the user would write it: Dynamo spells out how it got there from the frame's locals.
+    """A module's path as the user would write it. Dynamo writes it as an expression on the frame's local variables.
 
     >>> [module_path(path) for path in ("L['self'].h.0", "L['self']", "G['model']._modules['h']", "h.0")]
     ['h.0', '', 'model.h', 'h.0']
@@ -57,7 +57,7 @@ def module_path(path: str) -> str:
 
 
 def user_name(source: str) -> str:
-    """A source of Dynamo's as the user would write it.
+    """A Dynamo source (an expression on the frame's variables) as the user would write it.
 
     >>> [user_name(s) for s in ("L['x']", "L['self']._modules['h']._parameters['weight']", "L['xs'][0].grad")]
     ['x', 'h.weight', 'xs[0].grad']

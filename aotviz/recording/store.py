@@ -1,11 +1,11 @@
-"""Where a running process keeps what it records: a bounded shelf of compilations.
+"""Where a running process keeps what it records: a bounded store of compilations.
 
-Recording is always on, so it must not grow with the life of the process, and a million small Python objects would
-slow every garbage collection of the user's program. So each graph is packed into bytes as soon as it is taken; a
-compilation on the shelf is a few strings and byte strings whose size is known, and is unpacked when someone looks.
-When the shelf is full, the oldest compilation goes, and is counted.
+Recording is always on, so it must not grow without bound, and a million small Python objects would slow every garbage
+collection of the user's program. So each graph is packed into bytes as soon as it is recorded. A stored compilation is
+a few strings and byte strings of known size, and it is unpacked when it is read. When the store is full, the oldest
+compilation is dropped, and the drops are counted.
 
-Thread safe: a backward may be compiled, and recorded, on autograd's thread while a notebook reads.
+The store is thread safe: autograd's thread may compile and record a backward while a notebook reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aotviz.recording.progress import Progress
 from aotviz.recording.saved import Halves, Kept
 from aotviz.recording.strings import StringTable
 
-STRING_OVERHEAD_BYTES = 150  # of Python, for each text in a StringTable
+STRING_OVERHEAD_BYTES = 150  # of Python objects, for each text in a StringTable
 STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
 ROW_BYTES = 600  # estimate for one input, output or saved tensor
 
@@ -43,7 +43,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class CompilationLog:
-    """What one compilation has been seen to do so far. Made by a Recorder, read through a Store."""
+    """What has been recorded of one compilation so far. A Recorder writes it, and a Store gives it to readers."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class CompilationLog:
         self._name = name
         self._options = options
         self._strings = strings
-        self._kind = ""  # until it is decided
+        self._kind = ""  # until it is known
         self._started_unix_ns = time.time_ns() - before_ns
         self._stages: list[StageRecord] = []
         self._graphs: list[bytes] = []
@@ -73,14 +73,14 @@ class CompilationLog:
         self._storages: list[StorageRecord] = []
         self._wrapper: WrapperRecord | None = None
         self._error: ErrorRecord | None = None
-        self._captured = b""  # by Dynamo
+        self._captured = b""  # a packed dynamo_stage.Captured
         self._stack = NONE
         self._packed_bytes = 0
         self._stage_bytes = 0
         self.most_nodes = 0  # of the largest graph
-        self._running = ""  # the stage that runs
+        self._running = ""  # the stage that is running
         self._is_over = False
-        self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # while the program lives
+        self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # None without a joint graph
         self.revision = 0  # grows whenever there is more to read
         self._number = progress.begun(self)
 
@@ -95,17 +95,17 @@ class CompilationLog:
         return self._packed_bytes + len(self._captured) + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
 
     def begin(self, stage: str) -> None:
-        """A stage begins to run; `stage` ends it."""
+        """Note that a stage begins to run. `stage` is called when it has ended."""
         self._running, self._is_over = stage, False
         progress.moved(self)
 
     def end(self) -> None:
-        """The compilation is over, or failed; a stage that runs late begins it again."""
+        """Note that the compilation is over or has failed. A late stage starts it again with `begin`."""
         self._running, self._is_over = "", True
         progress.moved(self)
 
     def progress(self) -> Progress:
-        """How far the compilation is."""
+        """The current state, for live views (see progress.py)."""
         with self._lock:
             stages, error, running = self._stages, self._error, self._running
             state: progress.State = "paused"
@@ -126,9 +126,9 @@ class CompilationLog:
             )
 
     def graph(self, graph: PackedGraph, rows: Sequence[Row]) -> int:
-        """The number under which the graph is kept: the same for a graph that has not changed.
+        """Store a graph and return its number. A graph that has not changed keeps its number.
 
-        `rows` are the next rows, in the order of their numbers.
+        `rows` are the rows that this graph adds, in the order of their numbers.
         """
         packed, packed_rows = _encoder.encode(graph), _encoder.encode(rows)
         self.most_nodes = max(self.most_nodes, len(graph.rows))
@@ -144,7 +144,7 @@ class CompilationLog:
             return number
 
     def values(self, records: list[ValueRecord]) -> None:
-        """The next values, in the order of their numbers."""
+        """Store the next values, in the order of their numbers."""
         if records:
             packed = _encoder.encode(records)
             with self._lock:
@@ -163,13 +163,13 @@ class CompilationLog:
         progress.moved(self)
 
     def captured(self, what: dynamo_stage.Captured, graph: int, stack: int) -> None:
-        """The compilation begins with what Dynamo captured. `stack`: the number of the text of the user's frame."""
+        """Record what Dynamo captured, as the first stage. `stack`: the text number of the user's frame."""
         with self._lock:
             self._captured, self._stack = dynamo_stage.packed(what), stack
         self.stage(dynamo_stage.stage(what, graph))
 
     def guarded(self, guards: list[dynamo_stage.GuardText] | None) -> None:
-        """Dynamo has made its guards, or has none."""
+        """Record the guards, after Dynamo has made them. None means that Dynamo made no guards."""
         with self._lock:
             what = replace(dynamo_stage.unpacked(self._captured), guards=guards, waiting=False)
             self._captured = dynamo_stage.packed(what)
@@ -178,7 +178,7 @@ class CompilationLog:
         progress.moved(self)
 
     def rows(self) -> tuple[dynamo_stage.Rows, list[str]]:
-        """What the compilation adds to the lists of a recording, and the texts that it refers to."""
+        """The rows that the compilation adds to the lists of a recording, and the texts that they refer to."""
         table = StringTable()
         with self._lock:
             captured = self._captured
@@ -196,7 +196,7 @@ class CompilationLog:
         wrapper: WrapperRecord | None = None,
         error: ErrorRecord | None = None,
     ) -> None:
-        """Replace what is known of the compilation as a whole; what is None stays."""
+        """Set facts about the whole compilation. An argument that is None leaves its fact unchanged."""
         with self._lock:
             self._kind = self._kind if kind is None else kind
             self._inputs = self._inputs if inputs is None else inputs
@@ -208,7 +208,7 @@ class CompilationLog:
             self.revision += 1
 
     def explain(self, kind: str, message: str) -> None:
-        """The error, in the words in which the caller got it."""
+        """Replace the recorded error's type and message by those that the caller saw."""
         with self._lock:
             if self._error is not None:
                 self._error = replace(self._error, type=kind, message=message)
@@ -216,7 +216,7 @@ class CompilationLog:
             self.revision += 1
 
     def ran_in_eager(self, reason: str, place: str) -> None:
-        """The caller got no error: the graph runs as Dynamo captured it."""
+        """Note that the caller got no error: the graph runs uncompiled, as Dynamo captured it."""
         with self._lock:
             if self._error is not None:
                 self._error = replace(self._error, message=reason, ran_in_eager=True, place=place)
@@ -224,7 +224,7 @@ class CompilationLog:
             self.revision += 1
 
     def read(self) -> tuple[CompilationData, list[str]]:
-        """The compilation as it stands, with the texts that its numbers refer to. The id is left empty."""
+        """The compilation as recorded so far, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
             data, kept, captured = self._outline(), self._kept, self._captured
             graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
@@ -245,7 +245,7 @@ class CompilationLog:
         return data, texts
 
     def outline(self) -> tuple[CompilationData, list[str]]:
-        """The same without graphs and values, which are what takes time to read, and what is read off them."""
+        """Like `read`, but without graphs and values, which take time to unpack, and without what follows from them."""
         with self._lock:
             return self._outline(), self._strings.texts
 
@@ -272,9 +272,9 @@ class CompilationLog:
 
 
 class Store:
-    """A shelf of at most `max_compilations` compilations and about `max_bytes` bytes, the oldest dropped first.
+    """A store of at most `max_compilations` compilations and about `max_bytes` bytes. The oldest are dropped first.
 
-    The newest compilation stays whatever its size.
+    The newest compilation is never dropped, whatever its size.
 
     >>> store = Store(max_compilations=1)
     >>> for name in ("f", "g"):
@@ -297,14 +297,14 @@ class Store:
         self._dropped = 0
 
     def add(self, log: CompilationLog) -> None:
-        """Put one more compilation on the shelf."""
+        """Add a compilation, and drop old ones if the store is full."""
         with self._lock:
             self._logs.append((str(self._added), log))
             self._added += 1
         self.trim()
 
     def remove(self, log: CompilationLog) -> None:
-        """Take a compilation off the shelf, as if it had never been there."""
+        """Remove a compilation without counting it as dropped. If it was the newest, its number is used again."""
         with self._lock:
             kept = [(number, other) for number, other in self._logs if other is not log]
             if len(kept) < len(self._logs) and self._logs[-1][1] is log:
@@ -312,7 +312,7 @@ class Store:
             self._logs = kept
 
     def trim(self) -> None:
-        """Drop the oldest compilations until the rest fits. Called when a log has grown."""
+        """Drop the oldest compilations until the rest fits. It is also called when a log has grown."""
         with self._lock:
             total = sum(log.nbytes for _, log in self._logs)
             drop = max(0, len(self._logs) - self.max_compilations)
@@ -325,7 +325,7 @@ class Store:
 
     @property
     def dropped(self) -> int:
-        """Compilations that were dropped to stay within bounds."""
+        """The number of compilations that were dropped to stay within the bounds."""
         return self._dropped
 
     @property

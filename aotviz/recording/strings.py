@@ -1,7 +1,7 @@
-"""Each text of a recording is kept once, and everything else refers to it by number.
+"""Each text of a recording is stored once, and everything else refers to it by number.
 
-A joint graph and its two halves name the same nodes, stand on the same source lines and call the same operators;
-kept in full, texts would be nine tenths of a recording. Free of torch, and used by both halves of the recorder.
+A joint graph and its forward and backward have the same node names, source lines and operators. If each text were
+stored in every place, texts would be nine tenths of a recording. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from aotviz.recording.events import NONE
 
 
 def clean(text: str) -> str:
-    """The text as a plain `str`; half a surrogate pair, which no file can hold, becomes "?"."""
+    """The text as a plain `str`. A lone surrogate, which UTF-8 cannot encode, becomes "?"."""
     return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -30,7 +30,7 @@ class StringTable:
         self.characters = sum(map(len, self.texts))
 
     def add(self, text: str | None) -> int:
-        """The text's number, a new one if it was not seen before; NONE for no text."""
+        """The text's number, which is new if the text is new; NONE if `text` is None."""
         if text is None:
             return NONE
         number = self.numbers.get(text)

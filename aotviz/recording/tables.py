@@ -1,7 +1,7 @@
-"""The records of a recording as pandas tables, one function a table.
+"""The records of a recording as pandas tables, one function per table.
 
-Units are part of a column's name. Sizes are in elements, symbolic ones as text. A table has its columns, and their
-types, even when it has no rows.
+Column names contain their units. Sizes are in elements, and symbolic sizes are texts. A table has its columns with
+their types even when it has no rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOOLS = frozenset({"bool"})
 
 
 def stages(data: CompilationData) -> pd.DataFrame:
-    """One row a stage that ran, in the order in which they ended."""
+    """One row per stage that ran, in the order in which they ended."""
     rows = []
     before: dict[str, int] = {}
     for number, stage in enumerate(data.stages):
@@ -67,19 +67,19 @@ def stages(data: CompilationData) -> pd.DataFrame:
 
 
 def inputs(records: Sequence[InputRecord]) -> pd.DataFrame:
-    """One row a flat input, in the user's order."""
+    """One row per flat input, in the user's order."""
     return _records(InputRecord, records)
 
 
 def outputs(records: Sequence[OutputRecord]) -> pd.DataFrame:
-    """One row a flat output, in the user's order."""
+    """One row per flat output, in the user's order."""
     return _records(OutputRecord, records)
 
 
 def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
-    """One row a value kept for the backward; `saved_bytes` is missing where a size is symbolic, `held_bytes` as well.
+    """One row per value saved for the backward. `saved_bytes` and `held_bytes` are missing if a size is symbolic.
 
-    `saved_bytes` are those of the value's elements. The sum of `held_bytes` is the memory that is kept.
+    `saved_bytes` is the size of the value's elements. The sum of `held_bytes` is the memory that stays allocated.
     """
     types = {"saved_bytes": "Int64", "dies_at": "int64", "held_bytes": "Int64", "held_until": "int64"}
     records = [
@@ -90,18 +90,18 @@ def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
 
 
 def recomputed(records: Sequence[RecomputedRecord]) -> pd.DataFrame:
-    """One row a value that the backward computes again; `nbytes` is missing where a size is symbolic."""
+    """One row per value that the backward recomputes; `nbytes` is missing if a size is symbolic."""
     types = {"nbytes": "Int64", "made_at": "int64", "dies_at": "int64"}
     return _records(RecomputedRecord, records, types=types)
 
 
 def storages(data: CompilationData) -> pd.DataFrame:
-    """One row a tensor that the board of storages shows; `view_of` counts the tensors of its storage."""
+    """One row per tensor of the workbench's Aliasing view; `view_of` is an index among the tensors of its storage."""
     return _rows_of_storages(data, AliasTensor, "tensors")
 
 
 def writes(data: CompilationData) -> pd.DataFrame:
-    """One row a statement that changed a tensor in place, in the user's order; `tensor` counts those of its storage."""
+    """One row per write, in the user's order; `tensor` is an index among the tensors of its storage."""
     return _rows_of_storages(data, StorageWrite, "writes").sort_values("order", ignore_index=True)
 
 
@@ -113,12 +113,12 @@ def _rows_of_storages(data: CompilationData, record: type[Frozen], name: str) ->
         for index, row in enumerate(getattr(storage, name))
     ]
     kinds = {"storage": "int", "tensor": "int", "nbytes": "int | None", "device": "str", **record.__annotations__}
-    types = {"int": "int64", "int | None": "Int64", "bool": "bool"}
+    types = {"int": "int64", "int | None": "Int64", "int | str": "object", "bool": "bool"}
     return _frame(list(kinds), rows, {field: types[kind] for field, kind in kinds.items() if kind in types})
 
 
 def evidence(data: CompilationData) -> pd.DataFrame:
-    """One row a reason that a stage gave."""
+    """One row per reason that a stage gave."""
     rows = [
         {"stage": stage.name, "subject": reason.subject, "reason": reason.reason}
         for stage in data.stages
@@ -144,7 +144,7 @@ def _cell(value: Any) -> Any:
 
 
 def _frame(names: list[str], rows: list[dict[str, Any]], types: dict[str, str]) -> pd.DataFrame:
-    import pandas as pd  # half a second, which only a reader of tables should pay
+    import pandas as pd  # imported here because it takes half a second, and only tables need it
 
     columns = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""A recording in a terminal: what ran, how long it took, what it changed, as plain text tables."""
+"""A recording as plain text tables for a terminal: which stages ran, how long they took, and what they changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
 
 WIDEST = 72  # characters of a cell
-MOST_ROWS = 40  # of an input or output table
+MOST_ROWS = 40  # of the table of inputs or outputs
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns aligned, numbers to the right; a cell is one line, cut when it is very long.
+    """A table with aligned columns, and numbers at the right. A cell is one line, and is cut if it is very long.
 
     >>> print(table(("stage", "ms"), [("trace", "12.5"), ("link", "0.1")]))
     stage    ms
@@ -38,7 +38,7 @@ def cell(value: object, widest: int = WIDEST) -> str:
 
 
 def compilation(data: CompilationData) -> str:
-    """One compilation: its stages, then the inputs and outputs that are more than plain values."""
+    """One compilation: its stages, then the special inputs and outputs, then a line on saved tensors."""
     total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
     kind = f" ({data.kind})" if data.kind else ""
     count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
@@ -52,7 +52,7 @@ def compilation(data: CompilationData) -> str:
 
 
 def failure(error: ErrorRecord) -> str:
-    """Why a compilation was not finished, and whether the graph ran nevertheless."""
+    """Why a compilation did not finish, and whether the graph ran in eager instead."""
     if error.ran_in_eager:
         where = f" ({cell(error.place, 400)})" if error.place else ""
         return f"ran in eager{where}: stage {error.stage!r} refused it: {cell(error.message, 400)}"
@@ -73,7 +73,7 @@ def stages(data: CompilationData) -> str:
 
 
 def inputs(records: Sequence[InputRecord]) -> str:
-    """The inputs that are mutated, shared or otherwise special; the plain ones are counted."""
+    """A table of the inputs that are mutated, duplicated or otherwise special, and a count of the plain ones."""
     special = [
         (r.name, r.dtype.removeprefix("torch."), _shape(r.shape), r.mutation, r.reason)
         for r in records
@@ -83,7 +83,7 @@ def inputs(records: Sequence[InputRecord]) -> str:
 
 
 def outputs(records: Sequence[OutputRecord]) -> str:
-    """The outputs that alias something; the plain ones are counted."""
+    """A table of the outputs that alias something, and a count of the plain ones."""
     special = [
         (r.name, r.output_type, r.base, " ".join(f".{step}" for step in r.view_chain), r.reason)
         for r in records
@@ -93,7 +93,7 @@ def outputs(records: Sequence[OutputRecord]) -> str:
 
 
 def saved(data: CompilationData) -> str:
-    """One line on what is kept for the backward."""
+    """One line on what is saved for the backward."""
     own = [cost(record) for record in data.saved_tensors if not costs_nothing(record.name, record.memory_of)]
     donated = sum(record.donated for record in data.saved_tensors)
     return f"{sizes.kept(own, len(data.saved_tensors) - len(own))}; {donated} donated"

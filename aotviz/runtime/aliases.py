@@ -1,13 +1,13 @@
-"""The lines that give the caller what eager would: inputs written back, outputs that are views again.
+"""The lines that treat aliases as eager does: inputs are written back, and outputs that are views are recreated.
 
-Everything known at compile time is decided here, once; the lines that come out have no branches for it.
+Everything known at compile time is decided here, so the generated lines have no branches for it.
 
 Note [Counted before it is saved]
-Views of one tensor count their writes together, also if they share no element, as the halves of a packed tensor. Eager
-writes one half, then saves the other, whose count is the last one by then. Here the call saves first and the inputs are
-written after the graph. So what these writes will count is counted before the call saves, and taken back before they
-are made: at the end the count is eager's, and the backward finds what it saved at that count. This is done only where
-nothing that is saved lies in the memory of what is written.
+Views of one tensor share a version counter, even without a common element, like the halves of a packed tensor. Eager
+writes one half and then saves the other, at the version after the write. Here the call saves first, and the inputs are
+written after the graph. So the version counter is bumped for these writes before the call saves, and set back before
+they are made: at the end the version is eager's, and it is the version at which the tensors were saved. This is done
+only if nothing that is saved overlaps what is written.
 """
 
 from __future__ import annotations
@@ -58,35 +58,36 @@ _METHODS = frozenset(
 
 
 def heard_whole(call: Split, cut: Cut | None) -> list[int]:
-    """Which of `call.heard` a hook is refused on, since the backward can't be cut there."""
+    """The positions in `call.heard` at which a hook is refused, because the backward cannot be cut there."""
     places = {place.position for place in cut.places} if cut is not None else set()
     return [position for position, one in enumerate(call.heard) if one.slots and position not in places]
 
 
 def _made(step: ReplayStep) -> tuple[Ref, ...]:
-    """The aliases that a step makes."""
+    """The aliases that a step creates."""
     if isinstance(step, View):
         return step.targets
     return (step.target,) if isinstance(step, Data) else ()
 
 
 class Epilogue:
-    """Writes what follows the compiled graph. `inputs` are the graph inputs' variables, `results` the slots'."""
+    """Writes the lines after the compiled graph. `inputs` are the variables of the graph inputs, `results` of the
+    slots."""
 
     def __init__(self, source: Source, call: GraphCall, cut: Cut | None) -> None:
         self.source, self.call, self.cut = source, call, cut
         self.inputs: list[str] = []
         self.results: dict[tuple[str, int], str] = {}
-        self.passed: list[str] = []  # the variables of what the user passed, where `inputs` are others
+        self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
         self._made: dict[int, str] = {}
-        self._counts: dict[int, str] = {}  # graph input -> variable that holds its version before its moves
-        self._hooks: dict[int, str] = {}  # graph input -> variable that holds what listened to it before its moves
+        self._counts: dict[int, str] = {}  # graph input -> variable with its version before the increments
+        self._hooks: dict[int, str] = {}  # graph input -> variable with its hooks from before its metadata ops
 
     def _served(self) -> dict[Ref, str]:
-        """For each tensor that others are taken from, the first output that is made from it."""
+        """For each tensor that views are taken from, the first output that is made from it."""
         served: dict[Ref, str] = {}
         for step in reversed(self.call.meta.replay):
             names = (self._names.get(target) or served.get(target) for target in _made(step))
@@ -96,7 +97,7 @@ class Epilogue:
         return served
 
     def inputs_needed(self) -> set[int]:
-        """Positions of the graph inputs that the lines below speak of."""
+        """Positions of the graph inputs that the lines below use."""
         infos = enumerate(self.call.meta.input_info)
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
@@ -106,15 +107,15 @@ class Epilogue:
         return needed.union(self._counted_and_saved())
 
     def turn_on(self) -> None:
-        """What the function makes a leaf of its own must be one when autograd looks at the graph's inputs."""
+        """An input that the function turns into a leaf must be one before autograd sees the graph's inputs."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.turned_on:
                 name = str(self.call.graph_inputs[i])
                 self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
 
     def listen(self) -> None:
-        """What hears the gradients of inputs that are moved, before they are. One that is written as well, and retains
-        its gradient, can't be: `copy_` looks for that on the grad_fn of the move."""
+        """Remember the hooks on inputs before metadata ops change these. An input that is also written and retains its
+        gradient is refused: `copy_` would look for it on the new `grad_fn`."""
         for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, Split) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
                 name = str(self.call.graph_inputs[i])
@@ -136,7 +137,8 @@ class Epilogue:
                 self.source.line(f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact, name)
 
     def announce(self) -> None:
-        """Versions of inputs that nothing will write after the graph, before it saves what shares their counters."""
+        """Bump versions of inputs that are not written after the graph, before the graph saves tensors with these
+        counters."""
         self._count_idle(ending=False)
         for i in self.call.meta.in_graph_mutated_indices:
             counted = 1 if self.call.options.graph_counts_writes else 0
@@ -154,7 +156,8 @@ class Epilogue:
             self._bump(i, count, fact)
 
     def _count_idle(self, ending: bool) -> None:
-        """Writes that leave an input as it was. `ending`: those that end a history which a gradient here goes to."""
+        """Writes that leave an input's value unchanged. `ending`: those that end an autograd graph which needs a
+        gradient here."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
@@ -162,7 +165,7 @@ class Epilogue:
                     self._bump(i, idle, "eager increments the version of {} for writes that do not change its value")
 
     def _counted_and_saved(self) -> dict[int, int]:
-        """See Note [Counted before it is saved]: an input of each such counter -> what is counted after the graph."""
+        """See Note [Counted before it is saved]: maps one input of each such counter to the writes after the graph."""
         if not isinstance(self.call, Split) or self.call.wrapping is not None:
             return {}
         later = self._counted_later()
@@ -181,7 +184,7 @@ class Epilogue:
         return found
 
     def _rootless_with_gradient(self, counter: int) -> int | None:
-        """An input of this counter that gets a gradient, and whose history a write ends; see tracing/rootless.py."""
+        """An input of this counter that gets a gradient and loses its `grad_fn` by a write; see tracing/rootless.py."""
         if not isinstance(self.call, Split):
             return None
         for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
@@ -193,7 +196,7 @@ class Epilogue:
         return None
 
     def _counted_later(self) -> Counter[int]:
-        """For each version counter, by how much it grows after the graph ran."""
+        """For each version counter, the number of increments after the graph ran."""
         meta = self.call.meta
         later: Counter[int] = Counter()
         for i, info in enumerate(meta.input_info):
@@ -222,12 +225,12 @@ class Epilogue:
         return sorted({*self.call.kept, *(places[node] for node in owners if node in places)})
 
     def _meet(self, one: int, other: int) -> bool:
-        """Whether two graph inputs over the memory of what was passed may share an element."""
+        """Whether two graph inputs may share an element."""
         pairs = [(self.call.args[i], self.call.args[j]) for i in self._passed(one) for j in self._passed(other)]
         return any(a is b or (functional.storage(a) == functional.storage(b) and overlap(a, b)) for a, b in pairs)
 
     def _passed(self, i: int) -> list[int]:
-        """The flat inputs that a graph input is made of."""
+        """The flat inputs that a graph input consists of."""
         pending, found = [self.call.graph_inputs[i]], []
         while pending:
             one = pending.pop()
@@ -243,14 +246,15 @@ class Epilogue:
         return self.call.counter_of[passed[-1]] if passed else -1 - i
 
     def only_writes(self) -> bool:
-        """Whether all that is to be replayed are writes to inputs of which autograd knows nothing."""
+        """Whether the replay consists only of writes to inputs that autograd does not track."""
         steps, infos = self.call.meta.replay, self.call.meta.input_info
         written = [infos[step.source.index] for step in steps if isinstance(step, Write)]
         others = [step for step in steps if not isinstance(step, Write | Count)]
         return not others and not any(i.requires_grad or i.requires_grad_after for i in written)
 
     def replay(self) -> None:
-        """The user's statements about aliases, in the user's order; each input is written where it was last."""
+        """The user's statements about aliases, in the user's order. Each input is written at the place of its last
+        write."""
         self._count_idle(ending=True)
         for i, count in self._counts.items():
             setter = self.source.bind("set_versions", runtime.set_versions)
@@ -308,7 +312,7 @@ class Epilogue:
         fact = f"the function registers this hook on {' and '.join(map(self._name, refs))}"
         variables = list(map(self._variable, refs))
         for variable in variables:
-            # A view's history is made anew when it is asked for; without it, torch's process dies of a hook.
+            # This regenerates the grad_fn of a view. Registering a hook without that crashes the process.
             source.line(f"{variable}.grad_fn", fact)
         waiting = self._waiting()
         for variable, ref in zip(variables, refs, strict=True):
@@ -323,7 +327,7 @@ class Epilogue:
             return
         hook = ", ".join(source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
         if step.method == "register_hook" and step.source.kind != "input":
-            # Several results share the node of the call, and a gradient may come to another one only.
+            # Several results share the node of the call, and the engine calls this hook even for gradients of others.
             hook = f"{source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
         source.line(f"{variables[0]}.{step.method}({hook})", fact)
 
@@ -337,7 +341,7 @@ class Epilogue:
         return self.results[(ref.kind, ref.index)] if ref.kind == "base" else self._variables[ref]
 
     def _name(self, ref: Ref) -> str:
-        """What a tensor is to the user."""
+        """The user's name of a tensor."""
         if ref.kind == "input":
             return str(self.call.graph_inputs[ref.index])
         if ref.kind == "member":
@@ -366,7 +370,7 @@ class Epilogue:
             self._variables[target] = f"{variable}[{position}]" if several else variable
 
     def _line(self, text: str, step: View | Data | Move, fact: str, subject: str) -> None:
-        """A statement in the mode in which the user made it."""
+        """A statement, in the modes of the user's statement."""
         modes = []
         if step.inference_mode and not torch.is_inference_mode_enabled():
             modes.append(f"{self.source.bind('inference_mode', torch.inference_mode)}()")
@@ -397,14 +401,14 @@ class Epilogue:
             return self.source.bind("value", value)
 
     def _write_back(self, i: int, info: InputAliasInfo, shape: tuple[int, ...] | None = None) -> None:
-        """Metadata first, since new data has the new shape; or it is given the one that the input has here."""
+        """Metadata first, since the new data has the new shape, unless `shape` is the shape that the input has here."""
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         new = self.results.get(("mutation", i), "") + ("" if shape is None else f".view({shape})")
         moves = [step for step in self.call.meta.replay if isinstance(step, Move) and step.source == Ref("input", i)]
-        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is counted there
+        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is included there
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
-            leaf = info.requires_grad and info.is_leaf  # `set_` would part it from the gradients of this call
+            leaf = info.requires_grad and info.is_leaf  # after `set_`, it would not get the gradients of this call
             if info.assigns_data and info.requires_grad and not leaf:
                 looked = f"if {name} is a view, autograd must regenerate its grad_fn before its storage changes"
                 self.source.line(f"{variable}.grad_fn", looked, name)
@@ -428,16 +432,16 @@ class Epilogue:
 
     @functools.cached_property
     def _gives_history(self) -> bool:
-        """Whether a write gives an input its first history, and with it perhaps others that are views of one tensor."""
+        """Whether a write makes an input require grad, and with it perhaps other views of the same tensor."""
         infos = self.call.meta.input_info
         return any(info.mutates_data and info.requires_grad_after and not info.requires_grad for info in infos)
 
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
-        """`counted`: whether eager counts this write. Returns how many are counted here."""
+        """`counted`: whether eager counts this write. Returns the number of version increments made here."""
         hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
         unseen = hidden or quiet
         if info.written_by_parts:
-            data = ".data" if info.version_bumps else ""  # what is written as a whole counts writes as a whole
+            data = ".data" if info.version_bumps else ""  # the version counter of the whole is bumped separately
             for path in info.written_parts:
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
             return 0
@@ -457,7 +461,7 @@ class Epilogue:
         self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
 
     def node(self) -> None:
-        """Write the line that holds the node of the call in autograd's graph, right after the call."""
+        """Write the line, right after the call, that keeps the autograd node of the call."""
         if not isinstance(self.call, Split):
             return
         slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
@@ -471,14 +475,14 @@ class Epilogue:
             self.source.line(f"node = {text}", "the backward checks these tensors for hooks")
 
     def hear(self) -> None:
-        """Let the backward see what the caller may hang hooks on."""
+        """Give the backward access to the tensors on which the caller can register hooks."""
         if isinstance(self.call, Split) and self.call.heard:
             bind, wait, parts = self.source.bind, self._waiting(), []
             for one in self.call.heard:
                 if one.slots or one.ref.kind == "output":
                     listening = bind("Listening", gradient_hooks.Listening)
                     parts.append(f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)})")
-                else:  # the caller has it
+                else:  # an argument: the caller has the tensor
                     parts.append(f"{bind('Held', gradient_hooks.Held)}({self._variable(one.ref)})")
             listed = "".join(f"{part}, " for part in parts)
             fact = "the backward checks these tensors for hooks"
@@ -489,7 +493,7 @@ class Epilogue:
         return f", before={known}" if known is not None else ", True" * (ref in wait)
 
     def watch(self) -> None:
-        """Let the backward see whether inputs are written later, whose values it keeps as the call leaves them."""
+        """Let the backward check whether inputs were written after the call, if it keeps copies of their values."""
         kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
         if not kept or self.call.wrapping is not None:
             return
@@ -504,14 +508,15 @@ class Epilogue:
         self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
 
     def _counting(self, i: int) -> list[tuple[str, str]]:
-        """The variables and names of the tensors whose counters see the writes to a graph input. A base has none."""
+        """The variables and names of the tensors whose version counters show writes to a graph input. A base
+        has none."""
         descriptor = self.call.graph_inputs[i]
         if not isinstance(descriptor, SyntheticBaseInput):
             return [(self.inputs[i], str(descriptor))]
         return [(self.passed[j], str(self.call.descriptors[j])) for j in self._passed(i)]
 
     def _waiting(self) -> set[Ref]:
-        """The results that are views, where hooks wait for the backward of the call; see Note [A view of a result]."""
+        """The results that are views, whose hooks wait for the backward of the call; see Note [A view of a result]."""
         found = {place.ref for place in self.cut.places if place.is_view} if self.cut is not None else set()
         made = (self.call.meta.output_info[ref.index].made for ref in found)
         return found | {ref for ref in made if ref is not None}
@@ -521,7 +526,7 @@ class Epilogue:
         return [self._output(index) for index in range(len(self.call.meta.output_info))]
 
     def _output(self, index: int) -> str:
-        """An output may be made from a later one, so each is made once, when it is first needed."""
+        """An output may be made from a later one, so each is created when it is first needed."""
         if index not in self._made:
             self._made[index] = self._make(index, self.call.meta.output_info[index])
         return self._made[index]
@@ -547,7 +552,7 @@ class Epilogue:
         return own
 
     def _again(self, base: str, fact: OutputAliasInfo, name: str, own: str) -> str:
-        """A view of an input that was taken with a size that is only known now: it lies as the graph's result does."""
+        """A view of an input with a symbolic size: it gets the layout of the graph's result."""
         variable = self.source.fresh(name.replace("output", "out"))
         text = f"{base}.as_strided({self._layout(fact.layout, own)})"
         if not fact.requires_grad and self.call.meta.input_info[self._base_index(fact)].requires_grad_after:
@@ -557,7 +562,7 @@ class Epilogue:
 
     @staticmethod
     def _taken_again(fact: OutputAliasInfo) -> bool:
-        """Whether it is a view of an input, and no statement of the replay makes it."""
+        """Whether an output is a view of an input that no step of the replay creates."""
         return fact.output_type is OutputType.alias_of_input and fact.made is None and fact.same_object_as is None
 
     @staticmethod
@@ -566,7 +571,7 @@ class Epilogue:
         return fact.base_index
 
     def _constant(self, value: Any) -> str:
-        if value is None or type(value) in (bool, int, str):  # an enum is an int whose `repr` is no Python
+        if value is None or type(value) in (bool, int, str):  # not an IntEnum, whose `repr` is not Python
             return repr(value)
         return self.source.bind("constant", value)
 

@@ -1,7 +1,7 @@
 """The lines of the generated `autograd.Function` (SYSTEM.md E3).
 
-Its forward runs the compiled forward and keeps what the backward needs; its backward brings the incoming gradients
-into the layout that the backward was compiled for, and runs it.
+Its forward runs the compiled forward and keeps what the backward needs. Its backward brings the incoming gradients into
+the layout that the backward was compiled for, and runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.torch_private import runtime
 
-# Why there are the lines that every such class has; these reasons are notes only, and no comments in the source.
+# The reasons for lines that every such class has. They are notes only, not comments in the source.
 _SEEN = "autograd sees the whole call as this one function with one backward"
 _BOXED = "`gradients` is a list that may be emptied"
 _FORWARD = "autograd runs this at the call, and keeps `ctx` for the backward"
@@ -50,14 +50,14 @@ _GRADIENTS = "the compiled backward graph"
 _RETURNED = "one gradient per input of the forward, or None"
 _APPLY = "how the wrapper calls it"
 
-# Why a saved tensor is not saved as the graph returns it.
+# The reasons why a saved tensor is not saved as the graph returns it.
 _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
 _AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
 _AS_IT_IS = "a custom autograd.Function stores these as attributes of ctx; its backward sees later writes to them"
 
 
 def _positions(numbers: Sequence[int]) -> str:
-    """Ascending numbers as an expression to loop over, short where many follow one another.
+    """Ascending numbers as an expression to loop over; runs of consecutive numbers become ranges.
 
     >>> _positions([0, 1]), _positions([0, 1, 2, 3]), _positions([0, 4, 5, 6, 7, 9])
     ('(0, 1)', 'range(4)', '(0, *range(4, 8), 9)')
@@ -177,14 +177,14 @@ class _Writer:
         self._hold()
 
     def _hold(self) -> None:
-        """What only a second differentiation asks for; none of it costs memory that eager would not spend."""
+        """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""
         source, call = self.source, self.call
         held = [i for i in self.lowered.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
             edge = source.bind("edge_of", edges.edge_of)
             source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
-        partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass what is none
+        partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"
             ref = source.bind("ref", weakref.ref)
@@ -293,14 +293,14 @@ class _Writer:
 
     def _refuse_deterministic(self) -> None:
         source, call = self.source, self.call
-        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators look for themselves
+        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
             refuse = source.bind("refuse_deterministic", call_differs.refuse_deterministic)
             fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
             source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
     def _partial(self, names: list[str], whole: list[str]) -> None:
-        """The way that a backward takes to which not all gradients come in. `whole` are the names that these had."""
+        """The path of a backward with missing gradients. `whole` are the names of the gradients before unwrapping."""
         if not names:
             return
         source = self.source
@@ -309,7 +309,7 @@ class _Writer:
         source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
         source.indent()
         came = f"[{', '.join(names)}]"
-        if len(names) > 1:  # of one alone, None came in
+        if len(names) > 1:  # if there is only one, it is None
             source.line(f"came = {came}", fact)
             source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
             if runtime.HAS_BOXED_GRADIENTS:
@@ -320,7 +320,7 @@ class _Writer:
         source.dedent()
 
     def _differentiable(self, names: list[str]) -> None:
-        """The way that a backward under create_graph=True takes."""
+        """The path of a backward under create_graph=True."""
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.lowered.with_history)
@@ -343,7 +343,7 @@ class _Writer:
         return f"ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}"
 
     def _written(self, names: list[str]) -> dict[str, str]:
-        """Variables for the gradients that the backward graph writes to, before they are laid out anew."""
+        """Variables for the original gradients that the backward graph writes to, before they get another layout."""
         nodes = self.call.backward_module.graph.nodes
         targets = [node.args[0] for node in nodes if graphs.is_input_mutation(node)]
         numbers = [int(node.name.removeprefix("tangents_")) - 1 for node in targets if is_tangent(node)]
@@ -395,7 +395,7 @@ class _Writer:
         return [tangent for tangent in self.call.tangents if partial_backward.is_dynamic(tangent)]
 
     def _arguments(self, names: list[str]) -> list[str]:
-        """The backward's inputs in its own order, found by name; runs of saved tensors become one slice."""
+        """The backward's inputs in its order, found by name. Consecutive saved tensors become one slice."""
         arguments: list[str] = []
         found = partial_backward.sources(self.call)
         wanted = [names[i] if kind == "tangent" else i for kind, i in found if kind != "generator"]
@@ -423,7 +423,7 @@ class _Writer:
 
 
 def _in_order(name: str, order: tuple[int, ...]) -> str:
-    """The text for a tensor that is dense, its dimensions in memory in this order, the outermost first."""
+    """The expression for a dense tensor with this order of dimensions in memory, the outermost first."""
     if order == tuple(range(len(order))):
         return f"{name}.contiguous()"
     back = tuple(order.index(i) for i in range(len(order)))

@@ -1,7 +1,7 @@
-"""What the generated wrapper raises when a call is not of the kind that it was compiled for.
+"""Errors that the generated wrapper raises for a call that it was not compiled for.
 
-A program may hold only for calls whose arguments alias each other as they did when it was traced. The wrapper looks
-before it runs anything, so whoever holds the original function can still run that, or compile again.
+A program may be valid only for calls whose arguments alias each other as they did when it was traced. The wrapper
+checks this before it runs anything, so the caller can still run the original function, or compile again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aotviz.torch_private.tensors import write_count
 
 
 class CallDiffers(RuntimeError):
-    """This call needs another program. Nothing of it has been run."""
+    """This call needs another program. Nothing has run yet."""
 
 
 class InsideTransform(CallDiffers):
@@ -28,7 +28,6 @@ class InsideTransform(CallDiffers):
 
 
 def refuse_transforms(name: str) -> None:
-    """Raise InsideTransform."""
     raise InsideTransform(
         f"{name} is compiled and is called inside a transform (vmap, grad, jvp, forward-mode "
         "differentiation), which cannot transform a compiled graph. Apply the transform to the original "
@@ -37,18 +36,16 @@ def refuse_transforms(name: str) -> None:
 
 
 def refuse(message: str) -> None:
-    """Raise CallDiffers."""
     raise CallDiffers(message)
 
 
 def refuse_hooks(
     heard: Sequence[Listening], passed: Sequence[tuple[int, str, Sequence[int], str]], gradients: Sequence[Any]
 ) -> None:
-    """Raise Refused where a hook would not be told of all gradients that it is told of in eager, or nor would
-    `torch.autograd.grad`.
+    """Refuse hooks on a result, or `torch.autograd.grad` of one, that would miss gradients which eager includes.
 
-    `passed` says where in `heard` a tensor is, its name, of which results the gradients pass it, and
-    why the backward is not cut there.
+    `passed` has, for each such tensor: its position in `heard`, its name, the results whose gradients flow through it,
+    and why the backward is not cut there.
     """
     asked = asked_for()
     for position, name, slots, why in passed:
@@ -62,13 +59,13 @@ def refuse_hooks(
 
 
 def watch(node: Any, inputs: Sequence[tuple[Any, str]]) -> None:
-    """Note on the node of a call the versions of inputs, with their names, as the call leaves them."""
+    """Store on the node of a call the versions of inputs, with their names, as the call leaves them."""
     if node is not None:
         node.watched = [(ref(value), write_count(value), name) for value, name in inputs]
 
 
 def refuse_written(watched: Sequence[tuple[Any, int, str]], call: str) -> None:
-    """Raise Refused where one of these inputs was written after the call."""
+    """Refuse a backward if one of these inputs was written after the call."""
     for reference, version, name in watched:
         value = reference()
         if value is not None and write_count(value) != version:
@@ -76,7 +73,7 @@ def refuse_written(watched: Sequence[tuple[Any, int, str]], call: str) -> None:
 
 
 class WrittenSince:
-    """Says which tensor that a backward reads was written after the call. `error` is what autograd said."""
+    """Finds which tensor that a backward reads was written after the call. `error` is autograd's."""
 
     def __init__(self, call: Split) -> None:
         self._name = call.name
@@ -93,13 +90,13 @@ class WrittenSince:
         return error if position is None else self.at(position)
 
     def at(self, position: int) -> Refused:
-        """The refusal, where it is the saved tensor in this position."""
-        known = position < len(self._subjects)  # behind them, the tensors made of tensors that they are parts of
+        """The refusal if it is the saved tensor at this position."""
+        known = position < len(self._subjects)  # the subclasses that they are parts of follow after them
         return Refused("written before the backward", self._subjects[position] if known else "an input", self._name)
 
 
 def _subject(saved: SavedTensor, slot: Slot | None) -> str:
-    """What a saved tensor is to the user."""
+    """The user's name of a saved tensor."""
     if slot is not None:
         return str(slot.descriptor)
     lines = [line.strip() for line in saved.stack.splitlines() if line.strip()]
@@ -107,7 +104,7 @@ def _subject(saved: SavedTensor, slot: Slot | None) -> str:
 
 
 def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
-    """Raise Refused where `torch.autograd.grad` asks for the gradient of a leaf that the call gave another shape.
+    """Refuse `torch.autograd.grad` of a leaf that the call reshapes in place.
 
     `leaves` are (position among the tensors that are passed, name).
     """
@@ -117,12 +114,10 @@ def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
 
 
 def refuse_hooked_alias(names: str) -> None:
-    """Raise Refused."""
     raise Refused("hook on an alias", names)
 
 
 def refuse_deterministic(name: str) -> None:
-    """Raise RuntimeError."""
     raise RuntimeError(
         f"{name} was compiled while torch.use_deterministic_algorithms was off, but its backward runs while "
         "it is on. Turn it on before the call, so that the call is compiled with deterministic algorithms."
@@ -130,7 +125,7 @@ def refuse_deterministic(name: str) -> None:
 
 
 def written_since(ctx: Any, error: RuntimeError) -> int | None:
-    """Which of the tensors that a call saved was written afterwards, so that autograd raised `error`."""
+    """The position of the saved tensor that was written afterwards, so that autograd raised `error`."""
     written = (
         place for place, saved in enumerate(autograd_nodes.saved_with_hooks(ctx)) if _is_written(saved, str(error))
     )
@@ -138,7 +133,7 @@ def written_since(ctx: Any, error: RuntimeError) -> int | None:
 
 
 def _is_written(saved: Any, error: str) -> bool:
-    if not hasattr(saved, "unpack"):  # older releases: what autograd said tells the tensor's type, sizes and version
+    if not hasattr(saved, "unpack"):  # older releases: the message has the tensor's type, sizes and version
         tensor = saved.data
         version = f"is at version {write_count(tensor)};"
         return f"[{tensor.type()} {list(tensor.shape)}]" in error and version in error

@@ -1,9 +1,9 @@
-"""The door of torch's compiled autograd to the backward of a compiled call.
+"""How torch's compiled autograd captures the backward of a compiled call.
 
-Compiled autograd makes one graph of a whole backward. What it does with a Python Function is to let Dynamo trace its
-`backward`, and it knows one other kind: torch's own compiled calls. A call that aotviz compiled is put into the graph
-as one function, which Dynamo takes as it is and whose operators the compiler behind it sees. For that, torch's way with
-a Function and with hooks is changed where a node is `Capturable`, and nowhere else.
+Compiled autograd makes one graph of a whole backward. For a Python Function it lets Dynamo trace `backward`; the only
+other kind that it knows is torch's own compiled calls. A call that aotviz compiled enters the graph as one function,
+which Dynamo does not trace into, and whose operators the compiler of the graph sees. For that, torch's handling of
+Functions and hooks is changed for nodes that are `Capturable`, and for no others.
 """
 
 from __future__ import annotations
@@ -22,64 +22,65 @@ from aotviz.torch_private.runtime import HAS_BOXED_GRADIENTS as BOXED
 from aotviz.torch_private.runtime import skipped
 
 Method = Callable[..., Any]
-Run = Callable[..., Sequence[Any]]  # called with saved tensors, sizes, gradients; or with the node in their stead
+Run = Callable[..., Sequence[Any]]  # called with (saved tensors, sizes, gradients), or (node, saved, gradients)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """How one backward goes into the graph."""
+    """How one backward enters the graph."""
 
     run: Run
-    reached: Sequence[bool]  # one per input of the call: does it get a gradient
-    why_beside: str = ""  # why `run` is called between two graphs, with the node itself; empty where it is in the graph
+    reached: Sequence[bool]  # one per input of the call: whether it gets a gradient
+    why_beside: str = ""  # why `run` is called between two graphs, with the node itself; "" if it is in the graph
 
 
 class Backward(Protocol):
     """The backward of one program."""
 
     def sizes(self, node: Any) -> Sequence[int]:
-        """What it reads besides tensors, of the call whose node this is."""
+        """The saved numbers of a call, given its node."""
         ...
 
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
-        """Raise Refused where somebody would get a part of a gradient. `came` says of each result if one comes in."""
+        """Refuse hooks that would receive only a part of a gradient. `came` says for each result if it has a
+        gradient."""
         ...
 
     def taken(self, node: Any, came: Sequence[bool]) -> Taken:
-        """How it is captured where these gradients come in."""
+        """How it is captured for this set of gradients."""
         ...
 
 
 class Capturable(torch.autograd.Function):
-    """A Function whose backward compiled autograd takes as `captured` says."""
+    """A Function whose backward compiled autograd captures as `captured` says."""
 
     captured: Backward
 
     @staticmethod
-    @skipped  # the backward may run inside a compiled function, where Dynamo looks at each frame
+    @skipped  # the backward may run inside a compiled function, where Dynamo would trace this frame
     def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
-        """What a graph of compiled autograd holds for. Asked for in each backward, before anything is captured."""
+        """The key of a graph of compiled autograd. Each backward reads it before anything is captured."""
         _install()
         kind: Any = torchs.function_of(ctx)
-        other = kind.__base__  # a number of its own for a backward that is to be differentiated itself
+        other = kind.__base__  # another number for a backward that will itself be differentiated
         number = torchs.number_of(other if torch.is_grad_enabled() else kind)
         return (number, *kind.captured.sizes(ctx))
 
 
 def capturable(captured: Backward) -> type[torch.autograd.Function]:
-    """What the Function of one program derives from."""
+    """The base class of one program's Function."""
     return type("Function", (Capturable,), {"captured": captured})
 
 
 @functools.cache
 def _install() -> None:
-    from aotviz.torch_private.autograd_compiler import wrap_methods  # loads it, as somebody uses it
+    from aotviz.torch_private.autograd_compiler import wrap_methods  # loads compiled autograd, which is in use here
 
     wrap_methods(_noting_the_node, _where_a_gradient_comes, _as_captured)
 
 
 def _noting_the_node(otherwise: Method) -> Method:
-    """Called first for each node, also for one that does not run: only the gradient that comes to it is wanted."""
+    """Called first for each node, even if the node does not run because only its incoming gradient is wanted."""
 
     @functools.wraps(otherwise)
     def set_node_origin(self: Any, *given: Any) -> Any:
@@ -90,8 +91,8 @@ def _noting_the_node(otherwise: Method) -> Method:
 
 
 def _where_a_gradient_comes(otherwise: Method) -> Method:
-    """A hook on a tensor. Torch fails on None, which its own nodes never give to a tensor with hooks; ours do where no
-    gradient reaches an input, and in eager its hooks are not called then."""
+    """A hook on a tensor. Torch fails on a None gradient, which its own nodes never pass to a tensor with hooks. Ours
+    do if no gradient reaches an input, and eager does not call its hooks then."""
 
     @functools.wraps(otherwise)
     def captured(self: Any, inputs: list[Any], number: int, position: int) -> Any:
@@ -137,7 +138,8 @@ def _as_captured(otherwise: Method) -> Method:
 
 
 def as_compiled(node: Any, saved: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The backward as the engine would run it; what the node saved is given, for a graph has unpacked it."""
+    """Run the backward as the engine would. The saved tensors are given, because the graph has already
+    unpacked them."""
     context = node if torch.is_grad_enabled() else torchs.as_captured(node, saved)
     found: tuple[Any, ...] = torchs.function_of(node).backward(context, *([list(gradients)] if BOXED else gradients))
     return found

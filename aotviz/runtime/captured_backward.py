@@ -1,9 +1,8 @@
-"""The backward of a compiled call as torch's compiled autograd takes it into its graph of the whole backward.
+"""The backward of a compiled call, as torch's compiled autograd captures it into its graph of the whole backward.
 
-It runs the backward graph operator by operator, so that the compiler of the whole backward sees these and fuses them
-with what stands around them. As in a backward of its own, where no gradient comes in nothing is computed from one
-(`partial_backward.py`). What can't be part of another graph runs as it was compiled, between two graphs; Dynamo's
-reason for that graph break says why.
+It runs the backward graph operator by operator, so that the compiler of the whole backward can fuse these with their
+surroundings. As usual, nothing is computed from missing gradients (`partial_backward.py`). A backward that cannot be
+part of another graph runs as compiled, between two graphs, and Dynamo reports the reason for the graph break.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run be
 
 
 class CapturedBackward:
-    """Of one program."""
+    """The captured backward of one program."""
 
     def __init__(self, lowered: LoweredSplit) -> None:
         call = lowered.call
@@ -43,14 +42,14 @@ class CapturedBackward:
         self._modules: dict[Pattern, Any] = {}
 
     def sizes(self, node: Any) -> Sequence[int]:
-        """The saved sizes, and behind them the shapes of results, where they vary."""
+        """The saved sizes, followed by the shapes of results if they vary."""
         if self._why_beside:
             return ()
         shapes = getattr(node, "shapes", ())
         return [int(n) for n in (*getattr(node, "symbols", ()), *(n for shape in shapes for n in shape))]
 
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
-        """Raise Refused where a hook on a result, or `torch.autograd.grad`, would get a part of its gradient."""
+        """Refuse a hook on a result, or `torch.autograd.grad` of one, that would get only a part of its gradient."""
         asked = gradient_hooks.asked_for()
         listening = getattr(node, "heard", ())
         for (slots, name), there in zip(self._heard, listening, strict=True):
@@ -75,7 +74,7 @@ class CapturedBackward:
 
     @functools.cached_property
     def inside(self) -> Run:
-        """The function that stands in the graph."""
+        """The function that is a node of the graph."""
         partial, symbols = self._partial, self._symbols
 
         def backward(saved: Sequence[Any], sizes: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -94,7 +93,8 @@ class CapturedBackward:
         return backward
 
     def _module(self, pattern: Pattern) -> Any:
-        """The graph for some of the gradients. What a compiled forward saved may lie otherwise than it was traced."""
+        """The graph for some of the gradients. Saved tensors may have other strides than in the trace, so views are
+        reshapes."""
         module = self._modules.get(pattern)
         if module is None:
             module = self._modules[pattern] = graphs.copy(self._partial.part(pattern).module)
@@ -105,7 +105,7 @@ class CapturedBackward:
 
 
 def _why_beside(call: Split, generators: Generators | None) -> str:
-    """Why the backward of a program can't be part of a larger graph; empty where it can."""
+    """Why the backward of a program cannot be part of a larger graph; "" if it can."""
     nodes = call.backward_module.graph.nodes
     if call.wrapping is not None:
         return "it works on tensor subclasses"

@@ -1,6 +1,6 @@
-"""Writing Python that a person can read, and that runs.
+"""Generating Python that is readable and runs.
 
-`Source` collects lines with the facts that required them, and names for the objects that the lines speak of.
+`Source` collects lines together with the facts that required them, and names for the objects that the lines use.
 `build` compiles it, registers it with linecache (so that pdb steps in it and tracebacks show it) and returns the
 function.
 """
@@ -33,16 +33,16 @@ class Source:
         self.lines: list[str] = []
         self.notes: list[Note] = []
         self.names: dict[str, Any] = {}  # what the source refers to
-        self.members: dict[int, str] = {}  # variables of inputs that a rewrite took out of the graph's own
+        self.members: dict[int, str] = {}  # variables of inputs that a rewrite replaced
         self._taken: set[str] = set(_RESERVED)
         self._bound: dict[Any, str] = {}
         self._level = 0
         self._fact = ""
 
     def line(self, text: str, fact: str = "", subject: str = "", *, comment: bool = True) -> None:
-        """One line at the present indentation, there because of `fact`. See Note [Safe names] in ir/spelling.py.
+        """Add a line at the current indentation, required by `fact`. See Note [Safe names] in ir/spelling.py.
 
-        Without a comment for it, the reason is known to the notes alone: for what any such source has to have.
+        Without `comment`, the reason is recorded only as a note: for lines that every such source has.
         """
         if not text.isprintable():
             raise ValueError(f"no line of source: {text!r}")
@@ -72,7 +72,7 @@ class Source:
         self._level -= 1
 
     def fresh(self, hint: str) -> str:
-        """A variable name like `hint` that nothing else has. Python takes names for equal that NFKC makes equal."""
+        """An unused variable name similar to `hint`. Python treats names as equal if NFKC makes them equal."""
         base = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", hint)).strip("_") or "value"
         base = base if base.isidentifier() else f"v_{base}"
         base = base if base.isidentifier() else "value"
@@ -85,7 +85,7 @@ class Source:
         return name
 
     def bind(self, hint: str, value: Any) -> str:
-        """The name under which the source knows `value`; the same object keeps one name, and equal devices too."""
+        """The name of `value` in the source. The same object keeps its name, and equal devices share one."""
         key = value if isinstance(value, torch.device) else id(value)
         name = self._bound.get(key)
         if name is None:
@@ -111,7 +111,7 @@ class Source:
         return result, filename
 
     def functions(self, filename: str) -> list[Any]:
-        """All functions that `build` made, those of the `autograd.Function` too."""
+        """All functions that `build` made, including those of the `autograd.Function`."""
         made = [value for value in self.names.values() if isinstance(value, type)]
         found = [*self.names.values(), *(getattr(one, name, None) for one in made for name in ("forward", "backward"))]
         return [f for f in found if getattr(getattr(f, "__code__", None), "co_filename", None) == filename]

@@ -1,8 +1,8 @@
-"""A view that a user's `autograd.Function` returned, made again.
+"""Recreating a view that a user's `autograd.Function` returned.
 
-Its memory is that of a tensor which the wrapper holds, but its gradient is none of that tensor's: it goes through
-the user's own backward, which is in the compiled graph. So the view is taken inside a function of ours, that sends
-the gradient to the graph's result. Autograd then forbids to write the view in place, as it does for the user's.
+It shares the memory of a tensor that the wrapper holds, but its gradient does not go to that tensor: it goes through
+the user's own backward, which is in the compiled graph. So the view is taken inside a function of ours, which sends the
+gradient to the graph's result. Autograd then forbids in-place writes to the view, as it does for the user's.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""A backward cut in parts, for hooks on results that other results of the same call came from.
+"""A backward that is cut in parts, for hooks on results from which other results of the same call were computed.
 
-A compiled backward is one node of autograd's graph. With `return hidden, loss(hidden)`, the loss's gradient passes
-`hidden` inside that node, where the engine calls no hooks. So when a hook on `hidden` is found, the part of the
-backward that leads there runs first, and what comes out is added to what came from outside before the hook is called;
-what the hook returns goes on through the rest. The parts are programs of their own, compiled when they are first
-needed (`Gradients.cut`): a call whose results have no hooks pays for one look in each backward.
+A compiled backward is one autograd node. With `return hidden, loss(hidden)`, the gradient of the loss flows through
+`hidden` inside that node, where the engine calls no hooks. So if `hidden` has a hook, the part of the backward that
+leads there runs first, and its result is added to the gradient from outside before the hook is called; the hook's
+result continues through the rest. The parts are separate programs, compiled when first needed (`Gradients.cut`): a call
+whose results have no hooks only pays for one check in each backward.
 
 Note [Where the cut is made]
-The engine calls all hooks on all results of a node, then retains gradients, then hands out those that were asked for,
-and last calls the node's backward. So the sum is made by a hook of ours that stands before the user's: users' hooks,
-`retain_grad` and `torch.autograd.grad` all get it from the engine. The results are taken in such an order that each
-comes after those that were computed from it, and a hook of ours behind the user's keeps what came of their gradients.
+The engine calls all hooks on all results of a node, then retains gradients, then returns those that were asked for, and
+last calls the node's backward. So the sum is made by a hook of ours in front of the user's: users' hooks, `retain_grad`
+and `torch.autograd.grad` all receive it from the engine. The results are ordered so that each comes after those that
+were computed from it, and a hook of ours after the user's keeps the resulting gradients.
 
 Note [No gradient from outside]
-A hook can't put a gradient in the place of None. Where nothing came from outside, the user's hooks are called from here
-and the gradient is retained here, as the engine would. What `torch.autograd.grad` asks for it can't be given then.
+A hook cannot replace None by a gradient. If nothing came from outside, the user's hooks are called here, and the
+gradient is retained here, as the engine would do. `torch.autograd.grad` cannot get this gradient.
 
 Note [A view of a result]
-Where the caller gets a view of what the node returns (a linear layer's result, in three dimensions), the view has a
-node of its own, which the engine comes to first and where it would call the hooks. They wait (`Waiting`), and are
-called from here with the whole gradient when the gradient of the view's base has come to the node of the call.
+If the caller gets a view of what the node returns (a linear layer's result, in three dimensions), the view has a node
+of its own, which the engine reaches first and where it would call the hooks. These hooks wait (`Waiting`). They are
+called here with the whole gradient when the gradient of the view's base has reached the node of the call.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from aotviz.torch_private import autograd_nodes
 
 @dataclass(frozen=True)
 class Place:
-    """Where a backward can be cut."""
+    """A place where a backward can be cut."""
 
     position: int  # in `call.heard`
     ref: Ref
-    slot: int  # of the result, or of what it is a view of
+    slot: int  # of the result, or of the tensor that it is a view of
     is_view: bool
-    through: tuple[int, ...]  # slots of the results that came from it
+    through: tuple[int, ...]  # slots of the results that were computed from it
     name: str
 
 
 def places(call: Split) -> list[Place]:
-    """Where the backward of a call can be cut, each place behind those that it leads to."""
+    """The places where the backward of a call can be cut, each after those that it leads to."""
     found = []
     for position, one in enumerate(call.heard):
         if one.slots and not why_whole(call, one):
@@ -65,7 +65,7 @@ def places(call: Split) -> list[Place]:
 
 
 def why_whole(call: Split, one: Heard) -> str:
-    """Why the backward can't be cut where this is heard; empty where it can."""
+    """Why the backward cannot be cut at this tensor; "" if it can."""
     if call.wrapping is not None:
         return "the call works on tensor subclasses"
     if any(map(graphs.is_input_mutation, call.backward_module.graph.nodes)):
@@ -79,7 +79,7 @@ def why_whole(call: Split, one: Heard) -> str:
 
 
 def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
-    """The slots of the results that the caller gets as the node returns them, or that are the only view of a slot."""
+    """The slots of results that the caller gets as the node returns them, or that are the only view of a slot."""
     if call.wrapping is not None:  # its slots are parts of the results
         return {}
     known = {(slot.kind, slot.index): n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden}
@@ -110,7 +110,7 @@ class Cut:
         self.order = [*sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))]
 
     def node(self, out: Sequence[Any]) -> Any:
-        """The node of a call that returned `out`, which from now on looks for hooks; None if it has no history."""
+        """The node of a call that returned `out`, which checks for hooks from now on; None if it has no `grad_fn`."""
         node = out[self.order[0]].grad_fn
         if node is not None:
             node.cutting = None
@@ -119,13 +119,14 @@ class Cut:
         return node
 
     def look(self, _gradient: Any) -> None:
-        """Called first in each backward through the node, before the hooks on the first result: do others have any?"""
-        if torch.compiler.is_compiling():  # compiled autograd runs the hooks by themselves
+        """Called first in each backward through the node, before the hooks on the first result: check the others for
+        hooks."""
+        if torch.compiler.is_compiling():  # compiled autograd runs the hooks itself
             return
         node = autograd_nodes.current_node()
         if node is None:
             return
-        if node.cutting is not None:  # of a backward that failed
+        if node.cutting is not None:  # left by a backward that failed
             node.cutting.end()
             node.cutting = None
         asked = gradient_hooks.asked_for()
@@ -139,18 +140,18 @@ class Cut:
             node.cutting = Cutting(self, hooks, wanted, asked)
 
     def keep(self, gradient: Any) -> None:
-        """Called behind the hooks on the first result."""
+        """Called after the hooks on the first result."""
         if torch.compiler.is_compiling():
             return
         node = autograd_nodes.current_node()
         if node is not None and node.cutting is not None:
             node.cutting.came[self.order[0]] = gradient
 
-    # They are no reason for a warning of `torch.save`.
+    # Prevents a warning by `torch.save`.
     look.__torch_unserializable__ = keep.__torch_unserializable__ = True  # type: ignore[attr-defined]
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """What the backward returns after it has been cut. `gradients` are those that came in, one per tangent."""
+        """The results of a backward that has been cut. `gradients` are the incoming ones, one per tangent."""
         cutting = ctx.cutting
         ctx.cutting = None
         if cutting.asked:
@@ -161,7 +162,8 @@ class Cut:
         return tuple(found)
 
     def part(self, ctx: Any, cutting: Cutting, place: Place, gradient: Any) -> Any:
-        """The gradient at one place, of those that have come in so far; `gradient` is its own from outside."""
+        """The gradient at one place, from those that have arrived so far. `gradient` is its own gradient from
+        outside."""
         tangents = {**cutting.came, place.slot: None if place.is_view else gradient}
         symbols = getattr(ctx, "symbols", ())
         inside = self._run(place.name, ctx, symbols, tangents, cutting.given, place.ref)[0]
@@ -193,8 +195,10 @@ class Cutting:
     ) -> None:
         self.cut, self.wanted = cut, wanted
         self.came: dict[int, Any] = {}  # gradients, after hooks
-        self.given: dict[int, tuple[Place, Any]] = {}  # where the backward has been cut, and with what it goes on there
-        self.asked: list[str] = []  # names of those of them that torch.autograd.grad asks for
+        self.given: dict[
+            int, tuple[Place, Any]
+        ] = {}  # where the backward has been cut, and the gradient to continue with
+        self.asked: list[str] = []  # names of those that torch.autograd.grad asks for
         self._asked = asked
         self._hooks = hooks
         self._surrounded = [(slot, known) for slot, known in hooks.items() if slot != cut.order[0]]
@@ -204,17 +208,17 @@ class Cutting:
 
     @property
     def name(self) -> str:
-        """The result for which the backward is cut."""
+        """The result because of which the backward is cut."""
         return next(iter(self.given.values()))[0].name
 
     def end(self) -> None:
-        """Leave the user's hooks as they were, and hold on to no gradient."""
+        """Leave the user's hooks as they were, and release the gradients."""
         for _, known in self._surrounded:
             known.alone()
         self.came, self.given = {}, {}
 
     def _before(self, slot: int, gradient: Any) -> Any:
-        """The whole gradient in place of what came from outside; None to leave that as it is."""
+        """The whole gradient to replace the one from outside; None to leave that unchanged."""
         place, listening = self.wanted.get(slot, (None, None))
         if place is None or listening is None:
             return None
@@ -256,7 +260,7 @@ class Cutting:
             if outside is not None:
                 tensor.grad = listening.hooks.waiting.retained
             gradient_hooks.retain(tensor, heard)
-        unseen = place.is_view and outside is None and of_base is not None  # no hook was there to see it
+        unseen = place.is_view and outside is None and of_base is not None  # the base's gradient passed no hook
         if heard is not outside and not unseen:
             self.given[place.slot] = place, heard
 

@@ -1,17 +1,17 @@
-"""The backward of a program under `create_graph=True`: gradients that have a history of their own.
+"""The backward of a program under `create_graph=True`: its gradients have a `grad_fn`.
 
-Compiled when it is first asked for, once for each pattern of incoming gradients: which of them came in at all, and
-which of them have a history. What such a program takes stands in Note [What the new call takes] (tracing).
+It is compiled when first needed, once for each pattern of incoming gradients: which are present, and which require
+grad. Note [What the new call takes] in tracing/second_order.py describes its inputs.
 
 Note [Edges without tensors]
-A second derivative flows on to the program's inputs, past the program, so their places in autograd's graph must be
-known to the first backward. Of a leaf, the engine knows where it is. Of another input the forward keeps the place and
-not the tensor, whose memory may be freed: a stand-in that has the same place and shape, over one element.
+A second derivative flows on to the program's inputs, so the first backward must know their gradient edges. For a leaf,
+the engine knows it. For another input, the forward keeps the edge and not the tensor, whose memory may be freed: the
+backward then uses a placeholder with the same edge and shape, over one element.
 
 Note [Results with a history]
-It also flows on to results of the call. One that the backward itself reads is saved, and autograd gives it back with
-the history that it had. Of another one, the caller may hold the tensor: what can have hooks is in `node.heard`. Where
-neither is at hand, the second derivative goes on inside, to the inputs, and a hook that was left there is refused.
+It also flows on to results of the call. A result that the backward itself reads is saved, and autograd returns it with
+its `grad_fn`. For another result, the caller may hold the tensor: tensors that can have hooks are in `node.heard`. If
+neither is available, the second derivative continues inside, to the inputs, and a hook on the result is refused.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from aotviz.torch_private.tensors import write_count
 
 
 class Gradients:
-    """Differentiable gradients of one program."""
+    """The differentiable gradients of one program."""
 
     def __init__(self, call: Split, at_hand: AtHand, late: Late) -> None:
         self.name, self._options = call.name, call.options
         self._at_hand, self._late = at_hand, late
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
         self._known: dict[Any, GradientProgram | Exception] = {}
-        self._passed: dict[Any, Sequence[Ref]] = {}  # by what came in, the results that a second derivative passes
+        self._passed: dict[Any, Sequence[Ref]] = {}  # pattern -> results that a second derivative flows through
         self._lock = threading.Lock()
         outer = call.outer
         infos = outer.meta.input_info
@@ -52,18 +52,18 @@ class Gradients:
         wanted = call.differentiated
         self._tangents = outer.tangents
         self._count, self._slots = len(infos), len(outer.slots)
-        self.inputs = wanted  # the inputs that a gradient goes to, as autograd sees them
+        self.inputs = wanted  # the inputs that get a gradient, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
-        self.owners = _owners(call)  # the subclasses among the inputs that tensors of these are parts of
+        self.owners = _owners(call)  # the subclasses among the inputs whose parts are kept
         self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
         self._heard = [(one.ref, call.called(one.ref)) for one in call.heard] if call.wrapping is None else []
         self._results = {number: Ref("output", call.slots[number].index) for number in results.saved(call).values()}
-        # Of each input that is differentiated: where the engine has its edge if it is a leaf, else None.
+        # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
     def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-        """The same where grad mode is off, by going through the user's backwards again with these tangents only."""
+        """The gradients while grad mode is off, by running the user's backwards again with only these tangents."""
         program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("result without a gradient", self.name, str(program))
@@ -91,13 +91,13 @@ class Gradients:
         wholes: Mapping[Ref, Any],
         wanted: Ref | None = None,
     ) -> Sequence[Any]:
-        """The gradients of the inputs, or in one position that of the result `wanted`.
+        """The gradients of the inputs, or of the result `wanted` alone.
 
-        `wholes` are gradients of results to which nothing is added (`runtime/cuts.py`); `name` is what a user calls the
-        result that is the reason.
+        `wholes` are final gradients of results (`runtime/cuts.py`); `name` is the user's name of the result with the
+        hook.
 
         Raises:
-            Refused: these gradients can't be computed by themselves.
+            Refused: these gradients cannot be computed separately.
         """
         if runtime.batched():
             raise Refused("hook on a result", name, "it runs inside vmap, as with is_grads_batched=True")
@@ -139,7 +139,7 @@ class Gradients:
     def _going_on(
         self, ctx: Any, came: tuple[bool | None, ...]
     ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-        """The program, or the error, for these tangents; what is saved; the results at which its derivative goes on."""
+        """The program or error for these tangents; the saved values; the results at which its derivative ends."""
         saved = self._saved(ctx)
         held, hooked = self._held(ctx, saved)
         passed = self._passed.get(came, held)
@@ -152,11 +152,12 @@ class Gradients:
                     "hook on a result", name, "a second derivative would flow through it, and the caller has freed it"
                 )
         self._passed[came] = program.passed
-        self._known[came, (), None, program.ends] = program  # what else is held makes no other one
+        self._known[came, (), None, program.ends] = program  # holding further results gives the same program
         return program, saved, [held[ref] for ref in program.ends]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
-        """See Note [Results with a history]; and those that are not at hand and have hooks, with their names."""
+        """See Note [Results with a history]. Also returns the names of results that have hooks but are not
+        available."""
         returned = {one.output_nr: one for one in saved if one.grad_fn is ctx}
         found = {ref: returned[slot] for slot, ref in self._results.items() if slot in returned}
         hooked = {}
@@ -169,8 +170,8 @@ class Gradients:
         return found, hooked
 
     def _program(self, *asked: Any) -> Any:
-        """The program for a pattern of tangents, and what else a GradientRequest says; or the error that says why there
-        is none."""
+        """The program for a pattern of tangents and the other fields of a GradientRequest, or the error that prevented
+        it."""
         with self._lock:
             known = self._known.get(asked)
             if known is None:
@@ -186,7 +187,7 @@ class Gradients:
             return known
 
     def _refused(self, ctx: Any, tangents: Sequence[Any], error: Exception) -> tuple[Any, ...]:
-        """The gradients as they are, and an error that comes, as eager's does, only if they are differentiated."""
+        """The plain gradients, and an error that is raised, as in eager, only if they are differentiated."""
         incoming: list[Any] = [None] * self._slots
         for expected, tangent in zip(self._tangents, tangents, strict=True):
             incoming[expected.slot] = tangent
@@ -236,7 +237,7 @@ def _without_history(tangents: Sequence[Any]) -> tuple[bool | None, ...]:
 def kept(
     tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor] = ()
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], list[int]]:
-    """Tensors, the subclasses that some are parts of, and how often each of all these has been written so far."""
+    """Tensors, the subclasses that some are parts of, and the current version of each."""
     return tensors, owners, [write_count(tensor) for tensor in (*tensors, *owners)]
 
 

@@ -1,4 +1,4 @@
-"""Places in autograd's graph: of a tensor without its memory, of the leaves behind it, and of an error."""
+"""Gradient edges: of a tensor without its memory, and of an error."""
 
 from __future__ import annotations
 
@@ -12,35 +12,31 @@ from aotviz.torch_private import autograd_nodes, saved_tensor_hooks
 from aotviz.torch_private.runtime import make_saved_tensor
 
 gradient_edge = torch.autograd.graph.get_gradient_edge
-"""The place of a tensor in autograd's graph, which keeps what leads there."""
+"""The gradient edge of a tensor; it keeps the autograd graph alive."""
 
 
 def edge_of(tensor: torch.Tensor) -> Any:
-    """The place of `tensor` in autograd's graph, without its memory. `unpack()` gives a stand-in that is there.
+    """The gradient edge of `tensor` without its memory. `unpack()` returns a placeholder with that edge.
 
-    It has the tensor's shape, or none where that is a subclass: the engine looks at what it stands in for.
+    The placeholder has the tensor's shape, or no dimensions for a subclass: the engine checks the shape.
     """
     if make_saved_tensor is None or saved_tensor_hooks.are_on():
         return _Edge(tensor)
     dtype, device = tensor.dtype, tensor.device
     shape = () if is_subclass(tensor) else tensor.shape
     saved = make_saved_tensor(tensor, False)
-    saved.register_hooks(_drop, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
+    saved.register_hooks(lambda _: None, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
     return saved
 
 
 def result_like(node: Any, number: int) -> torch.Tensor:
-    """A tensor without memory of its own that looks like result `number` of an autograd node, and has no history."""
+    """A detached tensor of one element that has the shape of output `number` of an autograd node."""
     known = autograd_nodes.results(node)[number]
     return torch.zeros((), dtype=known.dtype, device=known.device).expand(known.shape)
 
 
-def _drop(_tensor: torch.Tensor) -> None:
-    return None
-
-
 class _StandIn(torch.autograd.Function):
-    """A tensor without memory of its own, whose gradient goes where that of another one goes."""
+    """A tensor of one element whose gradient goes where that of another tensor goes."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -54,7 +50,7 @@ class _StandIn(torch.autograd.Function):
 
 
 class _Edge:
-    """`edge_of` where torch has no saved tensors for it, or would apply saved-tensor hooks: with one node more."""
+    """`edge_of` where torch cannot make saved tensors, or would apply saved tensor hooks. It costs one more node."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         with torch.enable_grad():
@@ -66,10 +62,10 @@ class _Edge:
 
 
 def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], error: Exception) -> tuple[Any, ...]:
-    """The gradients, as tensors that raise `error` when somebody differentiates them again.
+    """The gradients, as tensors that raise `error` if they are differentiated.
 
-    They are tied to `history`, what they were computed from: without a path to it, a second `torch.autograd.grad`
-    would pass over them and take the gradient for zero.
+    They depend on `history`, the tensors from which they were computed: otherwise a second `torch.autograd.grad` would
+    find no path, and take the gradient for zero.
     """
     tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
     if not tensors:
@@ -80,7 +76,7 @@ def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], err
 
 
 class _Delayed(torch.autograd.Function):
-    """Torch has one of its own, which knows one class of errors, and returns a subclass without a history."""
+    """Torch's own class raises only one kind of error, and returns a subclass without a `grad_fn`."""
 
     @staticmethod
     def forward(ctx: Any, error: Exception, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

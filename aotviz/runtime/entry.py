@@ -1,7 +1,7 @@
 """The lines between the caller and the graph: how arguments come in and results go out.
 
-A program called with plain positional arguments gets a plain signature and builds its result in place; only a
-nested argument or a custom container takes the way through pytree at run time.
+A program with plain positional arguments gets a plain signature and builds its result in place. Only nested arguments
+and custom containers go through pytree at run time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Entry:
         self.plain = not self.boxed and _all_leaves(spec)
 
     def signature(self, function: str) -> list[str] | None:
-        """Write the `def` line. Returns a variable per flat input, or None where they are in the list `args`."""
+        """Write the `def` line. Returns one variable per flat input, or None if they are in the list `args`."""
         source = self.source
         if self.boxed:
             source.line(f"def {function}(args):", "called with one flat list, which it may empty", comment=False)
@@ -65,7 +65,7 @@ class Entry:
         self.source.line(f"args = [*{parameters}(), {rest}]", "parameters and buffers are inputs of the graph")
 
     def result(self, expressions: list[str]) -> str:
-        """The text of what the program returns: what is there for its hooks only, behind the rest, stays inside."""
+        """The expression that the program returns, without the tensors that are returned only for their hooks."""
         if self.call.out_spec is not None:
             expressions = expressions[: self.call.out_spec.num_leaves]
         if self.boxed:
@@ -91,13 +91,13 @@ class Entry:
             return None
         if kind is tuple:
             return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-        if kind is torch.Size:  # which pytree would make a plain tuple of
+        if kind is torch.Size:  # pytree would return a plain tuple
             return f"{self.source.bind('Size', torch.Size)}([{', '.join(texts)}])"
         if kind is list:
             return f"[{', '.join(texts)}]"
         keys = pytree.dict_keys(spec)
         if not all(type(key) in (str, int, bool, type(None)) for key in keys):
-            return None  # what `repr` shows of another key need not be Python
+            return None  # the `repr` of another key need not be Python
         return "{" + ", ".join(f"{literal(key)}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
 
 

@@ -1,8 +1,8 @@
-"""With `debug=True`: does each call bring what the program was compiled for? (SYSTEM.md E4)
+"""With `debug=True`: does each call match what the program was compiled for? (SYSTEM.md E4)
 
-A compiled program trusts its caller: `aotviz.compile` and Dynamo guard their calls, `aot_function` leaves that to
-whoever uses it. A caller who breaks the agreement gets wrong numbers, or an error from deep inside a kernel. In debug
-mode the wrapper first compares every argument with the one that was traced, and says which differs, and how.
+A compiled program trusts its caller: `aotviz.compile` and Dynamo guard their calls, `aot_function` leaves that to its
+user. A call that does not match gives wrong numbers, or an error from inside a kernel. In debug mode the wrapper first
+compares each argument with the traced one, and says which differs, and how.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 
 from aotviz.ir.forms import GraphCall
 from aotviz.ir.spelling import literal
-from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.ir.symbolic_sizes import SYMBOLIC, all_concrete
 from aotviz.runtime.codegen import Source
 
 
 def write(source: Source, call: GraphCall, variables: list[str]) -> None:
-    """Write one check a flat input. `variables` are the texts that stand for them, one per flat input."""
+    """Write one check per flat input. `variables` are their expressions."""
     fact = "debug: compare the arguments with the traced ones"
     for variable, descriptor, example in zip(variables, call.descriptors, call.args, strict=True):
         check = source.bind("expect", expect)
@@ -30,9 +30,10 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> None:
 
 
 def expectation(example: Any) -> dict[str, Any]:
-    """What is fixed about an input: of a tensor its facts, sizes and strides unless symbolic; of others the type."""
+    """The fixed facts about an input: for a tensor also sizes and strides, unless symbolic; for other values
+    the type."""
     if not isinstance(example, torch.Tensor):
-        return {} if isinstance(example, (torch.SymInt, torch.SymFloat, torch.SymBool)) else {"type": type(example)}
+        return {} if isinstance(example, SYMBOLIC) else {"type": type(example)}
     facts: dict[str, Any] = {
         "dtype": example.dtype,
         "device": example.device,
@@ -46,7 +47,7 @@ def expectation(example: Any) -> dict[str, Any]:
 
 
 def expect(value: Any, facts: dict[str, Any], name: str, program: str) -> None:
-    """Raise AssertionError, which names the input, where `value` differs from `facts`."""
+    """Raise AssertionError, with the name of the input, if `value` differs from `facts`."""
     if not facts:
         return
     if "type" in facts:
@@ -70,7 +71,7 @@ def expect(value: Any, facts: dict[str, Any], name: str, program: str) -> None:
 
 
 def _same_order_of_elements(value: torch.Tensor, found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """Strides of dimensions with one element say nothing."""
+    """Whether strides differ only in dimensions of size one."""
     pairs = zip(value.size(), found, expected, strict=True)
     return value.numel() == 0 or all(size == 1 or one == other for size, one, other in pairs)
 

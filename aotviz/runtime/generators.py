@@ -1,8 +1,8 @@
-"""Random generators that a forward and its backward share, where CUDA graphs are to replay both (SYSTEM.md C6).
+"""Random generators that a forward and its backward share, so that CUDA graphs can replay both (SYSTEM.md C6).
 
-A random node that the backward runs again draws from a generator of its own in each half. The two start alike, and each
-call moves both alike, so that they stay in step with nothing to be copied. Only where the calls are not one forward and
-then its backward is a state taken down and put back.
+A random node that the backward recomputes draws from a separate generator in each half. Both start in the same state,
+and each call advances both equally, so they stay in step without copies. States are saved and restored only if calls do
+not alternate between one forward and its backward.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 class Call:
-    """One forward. `states` are the generators' when it began; None while the backward's generators still have them."""
+    """One forward. `states` are the generators' at its start; None while the backward's generators still have them."""
 
     __slots__ = ("__weakref__", "states")
 
@@ -24,7 +24,7 @@ class Call:
 
 
 class Generators:
-    """`make(seed)` gives the generator of one random node; both halves have one for each of `makers`."""
+    """`make(seed)` creates the generator of one random node; both halves have one for each of `makers`."""
 
     def __init__(self, makers: Sequence[Callable[[int], Any]]) -> None:
         self.makers = makers
@@ -32,10 +32,10 @@ class Generators:
         self.of_backward: list[Any] = []
         self._level = True  # both halves' generators are in the same state
         self._latest: weakref.ref[Call] | None = None
-        self._ready: weakref.ref[Call] | None = None  # the call whose start the backward's generators are at
+        self._ready: weakref.ref[Call] | None = None  # the call whose initial state the backward's generators have
 
     def forward(self) -> tuple[Call, list[Any]]:
-        """A call begins: what its backward must be told, and the forward's generators."""
+        """Begin a call. Returns what its backward needs, and the forward's generators."""
         if not self.of_forward:
             seeds = torch.randint(0, torch.iinfo(torch.int64).max, (len(self.makers),)).tolist()
             self.of_forward = [make(seed) for make, seed in zip(self.makers, seeds, strict=True)]
@@ -49,7 +49,7 @@ class Generators:
         return call, self.of_forward
 
     def backward(self, call: Call, again: bool) -> list[Any]:
-        """The backward's generators, as the forward's were when `call` began. `again`: it may be asked once more."""
+        """The backward's generators in the state that `call` began with. `again`: the backward may run once more."""
         ready = None if self._ready is None else self._ready()
         if ready is not None and (ready is not call or again):
             ready.states = [generator.get_state() for generator in self.of_backward]

@@ -1,4 +1,4 @@
-"""Gradient hooks on tensors that a compiled call was given or returned, and what the running backward asks for."""
+"""Gradient hooks on tensors that a compiled call takes or returns, and the tensors that a running backward asks for."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import torch
 from aotviz.torch_private import autograd_nodes
 from aotviz.torch_private.autograd_nodes import current_backward, current_node, start_gradient_hooks
 
-_BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of hooks that are ours
+_BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of our own hooks
 
 
 def listens(tensor: torch.Tensor) -> bool:
-    """Whether a gradient hook hangs on a tensor, or its gradient is retained."""
+    """Whether a tensor has a gradient hook, or retains its gradient."""
     hooks = autograd_nodes.gradient_hooks(tensor)
     return bool(hooks.users() if isinstance(hooks, HooksOfAResult) else hooks) or tensor.retains_grad
 
 
 def hooks_on(*tensors: torch.Tensor) -> list[Any]:
-    """The gradient hooks on these tensors by now: of each that ever had one, a dict by number."""
+    """The current gradient hooks on these tensors: for each that ever had one, a dict by number."""
     return [hooks for tensor in tensors if (hooks := autograd_nodes.gradient_hooks(tensor)) is not None]
 
 
 class OnlyGradients:
-    """A gradient hook that is not called where there is no gradient, nor while it is to wait."""
+    """A gradient hook that is not called without a gradient, nor while it has to wait."""
 
     def __init__(self, hook: Any, waiting: Waiting | None = None) -> None:
         self.hook, self.waiting = hook, waiting
-        self.heard_alone = False  # `runtime/cuts.py` has called it with the whole gradient, and none is to come
+        self.heard_alone = False  # `runtime/cuts.py` has called it with the whole gradient; no other will come
 
     def __call__(self, gradient: torch.Tensor | None) -> Any:
         if self.waiting is not None and self.waiting.waits:
@@ -63,13 +63,13 @@ _COUNTING = _codes(torch.autograd.graph.register_multi_grad_hook, "inner_hook")
 
 
 def counts_gradients(hook: Any) -> bool:
-    """Whether a hook is one of those that `register_multi_grad_hook` puts on each tensor, to count the gradients."""
+    """Whether a hook is one that `register_multi_grad_hook` puts on each tensor to count the gradients."""
     return getattr(hook, "__code__", None) in _COUNTING
 
 
 def _count_without_gradient(hook: Any) -> None:
     """Tell such a hook that its tensor gets no gradient. It waits for all tensors whose nodes the engine executes, and
-    the engine executes those behind a compiled backward also where that gives them none."""
+    the engine also executes nodes below a compiled backward that get no gradient."""
     cell = hook.__closure__[hook.__code__.co_freevars.index("fn")]
     users = cell.cell_contents
 
@@ -87,7 +87,8 @@ def _count_without_gradient(hook: Any) -> None:
 class Waiting:
     """The gradient of a view of a result, from outside, while its hooks wait for the backward of the call.
 
-    Called as a hook on the view, before the users'. `retained` is the view's `.grad` before the engine adds to it.
+    It is called as a hook on the view, before the user's. `retained` is the view's `.grad` before the engine adds to
+    it.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -108,7 +109,7 @@ class Waiting:
             self.retained = tensor.grad if tensor is not None and tensor.retains_grad else None
 
     def came(self) -> torch.Tensor | None:
-        """What came in the running backward, for the hooks to be called with; they no longer wait."""
+        """The gradient that arrived in the running backward. The hooks stop waiting."""
         gradient = self.gradient if self._backward == current_backward() else None
         self.waits, self.gradient = False, None
         return gradient
@@ -117,25 +118,25 @@ class Waiting:
 class HooksOfAResult(dict[Any, Any]):
     """The hooks on one result of a call, in the order in which the engine calls them.
 
-    The engine calls those on each result of a node, also where no gradient comes to that one; users' hooks are spared
-    that. Hooks of ours may stand before and behind them (`runtime/cuts.py`).
+    The engine calls the hooks on each result of a node, even on results without a gradient; users' hooks are not called
+    then. Our own hooks may come before and after them (`runtime/cuts.py`).
 
-    Where the caller moves the result in place (`y.t_()`) before the first hook, that belongs to the new node: torch
-    registers with it if no hooks were started before, so others are started.
+    If the caller changes the result in place (`y.t_()`) before the first hook, the hook belongs to the new node. Torch
+    registers it there only if no hooks existed before, so a second dict of hooks is started.
     """
 
     __slots__ = ("__weakref__", "_moved", "_node", "_registered", "_tensor", "waiting")
 
     def __init__(self, tensor: torch.Tensor, waiting: Waiting | None = None) -> None:
         super().__init__()
-        self.waiting = waiting  # of a view of a result
+        self.waiting = waiting  # for a view of a result
         self._tensor, self._node = ref(tensor), _number(tensor)
         self._moved: dict[Any, Any] | None = None
-        self._registered = False  # a user's hook, ever
+        self._registered = False  # whether a user's hook was ever registered
 
     @classmethod
     def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
-        """Start the hooks of a tensor on which none was registered yet; those that were started so."""
+        """The hooks of a tensor; starts them if none was registered yet."""
         known = autograd_nodes.gradient_hooks(tensor)
         if isinstance(known, cls):
             return known
@@ -144,14 +145,14 @@ class HooksOfAResult(dict[Any, Any]):
         return hooks
 
     def are_of(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor still has the `grad_fn` that it had when these were started."""
+        """Whether the tensor still has the `grad_fn` that it had when these hooks were started."""
         return _number(tensor) == self._node
 
     def _of_its_new_node(self) -> dict[Any, Any] | None:
-        """The hooks of the tensor if it has another `grad_fn` by now, and none were ever registered with the first."""
+        """The hooks of the tensor's new `grad_fn`, if it has one, and no hook was ever registered with the first."""
         tensor = self._tensor()
         if self._moved is None and not self._registered and tensor is not None and not self.are_of(tensor):
-            self._moved = OrderedDict()  # a handle has a weak reference to it
+            self._moved = OrderedDict()  # handles keep a weak reference to it
             start_gradient_hooks(tensor, self._moved)
         return self._moved
 
@@ -179,7 +180,7 @@ class HooksOfAResult(dict[Any, Any]):
             super().__setitem__(_AFTER, last)
 
     def surround(self, before: Callable[[Any], Any], after: Callable[[Any], Any]) -> None:
-        """Call these hooks before and behind the users', with None too, until `alone`."""
+        """Call these hooks before and after the users', even for None, until `alone`."""
         users = self.users()
         self.clear()
         super().__setitem__(_BEFORE, before)
@@ -187,12 +188,12 @@ class HooksOfAResult(dict[Any, Any]):
         super().__setitem__(_AFTER, after)
 
     def heard_alone(self) -> None:
-        """The users' hooks have been called with the running backward's gradient, and none comes from outside."""
+        """Note that the users' hooks have received the running backward's gradient, and none comes from outside."""
         for hook in self.users().values():
             hook.heard_alone = True
 
     def alone(self) -> None:
-        """Take back what `surround` did."""
+        """Undo `surround`."""
         self.pop(_BEFORE, None)
         self.pop(_AFTER, None)
 
@@ -207,7 +208,7 @@ def _number(tensor: torch.Tensor) -> int | None:
 
 
 def hear_only_gradients(*results: torch.Tensor) -> None:
-    """Let hooks on results of one call not be called where a gradient comes to another one only."""
+    """Do not call hooks on results of one call if only another result gets a gradient."""
     for result in results:
         if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
             HooksOfAResult.on(result)
@@ -215,9 +216,9 @@ def hear_only_gradients(*results: torch.Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ListeningBefore:
-    """What listened to a tensor before a call that moves it in place, and stays on the `grad_fn` that it had."""
+    """The hooks on a tensor before a call that changes it in place; they stay on the `grad_fn` that it had."""
 
-    hooks: Any  # those that are registered later are added to them, and stay there too; None if there were none
+    hooks: Any  # hooks that are registered later are added here, and stay there too; None if there were none
     retains: bool
 
 
@@ -229,7 +230,7 @@ _NOTHING = ListeningBefore(None, False)
 
 
 class Listening:
-    """Tells whether a gradient hook hangs on a tensor, though that may be gone by then: its hooks outlive it."""
+    """Tells whether a tensor has a gradient hook, even if the tensor is freed: its hooks outlive it."""
 
     __slots__ = ("before", "hooks", "tensor")
 
@@ -237,11 +238,11 @@ class Listening:
         self.tensor = ref(tensor)
         self.before = before
         self.hooks = autograd_nodes.gradient_hooks(tensor)
-        if self.hooks is None and tensor.grad_fn is not None:  # as the first hook on it would
+        if self.hooks is None and tensor.grad_fn is not None:  # start them as its first hook would
             self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
-        """Whether a hook is there, or its gradient is retained, since the call."""
+        """Whether a hook was registered, or the gradient retained, since the call."""
         hooks = self.hooks
         stay = self.before.hooks is not None and hooks is self.before.hooks
         if hooks and not stay and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
@@ -252,7 +253,7 @@ class Listening:
         return tensor.retains_grad and not self.before.retains
 
     def as_it_was(self) -> torch.Tensor | None:
-        """The tensor, if it still has the history that it had. With another one, it has other hooks."""
+        """The tensor, if it still has the same hooks; with another `grad_fn`, it has others."""
         tensor = self.tensor()
         if tensor is None or self.hooks is None:
             return tensor
@@ -267,14 +268,14 @@ class Listening:
         return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
 
     def held(self) -> torch.Tensor | None:
-        """The tensor, if it still has the `grad_fn` that it had."""
+        """The tensor, if it still has the same `grad_fn`."""
         tensor = self.as_it_was()
         moved = tensor is not None and isinstance(self.hooks, HooksOfAResult) and not self.hooks.are_of(tensor)
         return None if moved else tensor
 
 
 class Held:
-    """A tensor, as long as somebody holds it and it has the `grad_fn` that it had. Costs less than `Listening`."""
+    """A tensor, as long as the caller holds it and it has the same `grad_fn`. Cheaper than `Listening`."""
 
     __slots__ = ("_node", "_tensor")
 
@@ -282,24 +283,24 @@ class Held:
         self._tensor, self._node = ref(tensor), _number(tensor)
 
     def held(self) -> torch.Tensor | None:
-        """The tensor, if it is there."""
+        """The tensor, if it still exists."""
         tensor = self._tensor()
         return tensor if tensor is not None and _number(tensor) == self._node else None
 
     def hears(self) -> bool:
-        """False: nobody looks at the hooks of a tensor that is gone."""
+        """False: a freed tensor's hooks are not checked."""
         return False
 
 
 def asked_for() -> Sequence[Any]:
-    """What the running backward gives the gradients of, tensors or gradient edges; nothing where that is all leaves,
-    where they become `.grad`, or where the backward runs in another thread than the one that asked."""
+    """The tensors or gradient edges whose gradients the running backward returns. Empty if it accumulates into `.grad`
+    of leaves, or runs in another thread than its caller."""
     frame: Any = sys._getframe(1)
     for _ in range(6):
         if frame is None:
             break
         if frame.f_code is autograd_nodes.RUN_BACKWARD:
-            if frame.f_locals["kwargs"].get("accumulate_grad"):  # these retain their gradients
+            if frame.f_locals["kwargs"].get("accumulate_grad"):  # gradients go to `.grad`
                 return ()
             found: Sequence[Any] = frame.f_locals["args"][3]  # after the gradients, and what to keep
             return found
@@ -308,7 +309,7 @@ def asked_for() -> Sequence[Any]:
 
 
 def retain(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
-    """What the engine does with the gradient of a tensor that retains it."""
+    """Accumulate into `.grad` as the engine does for a tensor that retains its gradient."""
     if tensor.grad is None:
         tensor.grad = gradient.detach().clone(memory_format=torch.contiguous_format)
     else:
@@ -316,8 +317,8 @@ def retain(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 def spare_hooks(tensors: Sequence[torch.Tensor], more: Sequence[Any]) -> None:
-    """Until the running backward has ended, call the hooks on these tensors only with gradients, and not with None.
-    `more` is what `hooks_on` gave."""
+    """Until the running backward ends, call the hooks on these tensors only with gradients, not with None. `more` are
+    results of `hooks_on`."""
     changed = []
     for hooks in (*hooks_on(*tensors), *more):
         for key, hook in list(hooks.items()):

@@ -1,8 +1,8 @@
-"""The lines of a generated `autograd.Function` that stand between subclasses and their parts.
+"""The lines of a generated `autograd.Function` that convert between subclasses and their parts.
 
-Autograd sees the whole tensors, the compiled graphs their parts (`stages/subclasses.py`). What the backward keeps are
-parts, below autograd's sight: a write to the whole raises no version counter of a part. So where a kept part belongs
-to an input or to a result, the whole is kept beside it, and a write to it is noticed as in eager.
+Autograd sees whole tensors, the compiled graphs their parts (`stages/subclasses.py`). The backward keeps parts, and a
+write to the whole does not bump the version counter of a part. So if a kept part belongs to an input or a result, the
+whole is kept too, so that a write to it is noticed as in eager.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from aotviz.tracing import functional
 
 
 class Insides:
-    """Writes them for one program. `call` is told in the graph's terms, `outer` in autograd's."""
+    """Writes these lines for one program. `call` describes parts, `outer` the whole tensors."""
 
     def __init__(self, source: Source, call: Split, wrapping: Wrapping, label: str) -> None:
         self.source, self.call, self.wrapping, self.label = source, call, wrapping, label
         self.outer = call.outer
-        self.variables: list[str] = []  # of the inputs, in `forward`
-        self.parts: list[str] = []  # of what the graph takes, there
-        self.values: list[str] = []  # of the results there
+        self.variables: list[str] = []  # in `forward`: the inputs
+        self.parts: list[str] = []  # in `forward`: the graph's inputs
+        self.values: list[str] = []  # in `forward`: the results
 
     def arguments(self) -> str:
-        """What the compiled forward takes."""
+        """The arguments of the compiled forward."""
         self.variables = [self.source.fresh(f"primal_{descriptor}") for descriptor in self.outer.graph_inputs]
         self.source.line(f"{', '.join(self.variables)}, = inputs")
         self.parts = self.wrapping.unwrap(self.source, self.variables)
         return ", ".join(self.parts)
 
     def results(self) -> list[str]:
-        """What autograd is given, from what the compiled forward returned."""
+        """The results for autograd, made from what the compiled forward returned."""
         self.values = self.wrapping.wrap(self.source, "out", self.variables, recorded=True)
         return self.values
 
     def kept_with_parts(self) -> list[str]:
-        """The whole tensors of which some part is kept for the backward."""
+        """The whole tensors of which a part is kept for the backward."""
         kept = {functional.storage(s.value) for s in self.call.saved if isinstance(s.value, torch.Tensor)}
         forward = self.call.forward_module.graph
         entering, leaving = graphs.placeholders(forward), graphs.outputs(forward)
@@ -57,16 +57,17 @@ class Insides:
         ]
 
     def tangents(self, names: list[str]) -> list[str]:
-        """The parts of the gradients that come in, after what can't be done with them is refused."""
+        """The parts of the incoming gradients. Combinations that cannot be handled are refused."""
         self._refuse_mixed(names)
         return self.wrapping.unwrap_tangents(self.source, names)
 
     def gradients(self) -> str:
-        """What the backward returns, from the parts in `result`."""
+        """What the backward returns, made from the parts in `result`."""
         return ", ".join(self.wrapping.wrap_gradients(self.source, "result"))
 
     def _refuse_mixed(self, names: list[str]) -> None:
-        """A gradient is a subclass because of the tangents that reach it, and was traced with all of them."""
+        """A gradient was traced as a subclass because of all tangents that reach it; with only some, it could be a
+        plain tensor."""
         graph = self.call.backward_module.graph
         nodes = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
         depends = graphs.dependencies(graph, nodes)
@@ -93,7 +94,7 @@ class Insides:
 
 
 def _spans(names: list[str], plans: tuple[RuntimePlan, ...], nodes: list[Any]) -> list[tuple[str, RuntimePlan, Any]]:
-    """(name, plan, fake values of its parts) of each whole."""
+    """(name, plan, fake values of its parts) of each whole tensor."""
     found, position = [], 0
     for name, plan in zip(names, plans, strict=True):
         found.append((name, plan, graphs.values(nodes[position : position + plan.count])))

@@ -1,7 +1,7 @@
-"""The backward, compiled when it is first needed.
+"""The backward, compiled when first needed.
 
-There can be two: one that may overwrite the saved tensors that were donated to it, and one that keeps them, for
-`retain_graph=True`. Where nothing is donated, one serves for both.
+There can be two: one may overwrite the saved tensors that were donated to it, the other keeps them, for
+`retain_graph=True`. If nothing is donated, one serves both purposes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ Compiled = Callable[[list[Any]], Any]
 
 
 class LazyBackward:
-    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph as it is.
-    `compiled` is called when one was made.
-    """
+    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph uncompiled.
+    `compiled` is called after each compilation."""
 
     def __init__(
         self,
@@ -37,7 +36,6 @@ class LazyBackward:
         self._lock = threading.Lock()
 
     def __call__(self, keep: bool) -> Compiled:
-        """The compiled backward of the kind asked for."""
         with self._lock:
             known = self.keeping if keep else self.discarding
             if known is not None:

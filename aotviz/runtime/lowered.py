@@ -1,6 +1,6 @@
 """The last forms: a call whose graphs are compiled, and the program that runs.
 
-They stand above the other forms (ir/forms.py), since they hold what serves a program at run time.
+They are not in ir/forms.py because they hold objects that a program uses at run time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from aotviz.runtime.partial_backward import PartialBackward
 
 
 @dataclass(frozen=True)
-class LoweredGraph(Form):
-    """An inference graph, compiled."""
-
+class _Lowered(Form):
     call: GraphCall
     compiled_forward: Compiled
 
@@ -36,25 +34,21 @@ class LoweredGraph(Form):
 
 
 @dataclass(frozen=True)
-class LoweredSplit(Form):
+class LoweredGraph(_Lowered):
+    """An inference graph, compiled."""
+
+
+@dataclass(frozen=True)
+class LoweredSplit(_Lowered):
     """A split whose forward is compiled, and whose backward is or will be."""
 
     call: Split
-    compiled_forward: Compiled
     backward: LazyBackward
     with_history: Gradients  # the backward for create_graph=True
-    partial: PartialBackward  # the backward where not all gradients come in
-    cut: Cut | None  # the backward where a result has a hook that others came from; None where no result can
+    partial: PartialBackward  # the backward if some gradients are missing
+    cut: Cut | None  # the backward if a result from which others are computed has a hook; None if there is no such
     generators: Generators | None  # that both halves draw from
-    backward_values: tuple[Any, ...]  # what the backward is compiled for, strides as the forward reported them
-
-    @property
-    def name(self) -> str:
-        return self.call.name
-
-    @property
-    def graphs(self) -> Mapping[str, fx.Graph]:
-        return self.call.graphs
+    backward_values: tuple[Any, ...]  # the backward's inputs, with the strides that the forward reported
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """With `debug=True`: does a call leave memory as the function itself would? (SYSTEM.md E4)
 
-The wrapper writes mutated inputs back after the graph ran. A write that it loses, or makes where none belongs, changes
-no result of the call itself, so nothing else would notice it. In debug mode the inputs of a call that writes are
-copied first, with the storages that they share. When the wrapper is done, the function runs on the copies, in eager,
-from the same state of the random generators; then each storage with an input that is written is compared with its
-copy as a whole, also where no input lies.
+The wrapper writes mutated inputs back after the graph ran. A missing or superfluous write changes no result of the call
+itself, so nothing else would notice it. In debug mode the inputs of a call that writes are copied first, including the
+storages that they share. After the wrapper, the function runs eagerly on the copies, from the same random state; then
+each storage with a written input is compared with its copy as a whole.
 
-The function runs once more for that, with what it does outside of tensors. A call with effects (a printing operator, a
-queue) is left out, and so is the value of what is written where random numbers are drawn: a compiler may draw others.
-What such a call must leave alone is compared.
+For that the function runs once more, including what it does outside of tensors. Calls with effects (a printing
+operator, a queue) are not checked. If random numbers are drawn, the written values are not compared either, because a
+compiler may draw others; memory that the call must not change is.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, to
 
 
 class MemoryDiffers(AssertionError):
-    """A compiled call left an input's memory otherwise than the function does: a bug in aotviz."""
+    """A compiled call left an input's memory in another state than the function does: a bug in aotviz."""
 
 
 def write(source: Source, call: GraphCall, variables: list[str]) -> str:
-    """Write the line that copies the inputs. Returns the line that compares, or "" where nothing can be compared."""
+    """Write the line that copies the inputs. Returns the line that compares, or "" if nothing can be compared."""
     infos = call.user_input_info.input_info
     written = tuple(i for i, info in enumerate(infos) if info.is_tensor and info.mutated)
     does_more = any(effects.has_effects(node.target) for node in call.graph_module.graph.nodes)
@@ -55,7 +54,7 @@ _NUMBERS = (int, float, bool, complex, str, type(None), torch.SymInt, torch.SymF
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far apart, relative and absolute, two results of one computation may be."""
+    """The relative and absolute difference allowed between two results of one computation."""
     return _TOLERANCE.get(dtype, 2e-5)
 
 
@@ -66,12 +65,12 @@ class _Memory:
     storage: torch.UntypedStorage
     copy: torch.UntypedStorage
     before: torch.UntypedStorage
-    dtype: torch.dtype  # as what it is compared
-    places: tuple[tuple[str, torch.Tensor], ...]  # (name, an alias that keeps the place) of each input in it
+    dtype: torch.dtype  # for the comparison
+    places: tuple[tuple[str, torch.Tensor], ...]  # (name, an alias with the original layout) of each input in it
 
 
 class MemoryCheck:
-    """Made before a call from its flat inputs; `compare` belongs behind it.
+    """Created before a call from its flat inputs; `compare` is called after it.
 
     Args:
         program: the name of the compiled function.
@@ -104,7 +103,7 @@ class MemoryCheck:
             self.memory.append(_Memory(storage, copy, copy.clone(), dtype, places))
 
     def compare(self) -> None:
-        """Raise MemoryDiffers, which names the input, where memory is not what the function leaves."""
+        """Raise MemoryDiffers, with the name of the input, if memory differs from eager."""
         if not self.memory:
             return
         drawn_before, self_state = self.random, _random_state()
@@ -154,12 +153,12 @@ def _has_memory(value: torch.Tensor) -> bool:
 
 
 def _alias(value: torch.Tensor) -> torch.Tensor:
-    """The place of a tensor, which keeps its sizes also where the call moves the tensor."""
+    """An alias that keeps the layout of a tensor even if the call changes it."""
     return tensors.without_bits(value.detach()).as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _is_rounded(dtype: torch.dtype) -> bool:
-    """Whether results of this type may differ a little; the others are compared byte by byte."""
+    """Whether results of this dtype may differ slightly; others are compared byte by byte."""
     return (dtype.is_floating_point or dtype.is_complex) and dtype.itemsize > 1
 
 
@@ -168,7 +167,7 @@ def _close(one: torch.Tensor, other: torch.Tensor, near: float) -> torch.Tensor:
 
 
 def _elements(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
-    """All of a storage as a flat tensor; what is left behind the last whole element of another type is left out."""
+    """A whole storage as a flat tensor. Bytes after the last whole element are left out."""
     with torch.inference_mode(False), torch.no_grad():
         whole = torch.empty(0, dtype=dtype, device=storage.device)
         return whole.set_(storage, 0, (storage.nbytes() // dtype.itemsize,))

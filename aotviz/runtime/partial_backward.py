@@ -1,24 +1,23 @@
-"""The backward where not all gradients come in, and what it leaves for the others.
+"""The backward with some gradients missing, and what it leaves for the others.
 
-Eager walks only the part of its graph that a gradient reaches. A compiled backward is one node, so for each pattern of
-gradients that come in it has a graph of its own (`ir/absent.py`), compiled on first use.
+Eager walks only the part of the autograd graph that a gradient reaches. A compiled backward is one node, so for each
+pattern of incoming gradients it has a separate graph (`ir/absent.py`), compiled on first use.
 
 Note [One output after the other]
-`a.backward(); b.backward()` is fine in eager where the two share no node that has saved something. The engine frees all
-of our one node after the first. So the first backward holds on to what the other gradients would read, with the version
-of each tensor, since autograd watches them no longer. Where the two share such a node, the second is refused in torch's
-own words, and nothing is held for it.
+`a.backward(); b.backward()` works in eager if the two share no node that has saved something. The engine frees all of
+our one node after the first. So the first backward keeps what the other gradients would read, with the version of each
+tensor, because autograd no longer checks it. If the two share such a node, the second raises torch's own error, and
+nothing is kept for it.
 
 Note [Decided once]
-A model that returns logits beside its loss takes this way at every step. What the graph says of a pattern is found out
-when the pattern is first seen, and stands in its `_Part`; a call looks that up.
+A model that returns logits beside its loss takes this path at every step. What the graph says about a pattern is
+computed when the pattern first occurs, and kept in its `_Part`.
 
 Note [Hooks without a gradient]
-An input that no gradient reaches gets None from our node, and the engine goes on with that: it calls the hooks on that
-input, and on all that the input was computed from, with None. In eager it never comes there. So these hooks are held
-back until the backward has ended. Found are those on the inputs themselves, on what they are views of, and on leaves.
-Hooks on an input that the call writes remain with the history that it had before, and hooks outlive a tensor that is
-no longer held. So those that there are when the call is made are noted then.
+An input that no gradient reaches gets None from our node, and the engine continues with that: it calls the hooks on the
+input, and on all that it was computed from, with None. Eager never gets there. So these hooks are suspended until the
+backward has ended: those on the inputs, on their bases, and on leaves. Hooks on an input that the call writes stay with
+the earlier `grad_fn`, and hooks outlive a tensor that is freed. So the hooks that exist at the call are recorded then.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from aotviz.torch_private.tensors import base_of, write_count
 from aotviz.tracing import functional
 from aotviz.tracing.philox import is_generator
 
-MANY_PATTERNS = 8  # of gradients; the graphs of further ones are run as they are
-MANY_NODES = 1000  # of autograd's graph before the call; further ones are not looked at for leaves with hooks
-Pattern = tuple[bool, ...]  # one per tangent: does it come in
+MANY_PATTERNS = 8  # of gradients; the graphs of further patterns run uncompiled
+MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched
+Pattern = tuple[bool, ...]  # one per tangent: whether it is present
 
 
 def sources(call: Split) -> list[tuple[str, int]]:
-    """Where each input of the backward graph is found: ("saved" | "tangent" | "generator", position)."""
+    """The source of each input of the backward graph: ("saved" | "tangent" | "generator", position)."""
     place = {saved.name: i for i, saved in enumerate(call.saved)}
     nodes = graphs.placeholders(call.backward_module.graph)
     taken = {node.name for node in nodes}
@@ -65,13 +64,13 @@ def sources(call: Split) -> list[tuple[str, int]]:
             found.append(("saved", place[node.name]))
         elif absent.is_tangent(node):
             found.append(("tangent", int(node.name.removeprefix("tangents_")) - 1))
-        else:  # the state of a random generator, which partitioners name anew in the backward
+        else:  # the state of a random generator, which partitioners rename in the backward
             found.append(("saved", next(renamed)))
     return found
 
 
 def partly_reached(call: Split) -> list[int]:
-    """The inputs that gradients of some of the results reach, and those of others do not."""
+    """The inputs that gradients of some results reach, but not those of others."""
     graph = call.backward_module.graph
     tangents = [node for node in graphs.placeholders(graph) if absent.is_tangent(node)]
     reached = graphs.dependencies(graph, tangents)
@@ -85,7 +84,7 @@ def is_dynamic(tangent: Tangent) -> bool:
 
 
 class _Part:
-    """The backward for one pattern, and what is known of it before any call. See Note [Decided once]."""
+    """The backward for one pattern, and what is known about it before any call. See Note [Decided once]."""
 
     def __init__(self, whole: PartialBackward, pattern: Pattern) -> None:
         missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
@@ -106,8 +105,8 @@ Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str], BackwardRequest
 
 
 class PartialBackward:
-    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles: of a
-    graph, the inputs of the whole backward that it takes, which of its own are donated, and why."""
+    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles from a
+    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, and the reason."""
 
     def __init__(
         self,
@@ -125,14 +124,14 @@ class PartialBackward:
         self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
         self._parts: dict[Pattern, _Part] = {}
-        self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can't come in any more -> saved values
+        self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
         tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
         self._partly = {i: tensors.index(i) for i in partly_reached(call)}
 
     def __call__(self, ctx: Any, tangents: list[Any]) -> list[Any]:
-        """What the backward graph returns, a list. `tangents`, which this empties, are None where none came in."""
+        """The results of the backward graph. `tangents`, which this empties, contains None for missing gradients."""
         pattern = tuple(tangent is not None for tangent in tangents)
         if not any(pattern):
             return [None] * self._count
@@ -171,7 +170,7 @@ class PartialBackward:
         return [given[kind][position] for kind, position in part.sources]
 
     def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
-        """The saved tensors; None for one that is gone and that this pattern does not read."""
+        """The saved tensors; None for one that is freed and that this pattern does not read."""
         parted = getattr(ctx, "parted", None)
         if parted is None:
             try:
@@ -194,26 +193,26 @@ class PartialBackward:
         if not needed:
             ctx.parted = (gone, [None] * len(saved))
             return
-        # Behind the tensors that the graph takes stand the wholes that they are parts of.
+        # The tensors that the graph takes are followed by the subclasses that they are parts of.
         kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
         held = [(t, write_count(t)) if keep else None for t, keep in zip(saved, kept, strict=True)]
         ctx.parted = (gone, held)
 
     def _gone(self, pattern: Pattern) -> frozenset[int]:
-        """The tangents that can't come in any more once those of a pattern have."""
+        """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
         return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
 
     @functools.cached_property
     def _sharing(self) -> list[frozenset[int]]:
-        """Of each tangent, those that share what was saved with it."""
+        """For each tangent, those that share saved values with it."""
         count = len(self.tangents)
         shared = absent.sharing(self.module)
         numbers = {f"tangents_{i + 1}": i for i in range(count)}
         return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
 
     def _needed(self, gone: frozenset[int]) -> frozenset[int]:
-        """The saved values that gradients which may still come in would read."""
+        """The saved values that gradients which may still come would read."""
         needed = self._held.get(gone)
         if needed is None:
             count = len(self.tangents)
@@ -222,7 +221,6 @@ class PartialBackward:
         return needed
 
     def part(self, pattern: Pattern) -> _Part:
-        """What is known of one pattern."""
         with self._lock:
             part = self._parts.get(pattern)
             if part is None:
@@ -253,8 +251,8 @@ class PartialBackward:
         return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
 
     def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
-        """The tangents as the graph takes them, which this empties; those that it does not read are None. `varying`
-        are the shapes of those that are dynamic."""
+        """The tangents in the layout of the graph; None for those that it does not read. Empties `tangents`. `varying`
+        are the shapes of the dynamic ones."""
         made: list[Any] = []
         shapes = iter(varying)
         for tangent, known, read in zip(tangents, self.tangents, part.tangents, strict=True):

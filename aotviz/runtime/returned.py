@@ -1,4 +1,4 @@
-"""What a compiled graph returns, where that is not what eager would: its version counters, and views of nothing."""
+"""Where the results of a compiled graph differ from eager's: version counters, and views without a base."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from aotviz.tracing import functional
 
 
 def versions(source: Source, call: GraphCall) -> None:
-    """Write the line that lets fresh results count writes as eager's do, where the graph's own count differs.
+    """Write the line that sets the version counters of new results to eager's, where they differ.
 
-    A functional graph writes nothing in place, but a factory called as an operator counts one write.
+    A functional graph writes nothing in place, but a factory function called as an operator counts one write.
     """
     module = call.forward_module if isinstance(call, Split) else call.graph_module
     nodes = graphs.outputs(module.graph)
@@ -43,10 +43,10 @@ def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
 
 
 def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
-    """Whether the graph computes a result as a view of something, where eager has a tensor of its own.
+    """Whether the graph computes a result as a view, while eager returns a tensor that is not a view.
 
-    `value` is the text of the slot of `call`, which is `graph` in the caller's terms; a subclass is put together
-    from its parts, and is no view.
+    `value` is the expression for a slot of `call`, which is `graph` in the caller's terms. A subclass is built from its
+    parts, and is not a view.
     """
     if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
         return False

@@ -1,9 +1,9 @@
-"""Gradients that come in as another kind of tensor than the backward was compiled for.
+"""Incoming gradients of another tensor class than the backward was compiled for.
 
-Autograd lets a caller send any gradient of the right shape. A compiled backward takes the parts of a certain class,
-made with a certain context. What arrives otherwise is converted: by its own class, where that knows how
-(`__coerce_same_metadata_as_tangent__`), or, if it is a plain tensor, by the arithmetic of the expected class. What
-can't be converted is refused, with what was expected and what came.
+Autograd accepts any gradient of the right shape. A compiled backward takes the parts of a certain class with a certain
+context. Other gradients are converted: by their own class, if it can (`__coerce_same_metadata_as_tangent__`), or, for a
+plain tensor, by the arithmetic of the expected class. If that fails, the gradient is refused, and the error says what
+was expected and what came.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Expected:
 
 
 def expect_plain(emit: Emitter, name: str, subject: str) -> None:
-    """Write the line that keeps a tensor made of tensors out of a backward that was compiled for a plain gradient."""
+    """Write the line that converts a subclass for a backward that was compiled for a plain gradient."""
     coerced, tensor = emit.bind("as_tangent", as_tangent), emit.bind("Tensor", torch.Tensor)
     expected = emit.bind("expected", Expected(subject, PlainTensorMeta(), ()))
     fact = "the backward was compiled for a gradient that is a plain tensor"
@@ -39,12 +39,12 @@ def expect_plain(emit: Emitter, name: str, subject: str) -> None:
 
 
 def same_context(value: Any, context: Any) -> bool:
-    """Whether a subclass was made with that context."""
+    """Whether a subclass has that context."""
     return bool(anatomy(value)[1] == context)
 
 
 def fits(value: Any, plan: RuntimePlan) -> bool:
-    """Whether a value is made as a plan says."""
+    """Whether a value has the structure of a plan."""
     if isinstance(plan, PlainTensorMeta):
         return not is_subclass(value)
     if isinstance(plan, OpaqueMeta):
@@ -60,10 +60,10 @@ def fits(value: Any, plan: RuntimePlan) -> bool:
 
 
 def as_tangent(gradient: Any, expected: Expected) -> Any:
-    """`gradient` as the backward takes it. A tensor of a class without parts, a Parameter say, is a plain one.
+    """Convert `gradient` for the backward. A tensor of a class without parts, such as a Parameter, counts as plain.
 
     Raises:
-        RuntimeError: it can't be converted.
+        RuntimeError: it cannot be converted.
     """
     made = _converted(gradient, expected.plan)
     if made is None and not is_subclass(gradient):
@@ -85,7 +85,7 @@ def as_tangent(gradient: Any, expected: Expected) -> Any:
 
 
 def _converted(value: Any, plan: RuntimePlan) -> Any:
-    """A value as its class, and then those of its parts, would have it; None where one of them doesn't know how."""
+    """A value converted by its class, and its parts by theirs; None if one of them cannot."""
     if isinstance(plan, OpaqueMeta):
         return value
     plain = isinstance(plan, PlainTensorMeta)
@@ -107,7 +107,7 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
 
 
 def _promoted(gradient: torch.Tensor, expected: Expected) -> Any:
-    """A plain gradient times ones of the expected class: what it would become at the first operator that it meets."""
+    """A plain gradient times ones of the expected class: what it would become in its first operator."""
     if not all(isinstance(n, int) for size, _, _ in expected.parts for n in size):
         return None
     ones = (torch.ones(size, dtype=dtype, device=device) for size, dtype, device in expected.parts)
@@ -127,7 +127,7 @@ def _made(plan: RuntimePlan, plain: Any) -> Any:
 
 
 def in_layout(tensor: Any, tangent: Tangent) -> Any:
-    """`tensor` in the layout that a backward was compiled for, its history kept."""
+    """`tensor` in the layout that a backward was compiled for, still connected to its `grad_fn`."""
     if tangent.parts:
         inside = zip(parts(tensor), tangent.parts, strict=True)
         fits = all(_lies_as(inner, part) for inner, part in inside)
@@ -148,7 +148,7 @@ def _lies_as(tensor: torch.Tensor, tangent: Tangent) -> bool:
 
 
 class _InLayout(torch.autograd.Function):
-    """A subclass whose parts lie as a backward was compiled for."""
+    """A subclass whose parts have the layouts that a backward was compiled for."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, wanted: Sequence[Tangent]) -> Any:

@@ -1,7 +1,7 @@
-"""Copies of tensors that are to each other what the originals are.
+"""Copies of tensors that are related to each other as the originals are.
 
-Tensors over one storage share one in the copy, views stay views of the copy of their base, leaves stay leaves, and a
-tensor with a `grad_fn` gets one of its own: it is computed from a leaf that no one else holds.
+Tensors over one storage share one in the copy, views are views of the copied base, leaves stay leaves, and a tensor
+with a `grad_fn` gets a new one: it is computed from a new leaf.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aotviz.torch_private import tensors
 
 
 def copies(originals: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(tensor, its copy) for each of `originals` and for the bases that they are views of.
+    """(tensor, copy) for each of `originals` and for their bases.
 
     >>> x = torch.zeros(4)
     >>> found = {id(a): b for a, b in copies([x[:2], x[1:], x])}
@@ -27,7 +27,7 @@ def copies(originals: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tens
     storages: dict[Any, torch.UntypedStorage] = {}
     bases = [base for base in map(tensors.base_of, originals) if base is not None]
     roots = [t for t in (*bases, *originals) if tensors.base_of(t) is None]
-    for tensor in sorted(roots, key=lambda t: t.grad_fn is None):  # a history makes the storage that others share
+    for tensor in sorted(roots, key=lambda t: t.grad_fn is None):  # computed tensors create the shared storages
         if id(tensor) not in done:
             done[id(tensor)] = tensor, _root(tensor, storages)
     for tensor in originals:
@@ -48,7 +48,7 @@ def _root(tensor: torch.Tensor, storages: dict[Any, torch.UntypedStorage]) -> to
     if tensor.grad_fn is not None and key not in storages:
         if dense(tensor):
             grown = _over(tensor, tensor.untyped_storage().clone()).requires_grad_().clone()
-        else:  # a clone would close the gaps: so all of the storage is cloned, and a part of it taken
+        else:  # a clone would close the gaps, so the whole storage is cloned
             flat = tensor.detach().as_strided((capacity(tensor),), (1,), 0).clone().requires_grad_()
             grown = flat.clone().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         storages[key] = grown.untyped_storage()
@@ -64,12 +64,12 @@ def _root(tensor: torch.Tensor, storages: dict[Any, torch.UntypedStorage]) -> to
 
 
 def _over(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
-    """A tensor that lies in `storage` as `tensor` lies in its own."""
+    """A tensor in `storage` with the layout that `tensor` has in its own."""
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     size = storage.nbytes()
     made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
     if storage.nbytes() != size:
-        storage.resize_(size)  # the original's memory was freed, so the copy's is
+        storage.resize_(size)  # the original's memory was freed, so free the copy's too
     return tensors.with_bits(made, tensor)
 
 

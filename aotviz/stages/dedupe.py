@@ -1,8 +1,8 @@
 """One tensor passed twice (SYSTEM.md C1).
 
-A duplicate that is not mutated needs nothing: each occurrence is traced as a tensor of its own, and autograd adds
-up their gradients. If it is mutated, the trace must know that both are one: they become one graph input, and the
-program holds only for calls that pass the same tensor in both places, which the wrapper checks.
+A duplicate that is not mutated needs nothing: each occurrence is traced as a separate tensor, and autograd adds up
+their gradients. If it is mutated, the trace must know that both are one tensor: they become one graph input, and the
+program is valid only for calls that pass the same tensor in both places, which the wrapper checks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.runtime import call_differs
 
 
@@ -24,7 +23,7 @@ class MergeDuplicates:
     names: tuple[str, ...]  # of the user inputs
 
     def traced(self, fn: Any) -> Any:
-        """`fn`, called with each duplicate once."""
+        """`fn`, called with each duplicate only once."""
         position = self.position
         return lambda *inputs: fn(*[inputs[p] for p in position])
 
@@ -46,19 +45,15 @@ class MergeDuplicates:
         return [variables[i] for i in self.kept]
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing: the kept variable is the same object as its duplicate."""
-
-
-def _changes(info: InputAliasInfo) -> bool:
-    """Whether the other place of the same tensor sees what the function does to it."""
-    return info.mutated or info.turned_on or info.turned_off
+        """Nothing to do: the kept variable is the same object as its duplicate."""
 
 
 def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall."""
     duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
     infos = call.meta.input_info
-    changed = {i for i, info in enumerate(infos) if _changes(info)} | call.forward.hooked_inputs()
+    changed = {i for i, info in enumerate(infos) if info.mutated or info.turned_on or info.turned_off}
+    changed |= call.forward.hooked_inputs()
     mutated = {first for i, first in duplicates if i in changed or first in changed}
     names = tuple(d.name for d in call.descriptors)
     if not mutated:

@@ -1,9 +1,9 @@
 """The gradients of a program become a call of their own, which can be differentiated (create_graph=True).
 
-What eager does for every backward under `create_graph=True`, a compiled program does when it is asked: its backward
-is traced with a history (tracing/second_order.py) and goes down the same stages as the program itself, under the name
-"gradient of ...". The result has a backward too, so any order can be had. A program that nobody differentiates twice
-never comes here.
+Eager prepares every backward under `create_graph=True` for this; a compiled program does so on request. Its backward is
+traced with gradients (tracing/second_order.py) and passes the same stages as the program itself, under the name
+"gradient of ...". The result has a backward too, so any order is possible. A program that is never differentiated twice
+never gets here.
 """
 
 from __future__ import annotations

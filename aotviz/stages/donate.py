@@ -1,8 +1,8 @@
 """Which saved tensors the backward may overwrite (SYSTEM.md D6).
 
-A saved tensor that shares memory with no input, no output and no gradient dies with the backward that reads it, so
-the backward may put a gradient in its place. A second backward through the same graph (`retain_graph=True`) still
-needs it: for that, a backward that donates nothing is compiled when it is asked for.
+A saved tensor that shares memory with no input, output or gradient dies with the backward that reads it, so the
+backward may put a gradient in its place. A second backward through the same graph (`retain_graph=True`) still needs it:
+for that, a backward that donates nothing is compiled on demand.
 """
 
 from __future__ import annotations

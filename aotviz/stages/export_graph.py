@@ -1,7 +1,7 @@
-"""Close the trace of an export, and say what its inputs and outputs are (SYSTEM.md B4).
+"""Close the trace of an export, and describe its inputs and outputs (SYSTEM.md B4).
 
-Nothing runs around an exported graph, so every output of the function is an output of the graph, views and inputs
-that are returned included, and the gradients are those of a loss with respect to 1: there are no tangents.
+Nothing runs around an exported graph, so every output of the function is an output of the graph, even views and
+returned inputs. The gradients are those of a loss with respect to 1: there are no tangents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an exported graph can't express is refused here, by the name of the input or output (SYSTEM.md B4).
+"""Refuse what an exported graph cannot express, by the name of the input or output (SYSTEM.md B4).
 
-An export has no wrapper at run time that could move an input, check that two inputs are one, or make a view again.
-Data written to an input leaves the graph as an extra output; the rest has nowhere to go.
+An export has no wrapper at run time that could change the shape of an input, check that two inputs are the same, or
+recreate a view. Data written to an input leaves the graph as an extra output; other effects are refused.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _simple(call: TracedCall) -> None:
 
 
 def _flat(spec: Any, what: str) -> None:
-    """Raise unless a pytree is one tuple or list of leaves."""
+    """Refuse a pytree that is not one tuple or list of leaves."""
     if what == "arguments":
         spec = pytree.children(spec)[0]
     if pytree.kind(spec) not in (tuple, list) or not all(map(pytree.is_leaf_spec, pytree.children(spec))):

@@ -1,7 +1,7 @@
 """From a call with any pytrees to a flat list of fakes with names (SYSTEM.md B1, B2).
 
-Parameters and buffers come first, then the leaves of the arguments, in pytree order. Each flat input gets the name
-that the user would call it by: `wte.weight`, `x`, `batch['ids']`.
+Parameters and buffers come first, then the leaves of the arguments, in pytree order. Each flat input has the user's
+name for it: `wte.weight`, `x`, `batch['ids']`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
     if request.is_graph:
         return graph_modules.interpreter(fn)
 
-    empty = replace(request, args=(), kwargs={}, named=())  # the program lives longer than the tensors of this call
+    empty = replace(request, args=(), kwargs={}, named=())  # the program outlives the tensors of this call
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
         if any(map(_is_real, flat)):  # debug mode runs the function on copies
             return fn(*args, **kwargs)
         call = replace(empty, args=args, kwargs=kwargs)
-        with containers.unchanged(call), randomness.followed(call):
+        outside = containers.unchanged(call.name, call.arguments().items(), call.references)
+        with outside, randomness.followed(call):
             return fn(*args, **kwargs)
 
     if not names:
@@ -85,7 +86,7 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
 
 
 def _is_real(value: Any) -> bool:
-    """Whether a value is a tensor with memory, and so no stand-in of a trace."""
+    """Whether a value is a real tensor, not a fake or functional one."""
     return isinstance(value, torch.Tensor) and not functional.is_functional(value) and not fakes.is_fake(value)
 
 
@@ -102,7 +103,7 @@ def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
 
 
 def _argument_names(request: Request) -> tuple[str, ...]:
-    """Names of the flat arguments by the function's signature and each leaf's path."""
+    """Names of the flat arguments, from the function's signature and each leaf's path."""
     names: list[str] = []
     for name, value in request.arguments().items():
         paths, _ = pytree.tree_flatten_with_path(value)
@@ -123,7 +124,8 @@ def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
 
 
 def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is_graph: bool) -> None:
-    """Raise for inputs that no trace can follow. What a class does by itself is in a graph of Dynamo's already."""
+    """Refuse inputs that no trace can follow. In a graph of Dynamo, the operations of tensor classes are already
+    traced."""
     for value, descriptor in zip(flat, descriptors, strict=True):
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided and not is_subclass(value):
             layout = str(value.layout).removeprefix("torch.")

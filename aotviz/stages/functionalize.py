@@ -1,8 +1,8 @@
-"""Where the changes of inputs happen (SYSTEM.md C3).
+"""Where mutations of inputs happen (SYSTEM.md C3).
 
-The trace is functional: the new contents of each mutated input are an output of the graph. Where nothing can tell
-the difference (`MutationType.MUTATED_IN_GRAPH`), the write moves into the graph, as a `copy_` to the input at its
-end, so that a compiler can fuse it; the rest leaves the graph and the wrapper writes it back.
+The trace is functional: the new data of each mutated input is an output of the graph. If nothing can tell the
+difference (`MutationType.MUTATED_IN_GRAPH`), the write moves into the graph, as a `copy_` to the input at its end, so
+that a compiler can fuse it. Otherwise the wrapper writes the output back.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: object) -> 
     with graph.inserting_before(output):
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
     node.meta["val"] = target.meta["val"]
-    node.meta["partitioner_tag"] = "must_be_in_forward"  # of "is_forward", a partitioner takes the last for its end
+    node.meta["partitioner_tag"] = "must_be_in_forward"  # partitioners end the forward after the last "is_forward"
     if isinstance(value, fx.Node) and "stack_trace" in value.meta:
         node.meta["stack_trace"] = value.meta["stack_trace"]

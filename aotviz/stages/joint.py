@@ -1,8 +1,8 @@
-"""Close the trace into a graph: with the gradients behind the forward, or without (SYSTEM.md D1).
+"""Close the trace into a graph: with the gradients after the forward, or without (SYSTEM.md D1).
 
-`run` decides which results of the forward receive a tangent and which inputs a gradient, and goes on in the open
-trace with the backward. `close` is its counterpart for a call that needs no gradients. In both, the graph's first
-outputs are the slots: mutated inputs, user outputs that can't be rebuilt from something else, intermediate bases.
+`run` decides which results of the forward receive a tangent and which inputs a gradient, and continues the open trace
+with the backward. `close` is its counterpart for a call that needs no gradients. In both, the graph's first outputs are
+the slots: mutated inputs, user outputs that cannot be rebuilt from something else, intermediate bases.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ def _saved_unseen(call: TracedCall, forward: ForwardTrace, history: list[Any]) -
 def _heard(
     call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
 ) -> tuple[Heard, ...]:
-    """What the caller can hang a hook on, where gradients of other results pass it inside the graph.
+    """Tensors on which the caller can register a hook, while gradients of other results flow through them in the graph.
 
-    An input that keeps its history is not among them: all its gradients leave the graph. One that autograd saw move is,
-    and one that is made a view of a synthetic base inside. So is a result that was given another number of dimensions
-    since autograd made its history: in eager, gradients come to it as it was then. An input that is written is, for a
-    second derivative's sake.
+    Not among them is an input that keeps its `grad_fn`, because all its gradients leave the graph. Among them are
+    inputs changed by a metadata op in grad mode, inputs that become views of a synthetic base, inputs that are written
+    (for second derivatives), and results whose number of dimensions changed after autograd created their `grad_fn`: in
+    eager, their gradients have the earlier shape.
     """
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
     moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
@@ -131,9 +131,9 @@ def _heard(
 
 
 def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ...], ...]:
-    """The tangents that meet in the backward of a custom autograd.Function, by their numbers.
+    """The tangents, by number, that meet in the backward of one custom autograd.Function.
 
-    Where only some of them come in, it depends on what the user wrote there what the gradients are.
+    If only some of them are present, the gradients depend on the user's code there.
     """
     if len(outputs) < 2:
         return ()
@@ -144,12 +144,12 @@ def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ..
 
 
 def _moved(result: Any) -> bool:
-    """Whether a result has another number of dimensions than its gradient would have in eager."""
+    """Whether a result's gradient would have another number of dimensions in eager."""
     return not is_subclass(result) and len(functional.gradient_shape(result)) != result.dim()
 
 
 def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:
-    """Autograd sees a subclass as a whole; a part that has a gradient of its own would go without."""
+    """Refuse a part of a subclass that has a gradient of its own: autograd sees only the whole."""
     for (index, path, _), value in zip(forward.part_edges, values, strict=True):
         if value is not None:
             name = call.graph_inputs[index]
@@ -164,7 +164,7 @@ def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
 
 
 def close(call: TracedCall) -> GraphCall:
-    """TracedCall -> GraphCall: nothing to differentiate."""
+    """TracedCall -> GraphCall, with nothing to differentiate."""
     forward = call.forward.take()
     slots = _slots(call, forward)
     module = forward.closed(_slot_nodes(forward, slots))
@@ -178,7 +178,7 @@ def close(call: TracedCall) -> GraphCall:
 
 
 def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
-    """What the forward graph returns, in order."""
+    """The results of the forward graph, in order."""
     slots: list[Slot] = []
     meta = call.meta
     for i, info in enumerate(meta.input_info):
@@ -194,7 +194,7 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
             differentiable = call.needs_gradients and fact.has_tangent
             version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
             slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
-    with_views = {step.source for step in meta.replay}  # from the others, only their values are copied
+    with_views = {step.source for step in meta.replay}  # only the values of other bases are copied
     for i, base in enumerate(meta.intermediate_bases):
         differentiable = call.needs_gradients and base.requires_grad
         ref = Ref("base", i)
@@ -205,7 +205,7 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
 
 
 def _version(value: Any, replayed: int) -> int | None:
-    """What a result's version counter says before the wrapper repeats the user's moves of it and its views."""
+    """The version of a result before the wrapper repeats the user's statements about it and its views."""
     return operators.version(value) - replayed if functional.is_functional(value) else None
 
 
@@ -213,7 +213,7 @@ _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_fu
 
 
 def leaves_graph(info: InputAliasInfo) -> bool:
-    """Whether the graph must compute an input's new state: its data, its storage, or a layout known only then."""
+    """Whether the graph must return an input's new state: its data, its storage, or a layout with symbols."""
     if info.mutates_data or info.mutates_storage_metadata:
         return True
     after = info.layout_after
@@ -225,7 +225,7 @@ def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
 
 
 def _visible(info: InputAliasInfo) -> bool:
-    """Whether autograd sees that it is written."""
+    """Whether autograd sees the write to an input."""
     return not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
 
 

@@ -1,7 +1,7 @@
 """Compose everything into the one Python function that runs (SYSTEM.md E2).
 
-Reads top to bottom like the function that it writes: arguments come in, rewrites turn them into graph inputs, the
-compiled graph runs, mutations are written back, views are made again, the result goes out.
+Reads top to bottom like the generated function: arguments come in, rewrites turn them into graph inputs, the compiled
+graph runs, mutations are written back, views are recreated, the result goes out.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Wrapper:
         return names
 
     def _detached(self) -> dict[int, str]:
-        """How inputs that require grad and get none are detached, so that autograd, and hooks, never hear of them."""
+        """Detach inputs that require grad but get no gradient, so that autograd and hooks ignore them."""
         if not isinstance(self.call, Split):
             return {}
         gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
@@ -161,7 +161,7 @@ class _Wrapper:
             if not call.meta.grad_enabled:
                 self._with_gradients(f"out = {self.apply}({star})", grad)
                 return self._results()
-            if self.wrapping is not None:  # it is in there that subclasses are taken apart
+            if self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
                 self._guarded(f"out = {self.apply}({star})", "")
                 return self._results()
             fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
@@ -172,7 +172,7 @@ class _Wrapper:
         return self._results()
 
     def _with_gradients(self, text: str, grad: str) -> None:
-        """A call under no_grad whose function turns gradients on for a part of it."""
+        """A call under no_grad of a function that turns grad mode on for a part of it."""
         setter = self.source.bind("set_grad_enabled", runtime.set_grad_enabled)
         fact = "compiled with grad mode off, for a function that turns it on inside"
         self.source.line(f"grad_mode = {grad}()", fact)
@@ -213,7 +213,7 @@ class _Wrapper:
         self.source.dedent()
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
-        """Without grad mode, unless it makes no difference."""
+        """Turn grad mode off, unless it makes no difference."""
         source = self.source
         if not any(info.requires_grad for info in self.inner.meta.input_info) and self.call.meta.grad_enabled:
             self._guarded(f"out = {compiled}({arguments})", "")
@@ -233,7 +233,7 @@ class _Wrapper:
         source.line(f"    if grad_mode: {setter}(True)", "" if self.written else fact)
 
     def _results(self) -> dict[tuple[str, int], str]:
-        """Where each slot is found. A hidden one is unwrapped from its TensorAlias when training."""
+        """The expression of each slot. In training, a hidden one is unwrapped from its TensorAlias."""
         results = {}
         values = [f"out[{position}]" for position in range(len(self.call.slots))]
         if self.wrapping is not None and not self.apply:
@@ -253,5 +253,5 @@ class _Wrapper:
 
 
 def unwrapped(value: object) -> object:
-    """The tensor inside a TensorAlias; a tensor as it is, as when grad mode is off and nothing was hidden."""
+    """The tensor inside a TensorAlias; a plain tensor, as when grad mode is off, is returned unchanged."""
     return getattr(value, "alias", value)

@@ -1,8 +1,8 @@
-"""Hand the graphs to compilers (SYSTEM.md E1).
+"""Pass the graphs to compilers (SYSTEM.md E1).
 
-The forward is compiled now. The backward is compiled when it is first needed, since many programs never call it;
-at once if it takes symbolic numbers, whose guards belong to this compilation. What the forward's compiler says
-about the strides of its results becomes the layout that the backward is compiled for.
+The forward is compiled now. The backward is compiled when first needed, since many programs never call it, unless it
+takes symbolic numbers, whose guards belong to this compilation: then it is compiled at once. The backward is compiled
+for the strides that the forward's compiler reports for its results.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.tracing import philox
 from aotviz.tracing.second_order import Traced, at_hand
-from aotviz.tracing.strides import order_of, strides_in
+from aotviz.tracing.views import order_of, strides_in
 
 
 def run(call: GraphCall, late: Late) -> LoweredSplit | LoweredGraph:
-    """Split -> LoweredSplit, or GraphCall -> LoweredGraph. `late` is whom the program asks for what is made later."""
+    """Split -> LoweredSplit, or GraphCall -> LoweredGraph. `late` serves the program's later requests."""
     return _split(call, late) if isinstance(call, Split) else _inference(call)
 
 
@@ -83,7 +83,7 @@ def _split(call: Split, late: Late) -> LoweredSplit:
 
 @dataclass(frozen=True)
 class Requests:
-    """What is asked for when a backward is needed. `context` is what the compiler is told besides."""
+    """The requests for when a backward is needed. `context` is further information for the compiler."""
 
     options: Options
     module: Any
@@ -115,7 +115,7 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
 
 
 def _given(module: Any, compiler: Callable[..., Any]) -> Any:
-    """What a compiler is given of a graph: a copy, since compilers edit it."""
+    """A copy of the graph for the compiler, which may edit it."""
     return graphs.copy(module, lazy=getattr(compiler, "takes_lazy_graphs", False))
 
 
@@ -124,7 +124,8 @@ def _results(module: Any) -> int:
 
 
 def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]], Any]:
-    """The compiled callable as one that takes a list, which it may empty. `count`: how many results it is to return."""
+    """Wrap the compiled callable so that it takes a list, which it may empty, and check that it returns `count`
+    results."""
     if getattr(compiled, "_boxed_call", False):
         return compiled
     if not callable(compiled):
@@ -153,7 +154,7 @@ def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]],
 
 
 def _with_first_fake(compiled: Any, graph: Any, strides: Sequence[Any], fake_mode: Any) -> Callable[[list[Any]], Any]:
-    """`compiled`, but where the caller asked for it, its first call returns fakes with the strides reported."""
+    """`compiled`, but if the caller asked for it, the first call returns fakes with the reported strides."""
     if not first_call_is_fake():
         return compiled
     fakes = list(graphs.values(graphs.outputs(graph)))
@@ -180,7 +181,7 @@ def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
 
 
 def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
-    """The backward's inputs, with the strides that the compiled forward really gives to what it saves."""
+    """The backward's inputs, with the strides that the compiled forward really gives to saved tensors."""
     reported = {}
     for node, stride in zip(graphs.outputs(call.forward_module.graph), strides, strict=False):
         if stride is not None and hasattr(node, "name"):
@@ -196,8 +197,8 @@ def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: Any) -> torch.Tensor:
-    """`value` as the compiler says that it will be. Compilers report numbers, those of the call that was traced: to
-    compare them with symbolic strides as they are would fix these to the numbers."""
+    """`value` with the strides that the compiler reports. Compilers report the numbers of the traced call. Comparing
+    these with symbolic strides would add guards on them."""
     if tuple(map(hint, value.stride())) == tuple(map(hint, stride)):
         return value
     if not all_concrete((*value.size(), *value.stride())):

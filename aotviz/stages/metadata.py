@@ -1,6 +1,6 @@
-"""Run the forward once, functionalised, and read the facts off it (SYSTEM.md B3, A1-A4).
+"""Run the forward once, functionalised, and read the facts (SYSTEM.md B3, A1-A4).
 
-The run is also the first half of the graph: it stays open, and the joint stage goes on in it.
+The run is also the first half of the graph: it stays open, and the joint stage continues it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def run(call: FlatCall) -> TracedCall:
         source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
         raise Refused("detached alias is written", f"output {error.output}", source) from None
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
-        forward = forward.rerun(logs_views=True)  # the function makes subclasses itself
+        forward = forward.rerun(logs_views=True)  # the function itself creates subclasses
     graded = torch.is_grad_enabled()
     infos = enumerate(forward.input_info)
-    moves = (i for i, info in infos if info.requires_grad and _moves(info) and (graded or not info.turned_off))
+    moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))
     moved = frozenset(filter(forward.wants_view, moves))
     if moved:
         forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
@@ -86,8 +86,8 @@ def run(call: FlatCall) -> TracedCall:
 
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
-    """Each duplicate as a tensor of its own, so that the program holds for others too; as one where the function can't
-    run otherwise, since it moves one of them and relies on the other having moved."""
+    """Trace each duplicate as a separate tensor, so that the program is valid for other calls too. If that fails,
+    because the function relies on both having moved, trace them as one tensor."""
     try:
         return ForwardTrace(program)
     except (RuntimeError, IndexError, ValueError):
@@ -97,7 +97,7 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
 
 
 def _as_one(program: Program, same: Sequence[int | None]) -> Program:
-    """The program, given the same tensor in the place of each duplicate. `same` are their originals."""
+    """The program, called with the same tensor for each duplicate. `same` are their originals."""
     if all(first is None for first in same):
         return program
 
@@ -107,17 +107,17 @@ def _as_one(program: Program, same: Sequence[int | None]) -> Program:
     return replace(program, fn=merged)
 
 
-def _moves(info: InputAliasInfo) -> bool:
-    """Whether it is moved in place, and not written."""
+def _only_moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
 def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, ...]]:
-    """The inputs whose gradients depend on what they are a view of, and the other inputs whose writes count for them;
-    see tracing/rootless.py.
+    """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version counter.
+
+    See tracing/rootless.py.
 
     Raises:
-        Refused: autograd sees the write to one of those others, and what is used afterwards gets a history from it.
+        Refused: autograd sees the write to one of these others, so that later uses get a `grad_fn` from it.
     """
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     infos = forward.input_info
@@ -140,7 +140,6 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
 
 
 def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
-    """See _mark_turned_bases."""
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     for position in set(original):
         argument = call.args[position]
@@ -151,14 +150,14 @@ def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
 
 
 def _counting_with(call: FlatCall, forward: ForwardTrace, position: int) -> list[int]:
-    """The other inputs that are written, and have the version counter of this one, its duplicates among them."""
+    """The other inputs that are written and share the version counter of this one, its duplicates included."""
     written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0 and j != position)
     return [j for j in written if call.counter_of[j] == call.counter_of[position]]
 
 
 def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> bool:
-    """Whether an input, or a view of it from before, is used after one of the others was written. A leaf stays what it
-    was, unlike its views."""
+    """Whether an input, or an earlier view of it, is used after one of the others was written. For a leaf, only its
+    views count: the leaf itself does not change."""
     argument, written = forward.args[position], [forward.args[j] for j in others]
     ledger, graph = forward.ledger, forward.trace.graph
     if forward.input_info[position].is_leaf:
@@ -167,7 +166,7 @@ def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> b
 
 
 def _gets_history(info: InputAliasInfo) -> bool:
-    """Whether what is written to an input has a history that becomes part of its own."""
+    """Whether an input is written with a value whose `grad_fn` becomes part of its own."""
     return info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
 
 
@@ -176,9 +175,9 @@ def _name(call: FlatCall, position: int) -> str:
 
 
 def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int], same: list[int]) -> None:
-    """Refuse a view, or have it refused, that is used after the input that it is a view of got its elements in another
-    order under no_grad, or written after that order changed at all. In eager, the gradient of the view then goes to
-    where these lie. `same` are the view and its duplicates."""
+    """Refuse a view, or let the ledger refuse it, if its base is moved in a way that changes the view's gradient. That
+    is: the view is used after its base changed the order of its elements under no_grad, or written after any such
+    change. In eager, the gradient of the view then goes to other elements. `same` are the view and its duplicates."""
     ledger = forward.ledger
     for j in others:
         given = ledger.given.get(id(forward.args[j]))
@@ -197,8 +196,8 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
 
 
 def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
-    """Raise for a view on which the function registers a gradient hook, and which it writes while autograd looks. In
-    eager, that gives the view another `grad_fn`, and what comes to it from then on passes the hook by."""
+    """Refuse a view on which the function registers a gradient hook, and which it writes in grad mode. In eager, the
+    write gives the view another `grad_fn`, and later gradients bypass the hook."""
     for i in forward.hooked_inputs():
         info = forward.input_info[i]
         if info.mutates_data and not info.mutations_hidden_from_autograd and facts.is_view_with_history(call.args[i]):
@@ -206,9 +205,9 @@ def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
 
 
 def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
-    """Raise for a view that is given another storage with `set_`, and used: to autograd it is a view of the same tensor
-    then, and lies there as it lies in its new storage. Given by `.data`, it is so from the next write on, and what that
-    changes depends on when autograd last looked."""
+    """Refuse a view that is given another storage with `set_`, and used. Autograd still considers it a view of the same
+    base, with the layout of its new storage. After an assignment to `.data`, the same happens at the next write, and
+    the effect depends on when autograd last read its `grad_fn`."""
     for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
         if info.assigns_data and info.version_bumps and facts.is_view_with_history(argument):
             raise Refused("data is assigned", _name(call, i))

@@ -1,16 +1,15 @@
-"""Cut the joint graph in two: a forward that keeps values, and a backward that takes them (SYSTEM.md D3).
+"""Partition the joint graph: a forward that saves values, and a backward that takes them (SYSTEM.md D3).
 
 Note [Old values of mutated inputs]
-A partitioner is free to recompute a value in the backward from any graph input. By then a mutated input has been
-overwritten, in the graph or by the wrapper, and the recomputed value is wrong without a sign. So a cut that hands a
-mutated input to the backward is made again, of a graph in which all that the backward could read of such an input is
-read through a clone that must be saved. The clone comes after the compiler's own joint passes, which would take it for
-waste.
+A partitioner may recompute a value in the backward from any graph input. By then a mutated input has been overwritten,
+by the graph or the wrapper, and the recomputed value is silently wrong. So if a partition hands a mutated input to the
+backward, it is repeated on a graph in which the backward reads such inputs only through a clone that must be saved. The
+clone is inserted after the compiler's own joint passes, which would remove it as redundant.
 
 Note [Clones of inputs]
-A function clones what may be written later. A cut that saves the input in the place of the clone reads what is written
-there between the call and its backward; autograd notices that, unless the writer has another version counter, which
-`.data` gives it. So a clone of an input is not computed again.
+A function clones what may be written later. If the input were saved instead of the clone, the backward would see writes
+between the call and its backward. Autograd notices them, except writes with another version counter, as through
+`.data`. So a clone of an input is not recomputed.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, Tan
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.partition_functions import must_save
 from aotviz.ir.shared_nodes import share
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, sharing
@@ -34,7 +34,6 @@ from aotviz.tracing import functional, kept_by_name, philox
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def run(call: JointGraph) -> Split:
@@ -99,13 +98,13 @@ def run(call: JointGraph) -> Split:
 
 
 def _is_clone_of_input(node: fx.Node) -> bool:
-    """See Note [Clones of inputs]. What `contiguous()` makes does not count."""
+    """See Note [Clones of inputs]. The clones that `contiguous()` makes do not count."""
     clones = node.target is torch.ops.aten.clone.default and not node.kwargs
     return clones and bool(graphs.owner(node.args[0]).op == "placeholder")
 
 
 def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
-    """Whether the backward would get a mutated input, or a view of one, as it is after the mutation."""
+    """Whether the backward would get a mutated input, or a view of one, after the mutation."""
     inputs = graphs.placeholders(forward.graph)
     values = (inputs[i].meta.get("val") for i in _overwritten(call))
     mutated = {functional.storage(value) for value in values if isinstance(value, torch.Tensor)}
@@ -114,7 +113,7 @@ def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
 
 
 def _overwritten(call: JointGraph) -> list[int]:
-    """Inputs that are written after the graph ran, or that autograd takes for written: where a view of one moves."""
+    """Inputs that are written after the graph ran, or whose version the replay bumps because a view of them moves."""
     bumped = call.meta.replayed_writes if call.wrapping is None else {}
     return [i for i, info in enumerate(call.meta.input_info) if info.mutated or bumped.get(Ref("input", i))]
 
@@ -131,7 +130,8 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     first = next(node for node in graph.nodes if node.op != "placeholder")
     names: set[str] = set()
     for node in mutated:
-        users = [user for user in node.users if user.op != "output" and not _writes_to(user, node)]
+        writes = {user for user in node.users if graphs.is_input_mutation(user) and user.args[0] is node}
+        users = [user for user in node.users if user.op != "output" and user not in writes]
         if not any(reaches[user] for user in users):
             continue
         with graph.inserting_before(first):
@@ -150,8 +150,8 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
 def _save_besides(
     call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, protected: set[str], watched: set[str]
 ) -> set[str]:
-    """Let the forward return, and the backward take, what only a second differentiation would read, and what is watched
-    for writes. Returns names."""
+    """Save values that only a second differentiation would read, and values whose writes must be detected. Returns
+    names."""
     returned = graphs.outputs(forward.graph)
     kept = returned[len(call.slots) :]
     if not all(isinstance(node, fx.Node) for node in kept):
@@ -175,10 +175,6 @@ def _save_besides(
     return {node.name for node in extra}
 
 
-def _writes_to(user: fx.Node, node: fx.Node) -> bool:
-    return graphs.is_input_mutation(user) and user.args[0] is node
-
-
 def _saved(
     call: JointGraph, forward: fx.GraphModule, protected: set[str], extra: set[str], as_it_is: frozenset[str]
 ) -> list[SavedTensor]:
@@ -193,7 +189,7 @@ def _saved(
         saved.append(
             SavedTensor(
                 name=node.name,
-                is_symbol=isinstance(value, (*_SYMBOLIC, int, float, bool)),
+                is_symbol=isinstance(value, (*SYMBOLIC, int, float, bool)),
                 value=value,
                 producer=str(node.meta.get("desc") or node.target),
                 stack=node.meta.get("stack_trace") or "",
@@ -230,7 +226,7 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
 
 
 def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, known: dict[str, Any]) -> None:
-    """Descriptors on both halves; partitioners keep those of the placeholders only."""
+    """Put descriptors on both halves; partitioners keep only those of the placeholders."""
     for node in graphs.placeholders(forward.graph):
         generator = RandomStateInput("generator") if philox.is_generator(node) else None
         node.meta["desc"] = known.get(node.name) or generator or node.meta.get("desc")

@@ -1,9 +1,9 @@
-"""Random numbers as a function of the generator's state, which comes in and goes out (SYSTEM.md C6).
+"""Random numbers as a function of the generator's state, an input and result of the graph (SYSTEM.md C6).
 
-Where torch's setting `functionalize_rng_ops` asks for it and the call draws on a GPU: two more graph inputs, the seed
-and the offset of the GPU's generator, and one more result, the offset behind all that was drawn. It is an input that
-the call mutates, so the rest of the pipeline needs no word about it; the wrapper moves the generator there. What the
-backward draws itself, it draws when it runs, as in eager.
+With torch's setting `functionalize_rng_ops`, a call that draws on a GPU gets two more graph inputs, the seed and the
+offset of the GPU's generator, and one more result, the offset afterwards. The offset is an input that the call mutates,
+so the other stages need no special case; the wrapper advances the generator. The backward draws its own random numbers
+when it runs, as in eager.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""Regions that a program marks as compiled apart, cut apart (SYSTEM.md D4).
+"""Partitioning of regions that a program marks with `torch.compiler.nested_compile_region` (SYSTEM.md D4).
 
-`torch.compiler.nested_compile_region` leaves two nodes in a joint graph for each call of a region: one runs the
-region's forward; the other, in the backward, runs the region once more from its inputs and then its gradients. So every
-region would be computed twice. This stage takes the second graph, which is the region's own joint graph, runs the
-compiler's joint passes on it, cuts it, and stitches both halves in: the forward node returns what its backward node
-reads. All calls of a region share the two halves. A region can bring a partitioner of its own.
+Such a region leaves two nodes in a joint graph for each call: one runs the region's forward; the other, in the
+backward, runs the region again from its inputs and then its gradients. So each region would be computed twice. This
+stage takes the second graph, which is the region's own joint graph, runs the compiler's joint passes on it, partitions
+it, and inserts both halves: the forward node returns what its backward node reads. All calls of a region share the two
+halves. A region can have its own partitioner.
 
     before   forward: region(inputs) -> results                   backward: region(inputs, tangents) -> gradients
     after    forward: region(inputs) -> results, saved values     backward: region(saved values, tangents) -> gradients
 
 Note [A region returns no views]
-Inductor takes each result of a call for memory of its own, and may use the memory of a call's arguments again when
-nothing reads them any more. A forward that returned a view of an argument, for the sake of its backward, would so get
-it overwritten; torch's own gradients are wrong then. So a saved view is made in the backward, from what it is a view
-of: that one the backward gets from where the forward had it.
+Inductor assumes that each result of a call has memory of its own, and may reuse the memory of a call's arguments after
+their last use. So if a forward returned a view of an argument for its backward, the view would be overwritten; torch's
+own gradients are wrong then. So a saved view is recreated in the backward, from the tensor that it is a view of.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ _CALL = torch.ops.higher_order.invoke_subgraph
 
 @dataclass(frozen=True)
 class Halves:
-    """One region, cut. The forward returns (results, symbols and tensors for the backward alone).
+    """One region, partitioned. The forward returns (results, symbols and tensors for the backward).
 
-    `sources` says where the backward's inputs but the tangents come from: ("input", i) is the forward's argument,
-    ("output", i) what the forward returns.
+    `sources` says where the backward's inputs, except the tangents, come from: ("input", i) is the forward's argument,
+    ("output", i) its result.
     """
 
     name: str
@@ -69,14 +68,14 @@ def _why(region: Halves) -> str:
 
 
 def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
-    """Cut the regions that `module` calls in both directions, those inside them too. Edits `module`."""
+    """Partition the regions that `module` calls in both directions, and those inside them. Edits `module`."""
     forwards, backwards = _calls(module, "fw"), _calls(module, "bw")
     pairs = _pairs(forwards, backwards)
     cut: dict[str, Halves] = {}  # by the backward's identifier
     homes: dict[str, Halves] = {}  # by the forward's
     for forward, backward in pairs:
         if forward is None:
-            continue  # a backward whose forward is not in this graph keeps its own
+            continue  # the forward is not in this graph, so the backward stays as it is
         identifier = str(backward.args[1])
         if identifier not in cut:
             cut[identifier] = _cut(module, forward, backward, options)
@@ -87,7 +86,7 @@ def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
         saved = _stitch_forward(module, forward, region)
         tangents = backward.args[2 + region.inputs :]
         made = _call(module, backward, f"partitioned_bw_{region.name}", region.backward, (*saved, *tangents))
-        made.meta.pop("eager_input_vals", None)  # they were those of the old inputs
+        made.meta.pop("eager_input_vals", None)  # these belong to the old inputs
     if paired:
         module.graph.eliminate_dead_code()
         module.graph.lint()
@@ -101,7 +100,7 @@ def _calls(module: fx.GraphModule, direction: str) -> list[fx.Node]:
 
 
 def _pairs(forwards: list[fx.Node], backwards: list[fx.Node]) -> list[tuple[fx.Node | None, fx.Node]]:
-    """Each backward and its forward, if that is in this graph too. The last call's backward comes first."""
+    """Each backward with its forward, if that is in this graph. The last call's backward comes first."""
     if not versions.has("calls of regions are numbered") and len(forwards) == len(backwards):
         return list(zip(reversed(forwards), backwards, strict=True))
     by_call = {node.meta["custom"]["call_id"]: node for node in forwards if "call_id" in node.meta.get("custom", {})}
@@ -130,14 +129,14 @@ def _graph_of(module: fx.GraphModule, call: fx.Node) -> fx.GraphModule:
 
 
 def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:
-    """A region's own joint graph as partitioners want it: inputs by name, results before gradients."""
+    """A region's joint graph in the form that partitioners expect: inputs by name, results before gradients."""
     joint = graphs.copy(module)
     for position, node in enumerate(graphs.placeholders(joint.graph)):
         name = f"primals_{position}" if position < inputs else f"tangents_{position - inputs}"
         graph_nodes.rename(node, name)
         node.target = name
     for node in joint.graph.nodes:
-        node.meta.pop("partitioner_tag", None)  # all of it was traced in the backward
+        node.meta.pop("partitioner_tag", None)  # all nodes are tagged as backward
     values = graphs.outputs(joint.graph)
     gradients = len(values) - results
     output = graphs.output_node(joint.graph)
@@ -191,7 +190,7 @@ def _placeholder_before(old: fx.Node, root: fx.Node) -> fx.Node:
 
 
 def _views(node: fx.Node) -> list[fx.Node]:
-    """A value, what it is a view of, and so on, down to a value that is none."""
+    """A value, the value that it is a view of, and so on."""
     chain = [node]
     while operators.may_alias(chain[-1].target) and len(chain[-1].all_input_nodes) == 1:
         chain.append(chain[-1].all_input_nodes[0])
@@ -199,7 +198,7 @@ def _views(node: fx.Node) -> list[fx.Node]:
 
 
 def _stitch_forward(module: fx.GraphModule, old: fx.Node, region: Halves) -> list[Any]:
-    """Call the new forward. Returns what the backward takes of it."""
+    """Call the new forward. Returns the values that the backward takes from it."""
     arguments = old.args[2:]
     new = _call(module, old, f"partitioned_fw_{region.name}", region.forward, arguments)
     saved: list[Any] = []
@@ -216,7 +215,7 @@ def _stitch_forward(module: fx.GraphModule, old: fx.Node, region: Halves) -> lis
 
 
 def _call(module: fx.GraphModule, old: fx.Node, name: str, half: fx.GraphModule, args: Any) -> fx.Node:
-    """A call of `half` in place of `old`."""
+    """Replace `old` by a call of `half`."""
     if not hasattr(module, name):
         module.add_module(name, half)
     graph = module.graph

@@ -3,11 +3,11 @@
 `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` lets a user store less, or elsewhere, than what autograd
 saves. Where both hooks are `fx.GraphModule`s a compiler can fuse them: `pack` goes to the end of the forward, once
 for each saved tensor, and `unpack` to the beginning of the backward. What `pack` returns is saved in the tensor's
-place: tensors, symbolic numbers, and constants, which are written into the backward. Hooks that are no graphs are
+place: tensors, symbolic numbers, and constants, which are written into the backward. Hooks that are not graphs are
 left to autograd, which calls them at each run as in eager.
 
-Which saved tensors are packed is torch's setting: "donated" (those that nothing else holds on to, so that packing
-frees memory), "no_static" (all but parameters and other static inputs) or "all".
+Which saved tensors are packed is torch's setting: "donated" (those that nothing else holds, so that packing frees
+memory), "no_static" (all but parameters and other static inputs) or "all".
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import SavedInput, SavedOutput
 from aotviz.ir.forms import Reason, SavedTensor, Split
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.torch_private import operators, saved_tensor_hooks
 from aotviz.tracing.hooks import HookGraph, SavedHookContext, trace_hook
 from aotviz.tracing.lifetimes import deaths
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def run(call: Split) -> Split:
@@ -39,7 +38,7 @@ def run(call: Split) -> Split:
 
 
 def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
-    """Of each saved value, whether the hooks apply to it."""
+    """For each saved value, whether the hooks apply to it, and why."""
     if mode not in ("donated", "no_static", "all"):
         raise ValueError(
             f"torch's saved_tensors_hooks_filtering_mode is {mode!r}; it can be 'donated', 'no_static' or 'all'"
@@ -67,7 +66,7 @@ def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
 
 
 class _Inliner:
-    """Writes the hooks into copies of both halves."""
+    """Inserts the hooks into copies of both halves."""
 
     def __init__(self, call: Split, pack: fx.GraphModule, unpack: fx.GraphModule) -> None:
         self.call, self.pack, self.unpack = call, pack, unpack
@@ -108,7 +107,7 @@ class _Inliner:
             self.results[saved.name] = node
 
     def _pack(self, saved: SavedTensor) -> list[Reason]:
-        """The end of the forward for one saved tensor."""
+        """Pack one saved tensor at the end of the forward."""
         context = SavedHookContext(saved.name, self.call.forward_module.graph, self.call.backward_module.graph)
         node = self.forward_nodes[saved.name]
         mode, table = self.call.fake_mode, self.call.options.decompositions
@@ -122,7 +121,7 @@ class _Inliner:
             if not isinstance(result, fx.Node):  # a constant: the unpack hook was traced with it
                 what.append(repr(result))
                 continue
-            symbolic = isinstance(value, (*_SYMBOLIC, int, float, bool))
+            symbolic = isinstance(value, (*SYMBOLIC, int, float, bool))
             view = result.op == "placeholder" or operators.is_view(result.target)
             why = f"{saved.why}; packed by a saved tensor hook"
             one = replace(
@@ -144,7 +143,7 @@ class _Inliner:
         return [Reason(saved.name, f"saved as {', '.join(what)}")]
 
     def _backward(self) -> fx.GraphModule:
-        """The backward with other inputs: symbols, then tensors, then tangents, as it had them."""
+        """The backward with other inputs: symbols, then tensors, then the same tangents."""
         old = self.call.backward_module.graph
         made = operators.empty_copy(old)
         module = fx.GraphModule(self.call.backward_module, made)

@@ -1,7 +1,7 @@
-"""Compute with tensors in the place of Python floats, so that another value of a float needs no other program.
+"""Compute with tensors instead of Python floats, so that one program serves every value of a float.
 
-Only a call whose graph reads the value of a float tensor passes this stage: Dynamo's graph of a function that was
-called with a second value of a float. It comes before the cut, or the backward would be handed floats.
+Only a graph that reads the value of a float tensor passes this stage: Dynamo makes such a graph of a function that was
+called with a second value of a float. It runs before the partitioner, or the backward would take floats.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From the tensors that a caller holds to those that a graph takes (SYSTEM.md C4).
 
-Autograd sees a subclass as one tensor; the compiled graph takes and returns its parts. Up to here a call is told in
-the caller's terms, one entry per tensor; behind this stage in the graph's, one entry per part. The rewrite keeps the
-caller's, and writes the lines that go between the two: inside the `autograd.Function`, so that what has a history is
-the whole. A call without subclasses passes unchanged.
+Autograd sees a subclass as one tensor; the compiled graph takes and returns its parts. Before this stage a call has one
+entry per tensor of the caller, after it one entry per part. The rewrite keeps the caller's description, and writes the
+lines that convert between the two, inside the `autograd.Function`, so that the whole tensors have a `grad_fn`. A call
+without subclasses passes unchanged.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class SubclassParts(Wrapping):
     """Graph inputs, slots, tangents and gradients are the parts of the caller's, in order."""
 
     meta: SubclassMeta
-    graph_inputs: tuple[InputDescriptor, ...]  # from here on, as the caller sees them
+    graph_inputs: tuple[InputDescriptor, ...]  # this and the following fields describe the caller's tensors
     facts: ViewAndMutationMeta
     slots: tuple[Slot, ...]
     tangents: tuple[Tangent, ...]
     gradients: tuple[Gradient, ...]
-    shared: Mapping[tuple[int, str], tuple[int, str]]  # (slot, path of a part) -> (input, path of what it is made from)
+    shared: Mapping[tuple[int, str], tuple[int, str]]  # (slot, path of a part) -> (input, path of the part's source)
 
     def caller(self, call: Any) -> Any:
         told = {"graph_inputs": self.graph_inputs, "slots": self.slots, "meta": self.facts}
@@ -69,15 +69,15 @@ class SubclassParts(Wrapping):
         return variables
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing: what was written is in the parts."""
+        """Nothing to do: the parts were written."""
 
     def unwrap(self, emit: Emitter, variables: list[str]) -> list[str]:
-        """What the graph takes, from the caller's tensors."""
+        """The graph's inputs, from the caller's tensors."""
         return [v + path for v, one in zip(variables, self.meta.inputs, strict=True) for path in one.paths()]
 
     def wrap(self, emit: Emitter, values: str, inputs: list[str], recorded: bool) -> list[str]:
-        """The caller's results, from what the graph returned as `values`, and the inputs that they share parts with.
-        Unless autograd records the call, what is written part by part is not put together."""
+        """The caller's results, from the graph's results `values` and the inputs that they share parts with. Unless
+        autograd records the call, a subclass that is written part by part is not built."""
         made, position = [], 0
         for number, (one, slot) in enumerate(zip(self.meta.slots, self.slots, strict=True)):
             results = [f"{values}[{k}]" for k in range(position, position + one.count)]
@@ -107,7 +107,7 @@ class SubclassParts(Wrapping):
         return variable
 
     def expect_tangents(self, emit: Emitter, names: list[str]) -> None:
-        """Convert the gradients that come in as another kind of tensor."""
+        """Convert incoming gradients of another tensor class."""
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
             subject = str(self.slots[tangent.slot].descriptor)
             if not isinstance(one, RuntimeSubclass):
@@ -122,7 +122,7 @@ class SubclassParts(Wrapping):
             emit.line(f"if {name} is not None and ({differs}): {name} = {coerced}({name}, {known})", fact, subject)
 
     def unwrap_tangents(self, emit: Emitter, names: list[str]) -> list[str]:
-        """The parts of the gradients that come in; None for each part of one that does not."""
+        """The parts of the incoming gradients; None for each part of a missing one."""
         found: list[str] = []
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
             if not isinstance(one, RuntimeSubclass):
@@ -139,7 +139,7 @@ class SubclassParts(Wrapping):
         return found
 
     def wrap_gradients(self, emit: Emitter, values: str) -> list[str]:
-        """One gradient per input of the caller's, from what the backward graph returned as `values`."""
+        """One gradient per input of the caller, from the results `values` of the backward graph."""
         made, position = [], 0
         for one, gradient in zip(self.meta.gradients, self.gradients, strict=True):
             count = 1 if one is None else one.count
@@ -160,7 +160,7 @@ def _spoken(one: RuntimePlan) -> str:
 
 
 def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | None = None) -> list[str]:
-    """Tests that a value is of another type than planned; of plain tensors in it too, if their type is given."""
+    """Tests that a value has another type than planned. Plain tensors inside are tested only if their type is given."""
     if isinstance(one, OpaqueMeta) or (isinstance(one, PlainTensorMeta) and plain is None):
         return []
     kind = one.type if isinstance(one, RuntimeSubclass) else plain
@@ -171,7 +171,7 @@ def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | Non
 
 
 def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
-    """A class that has no context at compile time has none at run time."""
+    """Tests that a value has another context. A class without a context at compile time has none at run time."""
     if not isinstance(one, RuntimeSubclass):
         return []
     nested = [test for name, part in one.attrs for test in _contexts_differ(emit, value + attribute(name), part)]
@@ -182,7 +182,7 @@ def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
 
 
 def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
-    """The expression that makes a value from those that it is laid out in."""
+    """The expression that builds a value from its flat values."""
     if isinstance(one, PlainTensorMeta):
         return values[0]
     if isinstance(one, OpaqueMeta):
@@ -201,7 +201,7 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
 
 
 def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: str) -> str:
-    """A variable whose attributes are the parts of a subclass, which itself nobody needs."""
+    """A variable with the parts of a subclass as attributes, if the subclass itself is not needed."""
     leaves = dict(zip(one.paths(), values, strict=True))
     places = emit.bind("Places", SimpleNamespace)
 
@@ -236,7 +236,7 @@ def run(call: GraphCall) -> GraphCall:
 
 
 class _Inward:
-    """Retells a call in the graph's terms."""
+    """Describes a call in terms of the graph's tensors."""
 
     def __init__(
         self, call: GraphCall, slots: tuple[Plan, ...], incoming: tuple[Plan, ...], gradients: tuple[Plan | None, ...]
@@ -285,7 +285,8 @@ class _Inward:
         )
 
     def _shared(self, stay: list[int]) -> dict[tuple[int, str], tuple[int, str]]:
-        """Parts of results that are a written input, or a view of one: made from it, since the graph returns a copy."""
+        """Parts of results that are a written input or a view of one. They are made from the input: the graph returns a
+        copy."""
         forward, outer = self.outer.forward, self.outer
         owners: dict[Any, tuple[int, str, Any]] = {}
         for i, (info, one, value) in enumerate(zip(outer.meta.input_info, self.plans, forward.args, strict=True)):
@@ -313,7 +314,7 @@ class _Inward:
         return found
 
     def _in_graph(self, slot: Slot) -> bool:
-        """Whether the graph itself writes what a slot would return."""
+        """Whether the graph itself writes the result of a slot."""
         return slot.kind == "mutation" and slot.index in self.outer.meta.in_graph_mutated_indices
 
     def _graph_inputs(self) -> tuple[InputDescriptor, ...]:
@@ -321,7 +322,8 @@ class _Inward:
         return tuple(part for descriptor, one in pairs for part in input_parts(descriptor, one.paths()))
 
     def _slots(self) -> tuple[tuple[Slot, ...], list[int], dict[int, list[int]]]:
-        """The parts of all slots; which of the graph's results they are; where each slot's tensors are among them."""
+        """The parts of all slots; their numbers among the graph's results; the places of each slot's tensors among
+        them."""
         found: list[Slot] = []
         kept: list[int] = []
         places: dict[int, list[int]] = {}
@@ -343,7 +345,7 @@ class _Inward:
         return tuple(found), kept, places
 
     def _place_of(self, slot: Slot, path: str, number: int) -> tuple[int, bool]:
-        """What a part's slot counts, and whether the graph returns it: it does not return what it writes itself."""
+        """The index of a part's slot, and whether the graph returns it: it does not return what it writes itself."""
         if slot.kind != "mutation":
             return number, True
         paths = list(self.plans[slot.index].paths())
@@ -375,7 +377,7 @@ class _Inward:
         )
 
     def _counted_by_caller(self) -> ViewAndMutationMeta:
-        """A graph that writes a part of a subclass raises the part's version counter, not that of the whole."""
+        """A graph that writes a part of a subclass bumps the version of the part, not that of the whole."""
         extra = 1 if self.outer.options.graph_counts_writes else 0
         inside = self.outer.meta.in_graph_mutated_indices
         infos = (
@@ -396,7 +398,7 @@ class _Inward:
         return tuple(found)
 
     def _graph(self, kept: list[int]) -> torch.fx.GraphModule:
-        """The graph with one result per part, but for those of slots that nobody needs."""
+        """The graph with one result per part, without the slots that are not needed."""
         module = graphs.copy(self.outer.graph_module)
         output = graphs.output_node(module.graph)
         results = graphs.outputs(module.graph)
@@ -429,7 +431,7 @@ def _as_strided(part: Any, name: str, source: InputDescriptor) -> str:
 
 
 def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:
-    """The facts about a part of an input: what is written is a part, what has a history is the whole."""
+    """The facts about a part of an input: parts are written, but only the whole has a `grad_fn`."""
     written = part is not None and functional.is_functional(part) and functional.data_mutated(part)
     return InputAliasInfo(
         is_tensor=part is not None,
@@ -437,12 +439,7 @@ def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:
         requires_grad=False,
         requires_grad_after=False,
         mutates_data=written,
-        mutates_metadata=False,
         mutations_hidden_from_autograd=whole.mutations_hidden_from_autograd,
         mutations_under_no_grad_or_inference_mode=whole.mutations_under_no_grad_or_inference_mode,
-        mutates_storage_metadata=False,
-        resizes_storage=False,
         keep_input_mutations=whole.mutation_type is MutationType.MUTATED_IN_GRAPH,
-        version_bumps=0,
-        layout_after=None,
     )

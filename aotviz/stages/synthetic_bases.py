@@ -1,20 +1,20 @@
 """Inputs that overlap in memory, one of them mutated (SYSTEM.md C2).
 
-A functional graph can't express that writing `a` changes `b`. So the inputs of such a group are replaced by one,
-their common base, and the traced function makes them again as views of it: then the write is to the base, and all
-of them see it. Inputs that merely share a storage without sharing an element are left alone.
+A functional graph cannot express that writing `a` changes `b`. So the inputs of such a group are replaced by their
+common base, and the traced function recreates them as views of it: then the base is written, and all of them see it.
+Inputs that share a storage without overlapping are left alone.
 
 Note [Memory and history]
-Memory and history are two things: `x` and `x.detach()` share the one and not the other. Where the inputs of a group
-are all views of one tensor, in autograd's eyes too, that tensor is the base. Else the base is their storage, a flat
-tensor that autograd knows nothing of. Each tensor that has a history of its own, a root, is made in the trace as a
-detached view of the base that is to autograd what the root is; and the root is an input of the graph besides, whose
-elements nobody reads: its gradient goes there, and a history that it gets in the function is given to it afterwards.
+Tensors can share memory without sharing an autograd graph: `x` and `x.detach()` do. If autograd considers all inputs of
+a group views of one tensor, that tensor is the base. Otherwise the base is their storage, a flat tensor without
+autograd state. Each tensor with a `grad_fn` of its own, a root, is recreated in the trace as a detached view of the
+base with the autograd state of the root. The root is also an input of the graph whose elements are never read: its
+gradient goes there, and it gets the `grad_fn` that the function gives it.
 
 Note [The whole base is written back]
-After the graph, a base is written as a whole, also where it is larger than what its members cover. An input that lies
-there and was written by itself would lose what was written, and its gradients. So it becomes a member of the group,
-though it overlaps no other member. The base may grow by that, to another one or to the storage: look again.
+After the graph, a base is written as a whole, even if it is larger than what its members cover. An input in that memory
+that was written separately would lose its data and its gradients. So it becomes a member of the group, though it
+overlaps no other member. This may enlarge the base, to another tensor or the storage, so the check is repeated.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from aotviz.tracing.views import layout, lying_like, specialised
 
 @dataclass(frozen=True, eq=False)
 class Root:
-    """A tensor over the storage of a group with a history of its own, and the inputs that are views of it."""
+    """A tensor over the storage of a group with a `grad_fn` of its own, and the inputs that are views of it."""
 
     fake: Any
     members: tuple[int, ...]
     itself: int | None  # the member that it is; None if it is only their `_base`
-    moves: bool  # that member is moved in place; see Note [Moved inputs] in tracing/forward.py
-    counter: int  # which version counter it has: roots that are each other's `.detach()` have one
+    moves: bool  # a metadata op changes that member in place; see Note [Moved inputs] in tracing/forward.py
+    counter: int  # number of its version counter: roots that are each other's `.detach()` share one
 
     @property
     def rootless(self) -> bool:
@@ -65,7 +65,7 @@ class Group:
     fakes: tuple[Any, ...]  # one per member
     base: Any  # the fake base
     base_layout: Layout
-    same: tuple[tuple[int, int], ...]  # (position, member): the same tensor once more
+    same: tuple[tuple[int, int], ...]  # (position, member) of further occurrences of the same tensor
 
     @property
     def apart(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class TensorGroup(Group):
 
     itself: int | None  # the member that is the base
     source: int  # a member that is the base or a view of it
-    rooted: tuple[bool, ...]  # one per member: no view of the base, though it shares its memory
+    rooted: tuple[bool, ...]  # one per member: it shares the base's memory, but is not a view of it
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class StorageGroup(Group):
     """The base is their storage; see Note [Memory and history]."""
 
     roots: tuple[Root, ...]
-    tied: bool  # roots are inputs of the graph; if not, nothing in the call has a history
+    tied: bool  # roots are inputs of the graph; if not, nothing in the call requires grad
 
 
 class _NewHistory(Exception):
-    """A member that is no view of a TensorGroup's base gets a history, which the base can't give it."""
+    """A member that is not a view of a TensorGroup's base gets a `grad_fn`, which the base cannot give it."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
         super().__init__(members)
@@ -105,15 +105,15 @@ class SyntheticBases:
     groups: tuple[Group, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
-    grown: tuple[int, ...]  # inputs that have a history now, being views of what was given one
+    grown: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
 
     @property
     def roots(self) -> list[Root]:
-        """One per graph input behind the bases, up to the others."""
+        """One per graph input between the bases and the others."""
         return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
 
     def traced(self, fn: Any, rootless: list[Rootless]) -> Any:
-        """`fn` on bases: makes the members as views, and says which they are, and which of them are `rootless`."""
+        """`fn` on bases: recreates the members as views and returns them with the result. Appends to `rootless`."""
 
         storages = frozenset(k for k, group in enumerate(self.groups) if isinstance(group, StorageGroup))
 
@@ -167,7 +167,7 @@ class SyntheticBases:
         return "share memory" if group.apart else "overlap"
 
     def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
-        """The lines that find a group's storage and its roots. Returns their variables."""
+        """Write the lines that find a group's storage and its roots. Returns their variables."""
         names = self._names(group)
         base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
         dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
@@ -199,7 +199,7 @@ class SyntheticBases:
         return base, roots
 
     def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
-        """Gradients go to the base or to a root, and pass its views by."""
+        """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
         roots = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else []
         itself = group.itself if isinstance(group, TensorGroup) else None
         hooked = [
@@ -219,7 +219,7 @@ class SyntheticBases:
             )
 
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
-        """The members' places in the base are part of the graph, and are no part of what Dynamo guards."""
+        """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
         lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", call_differs.refuse)
         places = ", ".join(
@@ -249,7 +249,7 @@ class SyntheticBases:
 
 
 class _Members:
-    """The inputs that the function gets, made from those that the graph has, inside a trace."""
+    """The inputs that the function gets, made from the graph's inputs inside a trace."""
 
     def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any], rootless: list[Rootless]) -> None:
         self.rootless = rootless
@@ -355,7 +355,8 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
 
 
 def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
-    """Raise where a write ends the history of another input, or of its views, and not both are in one group."""
+    """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
+    one group."""
     group_of = {p: group for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
@@ -365,7 +366,8 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
 
 
 def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
-    """What is written to a view with a history of its own becomes part of the history of what it is a view of."""
+    """Refuse a write to a view with a `grad_fn` of its own if its base is used too: the base's `grad_fn` would include
+    it."""
     for root, info in zip(roots, infos, strict=False):
         base = base_of(root.fake)
         if (
@@ -392,8 +394,8 @@ def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDesc
 
 
 def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
-    """The steps, with what is to be added to version counters behind the write of a storage, which counts for nobody.
-    All views of a root count with it."""
+    """The steps, with further version increments after the write of a storage, which bumps no counter of the inputs.
+    All views of a root share its counter."""
     replayed = ViewAndMutationMeta.count_writes(replay)
     count = len(rewrite.groups)
     place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
@@ -416,7 +418,7 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
 
 
 def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
-    """Members that are views of a base or root that had no history before, and that know of the one that it has now."""
+    """Members whose base or root had no `grad_fn` before, and that get one of which autograd already knows."""
     count, infos = len(rewrite.groups), forward.input_info
     bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]
     roots = [(root.members, root.itself, infos[count + k]) for k, root in enumerate(rewrite.roots)]
@@ -456,8 +458,7 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
 
 
 def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
-    """The group of inputs that are connected; None of a single one, or of one that is passed twice, unless its place in
-    memory matters."""
+    """The group of connected inputs, or None for a single input, even if passed twice, unless its storage matters."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
     same = tuple((p, first[p]) for p in places if p not in members)
@@ -492,7 +493,7 @@ def _without_lost_writes(
 
 
 def _first_of_each(call: TracedCall) -> dict[int, int]:
-    """For each graph input that is a tensor passed before: where."""
+    """For each graph input that repeats an earlier tensor, the position of that."""
     place = {d.index: p for p, d in enumerate(call.graph_inputs) if isinstance(d, PlainInput)}
     pairs = ((i, first) for i, first in enumerate(call.duplicate_of) if first is not None)
     return {place[i]: place[first] for i, first in pairs if i in place and first in place}
@@ -531,9 +532,9 @@ def _tensor_group(
     covers = all(shared_memory.root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
-    if facts.is_view_with_history(base):  # a write gives it the history of what it is a view of
+    if facts.is_view_with_history(base):  # after a write, autograd takes its grad_fn from its own base
         return None
-    if has_no_root(base) and base.requires_grad:  # its views are views of what it is a view of
+    if has_no_root(base) and base.requires_grad:  # autograd takes the grad_fn of its views from its own base
         return None
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
     rooted = tuple(shared_memory.root(t) is not base for t in tensors)
@@ -542,7 +543,7 @@ def _tensor_group(
 
 
 def _count_together(call: TracedCall, group: TensorGroup) -> bool:
-    """Whether a write to the base counts as a write of every member. Of subclasses it is not known: it does."""
+    """Whether a write to the base bumps the version of every member. For subclasses this is assumed."""
     if is_subclass(group.base):
         return True
     return len(set().union(*map(call.counters, group.members))) == 1
@@ -566,7 +567,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
 
 
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
-    """Say of inputs over one storage that they were looked at and found disjoint."""
+    """Report inputs that share a storage but do not overlap."""
     why = "they share a storage but do not overlap, so each is a separate graph input"
     names = (
         ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
@@ -575,10 +576,8 @@ def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
 
 
 def _refuse_shared_parts(call: TracedCall) -> None:
-    """Raise where a write to one input changes a part of another, which is a tensor made of tensors.
-
-    Views of one such tensor share what stands for its storage, and become views of it again.
-    """
+    """Refuse a write to one input that changes a part of another, which is a subclass. Views of one subclass
+    are fine."""
     args, infos = call.forward.program.args, call.meta.input_info
     if not any(map(is_subclass, args)):
         return

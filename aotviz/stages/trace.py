@@ -1,7 +1,7 @@
-"""Finish the traced graph (SYSTEM.md D2): no dead code, a descriptor on every input and output, and on each
-backward node the source line of the forward node that it differentiates; and torch's passes over a whole graph: with
-its setting `selective_decompose`, operators are decomposed only in regions annotated for Inductor, and what checkpoints
-tagged is computed again for a backward that the function itself calls."""
+"""Finish the traced graph (SYSTEM.md D2): remove dead code, and describe every input and output; put on each backward
+node the source line of the forward node that it differentiates; run torch's passes over a whole graph. With its setting
+`selective_decompose`, operators are decomposed only in regions annotated for Inductor. Checkpointed values are
+recomputed for a backward that the function itself calls."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def run(call: GraphCall) -> GraphCall:
 
 
 def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
-    """The operator that writes through `as_strided` refuses a tensor that requires grad and is not contiguous, though
-    a graph is not differentiated. An input is the one tensor there that may require grad."""
+    """Detach non-contiguous inputs of `as_strided_scatter`. The operator refuses such tensors if they require grad,
+    though the graph is not differentiated. Only inputs may."""
     graph = module.graph
     found = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided_scatter.default)
     for node in found:
@@ -59,7 +59,7 @@ def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
 
 
 def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:
-    """torch's passes over the graph, where they are asked for; `reasons` is told of what they did."""
+    """Run torch's passes over the graph if they are enabled; appends to `reasons`."""
     if call.options.selective_decompose:
         asked = sum(map(tracers.asks_for_inductor, module.graph.nodes))
         reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))

@@ -1,4 +1,4 @@
-"""torch's compiled autograd itself. To import this loads it, which takes a while: done once somebody uses it."""
+"""torch's compiled autograd. Importing this file loads it, which takes a while: import it only where it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ switched_off = _disable
 def wrap_methods(
     node: Callable[[Method], Method], hook: Callable[[Method], Method], backward: Callable[[Method], Method]
 ) -> None:
-    """Wrap the methods that are called for each node, for a hook on a tensor, and for the backward of a Function."""
+    """Wrap the methods that it calls for each node, each hook on a tensor, and each backward of a Function."""
     kind: Any = AutogradCompilerInstance
     kind.set_node_origin = skipped(node(AutogradCompilerInstance.set_node_origin))
     kind.tensor_pre_hook = skipped(hook(AutogradCompilerInstance.tensor_pre_hook))

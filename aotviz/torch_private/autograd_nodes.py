@@ -1,4 +1,4 @@
-"""Nodes of autograd's graph, the hooks on them, and the engine that runs them."""
+"""Nodes of the autograd graph, the hooks on them, and the engine that runs them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ current_backward: Callable[[], int] = torch._C._current_graph_task_id
 """A number for the backward that runs in this thread, or -1."""
 
 will_execute = torch._C._will_engine_execute_node
-"""Whether the running backward gets to a node. Raises RuntimeError for a leaf's under `torch.autograd.grad`."""
+"""Whether the running backward will execute a node. Raises RuntimeError for the node of a leaf under
+`torch.autograd.grad`."""
 
 RUN_BACKWARD: CodeType = torch.autograd.graph._engine_run_backward.__code__
-"""The code of what calls the engine."""
+"""The code object of torch's function that calls the engine."""
 
 
 number: Callable[[Any], int] = methodcaller("_sequence_nr")
-"""The number by which the nodes of a graph refer to an autograd node."""
+"""The sequence number of an autograd node, by which nodes of an FX graph refer to it."""
 
 results: Callable[[Any], Sequence[Any]] = attrgetter("_input_metadata")
-"""The shape, dtype and device of each result of the call that a node is of."""
+"""The shape, dtype and device of each result of the call that made a node."""
 
 gradient_hooks: Callable[[Any], Any] = attrgetter("_backward_hooks")
-"""The dict in which a tensor's gradient hooks are; None where it never had one."""
+"""The dict of a tensor's gradient hooks; None if it never had one."""
 
 
 def saved(node: Any, is_custom: bool) -> Iterator[tuple[Callable[[], Any], str]]:
-    """For each thing that a node saved: what gives it with its hooks, and the attribute that has it without.
+    """For each value that a node saved: a function that returns it packed, with its saved tensor hooks, and the name of
+    the attribute that returns it unpacked. Both may raise RuntimeError.
 
-    `is_custom` says of a node that a user's `autograd.Function` made it. Either may raise RuntimeError.
+    `is_custom` is whether a user's `autograd.Function` made the node.
     """
     prefix = "_raw_" if is_custom else "_raw"
     for name in dir(node):
@@ -48,18 +50,18 @@ def saved(node: Any, is_custom: bool) -> Iterator[tuple[Callable[[], Any], str]]
 
 
 def saved_with_hooks(ctx: Any) -> Sequence[Any]:
-    """What a user's `autograd.Function` gave to `save_for_backward`, with its hooks."""
+    """What a user's `autograd.Function` passed to `save_for_backward`, packed, with its saved tensor hooks."""
     return ctx._raw_saved_tensors
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:
-    """Call `callback` when the running backward has ended."""
+    """Call `callback` at the end of the running backward."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
 def start_gradient_hooks(tensor: torch.Tensor, hooks: dict[Any, Any]) -> None:
-    """Let hooks of a tensor be registered in that dict, and its node call them from there."""
+    """Make `hooks` the dict in which hooks of a tensor are registered, and from which its node calls them."""
     tensor._backward_hooks = hooks
     node: Any = tensor.grad_fn
-    if node is not None:  # a leaf by now, as after `detach_()`
+    if node is not None:  # it is None for a tensor that has become a leaf, for example by `detach_()`
         node._register_hook_dict(tensor)

@@ -1,13 +1,13 @@
-"""What a trace finds out in the middle of torch: this folder raises it, and `ir/refusals.py` puts it into words.
+"""The error that this folder raises if it finds something that cannot be traced.
 
-The words belong to the one list of refusals, which stands above this folder and cannot be imported here.
+`ir/refusals.py` turns it into a refusal. The messages are in its list, which this folder must not import.
 """
 
 from __future__ import annotations
 
 
 class CannotTrace(NotImplementedError):
-    """`reason` is a name of the list in `ir/refusals.py`; the rest fills the blanks of its message."""
+    """`reason` is a key of `REFUSALS` in `ir/refusals.py`; the others are inserted into its message."""
 
     def __init__(self, reason: str, names: str = "", operator: str = "", instead: str = "") -> None:
         super().__init__(": ".join(filter(None, (reason, names, operator))))

@@ -1,4 +1,4 @@
-"""What `torch.utils.checkpoint` and Dynamo call for a checkpointed region, and how to put something in its place."""
+"""The functions that `torch.utils.checkpoint` and Dynamo call for a checkpointed region, and how to replace them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.utils import checkpoint
 
 generator = checkpoint._checkpoint_without_reentrant_generator
 by_tuples: Callable[..., Any] | None = getattr(checkpoint, "_checkpoint_without_reentrant_generator_impl", None)
-"""What newer releases call; None in others."""
+"""The function that newer releases call instead; None in older ones."""
 of_dynamo: Callable[..., Any] = wrap.tag_activation_checkpoint_impl
-_tags_by_itself = hasattr(wrap.TagActivationCheckpoint, "tag_nodes")  # newer releases call `checkpoint`
+_tags_by_itself = hasattr(wrap.TagActivationCheckpoint, "tag_nodes")  # newer releases call `torch.utils.checkpoint`
 
 
 @contextlib.contextmanager
 def replaced(
     by_generator: Callable[..., Any], by_tuples_: Callable[..., Any], reentrant: Any, by_dynamo: Callable[..., Any]
 ) -> Iterator[None]:
-    """Inside, these are called for a region: in the place of `generator`, of `by_tuples`, of `CheckpointFunction`, and
-    of `of_dynamo` where Dynamo does not call one of the others."""
+    """Inside this context, a region calls these functions: instead of `generator`, of `by_tuples`, of
+    `CheckpointFunction`, and of `of_dynamo` if Dynamo does not call one of the others."""
     ours: dict[str, Any] = {
         "_checkpoint_without_reentrant_generator": by_generator,
         "CheckpointFunction": reentrant,
@@ -38,5 +38,5 @@ def replaced(
 
 
 def region_number() -> int:
-    """A new number for a region. Partitioners ask which region a node is of."""
+    """A new number for a region. Partitioners read from a node which region it belongs to."""
     return int(next(wrap.uid))

@@ -10,20 +10,20 @@ from torch._dynamo.external_utils import FakeBackwardCFunction
 
 
 def as_captured(node: Any, saved: Sequence[Any]) -> Any:
-    """A stand-in for a node, whose saved tensors a graph has unpacked."""
+    """A stand-in for a node. `saved` are its saved tensors, which a graph has unpacked."""
     return FakeBackwardCFunction(node, list(saved))
 
 
 def function_of(node: Any) -> type[torch.autograd.Function]:
-    """The Function whose node this is."""
+    """The Function that made a node."""
     return node._forward_cls
 
 
 def number_of(function: type[torch.autograd.Function]) -> int:
-    """By which torch tells the backwards of Functions apart."""
+    """The number by which torch tells the backwards of Functions apart."""
     return function._backward_cls._autograd_function_id
 
 
 def sizes_of(node: Any) -> Sequence[Any]:
-    """What a Function's key gave besides its number, as symbols of the graph."""
+    """The sizes that a Function's cache key contains besides its number, as symbols of the graph."""
     return node._get_compiled_autograd_symints()

@@ -1,4 +1,4 @@
-"""torch's settings: where they are read, and Inductor's by their names. `settings.py` says what each means here."""
+"""Access to the settings of torch and of Inductor. `ir/torchs_settings.py` says what each means in aotviz."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MODULES: dict[str, Any] = {
 
 
 def is_changed(module: str, name: str) -> bool:
-    """Whether this release has a setting, and it is not at its default."""
+    """Whether this release has a setting, and its value is not the default."""
     entry = MODULES[module]._config.get(name)
     return entry is not None and getattr(MODULES[module], name) != entry.default
 
 
 def of_aot_autograd() -> dict[str, Any]:
-    """The settings that aotviz takes over as options, by torch's names."""
+    """The settings that become options of aotviz, by torch's names."""
     return {
         "backward_pass_autocast": config.backward_pass_autocast,
         "debug_assert": config.debug_assert,
@@ -39,7 +39,7 @@ def of_aot_autograd() -> dict[str, Any]:
 
 
 def graphsafe_rng() -> bool:
-    """Whether CUDA graphs are asked for, and generators that they can replay."""
+    """Whether CUDA graphs are on, and so are generators that CUDA graphs can replay."""
     graphs = inductor_config.triton.cudagraphs and not inductor_config.fallback_random
     return bool(config.graphsafe_rng_functionalization and graphs)
 
@@ -48,8 +48,8 @@ def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | N
     """The config entries behind a `mode` and `options` of `torch.compile`.
 
     Raises:
-        ValueError: an option that Inductor hasn't, by its name.
-        RuntimeError: a value of another type than the option's, or an unknown mode; torch's own check.
+        ValueError: Inductor has no such option; the message names it.
+        RuntimeError: torch rejects the type of a value, or the mode.
     """
     known = names_of_inductor()
     for name in options:
@@ -64,5 +64,5 @@ def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | N
 
 
 def names_of_inductor() -> frozenset[str]:
-    """Every option of Inductor's."""
+    """The names of all options of Inductor."""
     return frozenset(inductor_config.get_config_copy())

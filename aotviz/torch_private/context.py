@@ -1,4 +1,4 @@
-"""Dynamo's and Inductor's ambient context: what they tell us, and what we tell them (FINDINGS, section 2)."""
+"""The ambient context of Dynamo and Inductor: what aotviz reads from it, and puts into it (FINDINGS, section 2)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _AUTOCAST = ("cpu", "cuda")  # device types
 
 @dataclass
 class CompilerFacts:
-    """The part of the metadata that Inductor looks for on `TracingContext.fw_metadata`.
+    """The part of the metadata that Inductor reads from `TracingContext.fw_metadata`.
 
-    The last two are not Inductor's but for our own door to it, `torch_private/inductor.py`.
+    Inductor does not read the last two fields; our own `torch_private/inductor.py` does.
     """
 
     static_input_indices: list[int]
@@ -27,13 +27,13 @@ class CompilerFacts:
     bw_donated_idxs: list[int] | None
     input_info: Sequence[Any] = ()
     output_info: Sequence[Any] = ()
-    num_slots: int = 0  # forward outputs that are for the user; saved values follow them
-    shared: dict[str, Any] = field(default_factory=dict)  # what a compiler keeps between one program's two graphs
+    num_slots: int = 0  # outputs of the forward before the saved values
+    shared: dict[str, Any] = field(default_factory=dict)  # what the forward's compiler passes to the backward's
 
 
 @dataclass(frozen=True)
 class Context:
-    """Dynamo's contexts at compile time, kept for a backward that is compiled later."""
+    """The contexts of Dynamo during a compilation, kept for a backward that is compiled later."""
 
     tracing: Any
     compile: Any
@@ -41,11 +41,11 @@ class Context:
 
 @contextlib.contextmanager
 def without_compiled_autograd() -> Iterator[None]:
-    """Off, and afterwards as it was."""
+    """Switch torch's compiled autograd off inside this context."""
     if "torch._dynamo.compiled_autograd" not in sys.modules:
         yield
         return
-    from aotviz.torch_private.autograd_compiler import switched_off  # not loaded merely to be off
+    from aotviz.torch_private.autograd_compiler import switched_off  # compiled autograd is already loaded
 
     with switched_off():
         yield
@@ -57,7 +57,7 @@ def autocast_enabled() -> bool:
 
 @contextlib.contextmanager
 def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = None) -> Iterator[list[Any]]:
-    """The ambient state that a compiler expects. Yields the list into which it may report output strides."""
+    """The ambient state that a compiler expects. Yields the list to which it may add the strides of its outputs."""
     known = context or Context(TracingContext.try_get(), CompileContext.try_get())
     tracing_context = known.tracing or TracingContext(fake_mode)
     with contextlib.ExitStack() as stack:
@@ -77,9 +77,9 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
 
 
 def first_call_is_fake() -> bool:
-    """Whether the caller will run what is compiled here once with fake tensors, to see the layout of its results.
+    """Whether the caller will run the compiled code once with fake tensors, to see the layout of its results.
 
-    DDPOptimizer does, between the pieces that it cuts a graph into.
+    DDPOptimizer does this between the pieces into which it splits a graph.
     """
     known = TracingContext.try_get()
     return known is not None and bool(known.fakify_first_call)
@@ -96,7 +96,7 @@ def autocast_off() -> Any:
 
 @contextlib.contextmanager
 def backward_autocast(contexts: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """A context without autocast, but for these arguments of `torch.amp.autocast`."""
+    """A context with only these autocasts, each given by its arguments of `torch.amp.autocast`."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(autocast_off())
         for arguments in contexts:
@@ -105,7 +105,7 @@ def backward_autocast(contexts: Sequence[Mapping[str, Any]]) -> Iterator[None]:
 
 
 class Surroundings:
-    """What a trace depends on besides its function and arguments: modes, and defaults for new tensors."""
+    """The modes, and the defaults for new tensors, that a trace depends on: those in effect when this is made."""
 
     def __init__(self) -> None:
         self._grad, self._inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
@@ -115,7 +115,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """As they were when this was made, in any thread."""
+        """Apply these modes and defaults inside this context, in any thread."""
         now = _autocast()
         dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -144,14 +144,14 @@ def _set_autocast(state: Sequence[tuple[str, bool, torch.dtype]]) -> None:
 
 
 def autocast_state() -> tuple[Any, ...]:
-    """What autocast does at this moment, by device type; empty where it is off everywhere."""
+    """The current state of autocast, by device type; empty if it is off everywhere."""
     if not torch._C._is_any_autocast_enabled():
         return ()
     return tuple(_autocast())
 
 
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:
-    """Tell a compiler that is called inside Dynamo's compilation which tensors were lifted to inputs."""
+    """Tell a compiler that runs inside a compilation of Dynamo which tensors were lifted to inputs."""
     tracing_context = TracingContext.try_get()
     if tracing_context is not None:
         tracing_context.params_flat = list(tensors)

@@ -1,4 +1,4 @@
-"""torch's decompositions, and the operators that only these and their kin name."""
+"""torch's decompositions, and operators with private names."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ BATCH_NORM_FUNCTIONAL = torch.ops.aten._native_batch_norm_legit_functional.defau
 BATCH_NORM_NO_TRAINING = torch.ops.aten._native_batch_norm_legit_no_training.default
 LOG_SOFTMAX_BACKWARD = torch.ops.aten._log_softmax_backward_data.default
 
-# Under the Python dispatcher these run in place of an operator's C++ code, and take a view of their result where that
-# code says `_unsafe_view` or `squeeze_`: what eager returns is a view of nothing.
+# Under the Python dispatcher these replace an operator's C++ code, and return a view where that code calls
+# `_unsafe_view` or `squeeze_`: eager's result is not a view.
 UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
 
 _PLACES = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
@@ -54,13 +54,13 @@ def is_torchs(found: Any) -> bool:
 
 
 def below_autograd() -> Any:
-    """A context in which an operator's own code runs, and not what autograd or Python put in its place."""
+    """A context in which an operator's own code runs, not what autograd or Python replaced it by."""
     return torch._C._AutoDispatchBelowAutograd()
 
 
 @contextlib.contextmanager
 def traced_as(others: dict[Any, Callable[..., Any]]) -> Iterator[None]:
-    """Where the Python dispatcher has code of torch's for one of these operators, it runs this code instead."""
+    """Replace torch's Python dispatcher code for these operators."""
     before = [(op, key, op.py_kernels[key]) for op in others for key in _PLACES if key in op.py_kernels]
     for op, key, _ in before:
         op.py_kernels[key] = others[op]
@@ -75,7 +75,7 @@ def traced_as(others: dict[Any, Callable[..., Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def layers_run_by(run: Callable[..., Any]) -> Iterator[None]:
-    """Inside, `run` is called in the place of `recurrent_layers`."""
+    """Call `run` instead of `recurrent_layers`."""
     decompositions._rnn_helper = run
     try:
         yield
@@ -85,7 +85,7 @@ def layers_run_by(run: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lstm_chosen_by(choose: Callable[..., Any]) -> Iterator[None]:
-    """Inside, `choose` is called in the place of `select_one_layer_lstm`."""
+    """Call `choose` instead of `select_one_layer_lstm`."""
     decompositions.select_one_layer_lstm_function = choose
     try:
         yield

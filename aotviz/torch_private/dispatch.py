@@ -1,4 +1,4 @@
-"""What stands between a call of an operator and its code: modes, the Python dispatcher, transforms."""
+"""Layers between a call of an operator and its code: modes, the Python dispatcher, transforms."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["TorchDispatchMode", "enable_python_dispatcher", "no_python_dispatche
 
 
 def without_modes() -> contextlib.AbstractContextManager[None]:
-    """Inside, operators run on real tensors, though a trace is open."""
+    """Inside, operators run on real tensors, even if a trace is open."""
     return _disable_current_modes()
 
 
 def is_tracing() -> bool:
-    """Whether what is called now is recorded by the trace of a function."""
+    """Whether calls are currently recorded by the trace of a function."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
 
 
 @contextlib.contextmanager
 def functionalize_excluded() -> Iterator[None]:
-    """Functionalisation happens in the Python mode; inside, the C++ key above it stays out of the way."""
+    """Exclude the C++ functionalization key: functionalization happens in the Python mode."""
     guard = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
     try:
         yield

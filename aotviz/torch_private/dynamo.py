@@ -1,4 +1,4 @@
-"""What a backend must know of Dynamo: how it is found by name, and what Dynamo calls the function it compiles."""
+"""Access to Dynamo's state: registering a backend, and what is being compiled."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _GROUP = "torch_dynamo_backends"
 
 
 def offer(name: str, where: str) -> None:
-    """Let `torch.compile(backend=name)` find `where` ("module:attribute") in a checkout that was never installed.
+    """Register `where` ("module:attribute") for `torch.compile(backend=name)` in a checkout that is not installed.
 
-    An installed package announces the same by an entry point, and that one wins.
+    An installed package does this by an entry point, which takes precedence.
     """
     registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
 
 
 def compiled(fn: Any, backend: Any, **options: Any) -> Any:
-    """`torch.compile`, the programs of which count towards no other function's limit where torch can do that."""
+    """`torch.compile`, whose programs do not count towards another function's limit, if torch supports that."""
     return torch.compile(fn, backend=backend, **options, **_ISOLATED)
 
 
 def count_compilation(outcome: str) -> None:
-    """Count one more graph that goes through AOTAutograd, where DDPOptimizer and people look for it.
+    """Count one more graph that goes through AOTAutograd, in the counter that DDPOptimizer and users read.
 
     `outcome` is "total" when it begins, and "ok" when it is done.
     """
@@ -48,7 +48,7 @@ def count_compilation(outcome: str) -> None:
 
 
 def compilation() -> Any:
-    """An object that lives as long as anything may still be compiled of the running compilation; None outside any."""
+    """An object that lives as long as the running compilation may compile anything; None outside any."""
     return CompileContext.try_get()
 
 
@@ -58,12 +58,12 @@ def compile_id() -> Any:
 
 
 def symbols() -> Iterator[tuple[str, str, str]]:
-    """(name, source, value) of the sizes and numbers that Dynamo has made symbolic in what it captured."""
+    """(name, source, value) of the sizes and numbers that are symbolic in Dynamo's capture."""
     shapes = getattr(getattr(TracingContext.try_get(), "fake_mode", None), "shape_env", None)
     if shapes is None:
         return
     held = getattr(shapes, "backed_var_to_val", None)
-    held = shapes.var_to_val if held is None else held  # as older releases call it
+    held = shapes.var_to_val if held is None else held  # the name in older releases
     for symbol, sources in shapes.var_to_sources.items():
         for source in sources[:1]:
             name = source.name() if callable(source.name) else source.name
@@ -72,22 +72,22 @@ def symbols() -> Iterator[tuple[str, str, str]]:
 
 
 def numbered_files() -> list[tuple[str, int]]:
-    """The file names to which torch's structured trace has given numbers."""
+    """The file names that torch's structured trace has numbered."""
     return list(structured.INTERN_TABLE.items())
 
 
 ENTRY = external_utils.__file__
-"""The file in which Dynamo starts where a module of torch.nn is compiled."""
+"""The file in which Dynamo starts when a module of torch.nn is compiled."""
 
 
 def recompile_reason() -> str:
-    """The guard that the newest program of this function failed, as Dynamo logs it; "" for a first program."""
+    """The guard that the newest program of this function failed, in Dynamo's words; "" for a first program."""
     gathering = get_metrics_context()
     return str(gathering._metrics.get("recompile_reason") or "") if gathering.in_progress() else ""
 
 
 def compile_call() -> dict[str, Any] | None:
-    """The variables of the call by which Dynamo compiles a function, if this thread is in one."""
+    """The variables of the call in which Dynamo compiles a function, if this thread is in one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_globals.get("__name__") == convert_frame.__name__:
@@ -97,23 +97,23 @@ def compile_call() -> dict[str, Any] | None:
 
 
 def compiling() -> bool:
-    """Whether Dynamo waits for what we compile, and so would take guards."""
+    """Whether Dynamo is waiting for our result, and would accept guards."""
     return TracingContext.try_get() is not None
 
 
 def at_work() -> bool:
-    """Whether Dynamo is compiling: a function, or in a trace of ours the branch of a `torch.cond`."""
+    """Whether Dynamo is compiling a function, or the branch of a `torch.cond` in one of our traces."""
     return compile_id() is not None
 
 
 def may_compile_again() -> bool:
-    """Whether a function that has a program may get another: `torch.compiler.set_stance` can forbid that, say."""
+    """Whether a function that has a program may get another; `torch.compiler.set_stance` can forbid that."""
     stances = ("default", "eager_then_compile", "aot_eager_then_compile")
     return eval_frame._stance.stance in stances and not config.error_on_recompile
 
 
 def recompile_limit() -> int:
-    """How many programs Dynamo keeps of one function."""
+    """How many programs Dynamo keeps per function."""
     return int(config.recompile_limit)
 
 
@@ -124,11 +124,11 @@ def source(node: Any) -> Any:
 
 
 def guard_same(one: Any, other: Any) -> None:
-    """The program holds only for calls that pass one tensor in both places."""
+    """Guard that both inputs are the same tensor."""
     if one is not None and other is not None and one != other:
         TracingContext.get().guards_context.aotautograd_guards.append(DuplicateInputs(one, other))
 
 
 def is_static(node: Any) -> bool:
-    """Whether Dynamo marked a graph input as one that stays where it is in memory."""
+    """Whether Dynamo marked a graph input as having the same memory in every call."""
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))

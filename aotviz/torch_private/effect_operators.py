@@ -14,7 +14,7 @@ WITH_EFFECTS = torch.ops.higher_order.with_effects
 MAKE_TOKEN = torch.ops.prims._make_token.default
 SINK_TOKENS = torch.ops.prims._sink_tokens.default
 if not versions.has("a failing linear algebra is an effect"):
-    fx.node.has_side_effect(torch.ops.aten._linalg_check_errors.default)  # nobody reads its result: it raises
+    fx.node.has_side_effect(torch.ops.aten._linalg_check_errors.default)  # its only effect is to raise
 
 
 def kind_of(call: fx.Node) -> Any:

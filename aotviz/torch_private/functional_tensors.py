@@ -1,4 +1,4 @@
-"""Functional tensors, and what functionalisation keeps of one: its value, and what was done to it."""
+"""Functional tensors: their values and what functionalization records about them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def applied(tensor: FunctionalTensor) -> Any:
 
 
 def place_in(tensor: FunctionalTensor, count: int) -> None:
-    """Let a functional tensor lie in new memory, of `count` elements."""
+    """Give a functional tensor new memory of `count` elements."""
     holder = torch.Tensor._make_wrapper_subclass(FunctionalTensor, (count,), dtype=tensor.dtype, device=tensor.device)
     torch._functionalize_unsafe_set(tensor, holder)
 
 
 @contextlib.contextmanager
 def made(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with each functional tensor, and each tensor made of tensors, that any thread makes inside."""
+    """Call `note` with each functional tensor, and each wrapper subclass, that any thread creates inside."""
     kind: Any = torch.Tensor
-    make = kind._make_wrapper_subclass  # found in the base class, which no one can assign to
+    make = kind._make_wrapper_subclass  # defined in the base class, which cannot be assigned to
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         tensor = make(*args, **kwargs)
@@ -59,10 +59,10 @@ def made(note: Callable[[Any], None]) -> Iterator[None]:
 
 
 def tokens(mode: FunctionalTensorMode) -> Any:
-    """The newest token of each kind of effect that a mode has met."""
+    """The newest token of each kind of effect in a mode."""
     return mode._tokens
 
 
 def keep_tokens(mode: FunctionalTensorMode, tokens: Any) -> None:
-    """Let a mode keep its tokens in another dict."""
+    """Let a mode use `tokens` as its dict of tokens."""
     mode._tokens = tokens

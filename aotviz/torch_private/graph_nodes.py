@@ -1,4 +1,4 @@
-"""FX graphs and their nodes, behind their properties."""
+"""Private parts of FX graphs and nodes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 
 def rename(node: fx.Node, name: str) -> None:
-    """Give a node another name, or one like it that is free."""
+    """Give a node another name, or a similar one that is free."""
     node._rename(name)
 
 
 def newest(graph: fx.Graph) -> fx.Node:
-    """The node behind which the next one is put."""
+    """The node after which the next one is inserted."""
     return graph._insert.__self__.prev
 
 
 def nested_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
-    """What writes a graph's Python that takes and returns nested values."""
+    """The code generator of a graph that takes and returns nested values."""
     return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))

@@ -1,10 +1,10 @@
 """Inductor's inner compilers, called as Inductor itself would call them (SYSTEM.md E1).
 
-`compile_fx` is Inductor's front door, and it leads through torch's own AOTAutograd. This pipeline takes that place,
-so it enters behind it: pre-grad passes on a graph of Dynamo's, joint-graph passes before the cut, the min-cut
-partitioner in Inductor's flavour, then `compile_fx_forward` and `compile_fx_backward`. The state that these expect
-around them (config patches, a fake mode) is set up here. What differs by release is asked of
-the function itself: `_accepted` passes only the arguments that this release knows.
+`compile_fx`, Inductor's entry point, calls torch's own AOTAutograd. Our pipeline replaces AOTAutograd, so it calls the
+other parts of Inductor itself: pre-grad passes on a graph from Dynamo, joint-graph passes before the partition, the
+min-cut partitioner with `compiler="inductor"`, then `compile_fx_forward` and `compile_fx_backward`. The state that
+these expect (config patches, a fake mode) is set up here. If the arguments of a function differ by release, `_accepted`
+passes only those that it takes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from aotviz.torch_private.inductor_results import REPLAYED
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_KERNELS_ONLY = 2  # the cheapest of Inductor's levels of provenance
-_SHARED = "inductor"  # where the forward leaves for the backward what Inductor shares between the two
+_KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
+_SHARED = "inductor"  # the key in `shared` of the config that Inductor shares between forward and backward
 
 
 def _takes_lazy_graphs(compiler: C) -> C:
@@ -45,8 +45,8 @@ def _takes_lazy_graphs(compiler: C) -> C:
 class InductorCompilers:
     """The compilers of one program or of many. `patches` are Inductor's options, by their names in its config.
 
-    `origin` is Dynamo's graph, where there is one; it may carry annotations for Inductor.
-    `left_whole` are operators that a graph may have though a decomposition of them exists.
+    `origin` is Dynamo's graph, if there is one. It may have annotations for Inductor.
+    `left_whole` are operators that a graph may contain although they have a decomposition.
     """
 
     def __init__(
@@ -57,26 +57,26 @@ class InductorCompilers:
         with config.patch(self.patches):
             wrapper = {name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name, False)}
         inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
-        # The backward is compiled when nothing of `around` is active any more, so the patches go with the compiler.
+        # The backward is compiled when `around` is no longer active, so the compiler itself applies the patches.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
-        for operator in left_whole:  # or it asks, where the variable CI is set, for a decomposition
+        for operator in left_whole:  # else, if the environment has CI, it demands a decomposition
             if operator not in lowering.lowerings:
                 lowering.make_fallback(operator, warn=False)
 
     def decompositions(self) -> Mapping[Any, Any]:
-        """How Inductor wants operators to be traced. Depends on its config."""
+        """The decompositions with which Inductor wants operators traced. They depend on its config."""
         with config.patch(self.patches):
             table: Mapping[Any, Any] = select_decomp_table()
             return table
 
     @_takes_lazy_graphs
     def forward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The forward of a program with a backward."""
+        """Compile the forward of a program that has a backward."""
         return self._forward(graph_module, example_inputs, is_inference=False)
 
     @_takes_lazy_graphs
     def inference(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """A program without a backward."""
+        """Compile a program without a backward."""
         return self._forward(graph_module, example_inputs, is_inference=True)
 
     def _forward(self, graph_module: Any, example_inputs: Sequence[Any], is_inference: bool) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ class InductorCompilers:
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
                 example_inputs,
-                num_orig_model_outputs=slots - leading,  # their strides are the user's to see, so Inductor keeps them
+                num_orig_model_outputs=slots - leading,  # users see their strides, so Inductor keeps them
                 num_example_inputs=len(example_inputs),
                 compiler_config_extra=self._extra(facts, graph_module),
                 inner_compile=self._inner,
@@ -99,7 +99,7 @@ class InductorCompilers:
 
     @_takes_lazy_graphs
     def backward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The backward, in the same CUDA-graph tree as its forward."""
+        """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
         with self._active(example_inputs), memory_facts(graph_module, donated), _tracked() as found:
@@ -113,7 +113,7 @@ class InductorCompilers:
         return compiled
 
     def joint_pass(self, graph_module: Any, joint_inputs: Any) -> Any:
-        """Inductor's passes over the joint graph: patterns such as attention that span forward and backward."""
+        """Run Inductor's passes over the joint graph, for patterns such as attention."""
         passes = compile_fx._recursive_joint_graph_passes
         devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
         with self._active([*joint_inputs[0], *joint_inputs[1]]), compile_fx.get_cuda_device_context(graph_module):
@@ -121,21 +121,21 @@ class InductorCompilers:
             return passes(graph_module, **arguments)
 
     def partition(self, graph_module: Any, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
-        """Cut the joint graph as Inductor would."""
+        """Split the joint graph as Inductor would."""
         chosen = getattr(config, "custom_partitioner_fn", None) or min_cut_rematerialization_partition
         with config.patch(self.patches):
             forward, backward = chosen(graph_module, joint_inputs, compiler="inductor", **arguments)
         return forward, backward
 
     def before_gradients(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> fx.GraphModule:
-        """Inductor's passes over a graph of Dynamo's, whose operators are still torch functions."""
+        """Run Inductor's passes over a graph from Dynamo, whose operators are still torch functions."""
         passes = getattr(compile_fx, "run_pre_grad_passes", None) or compile_fx._recursive_pre_grad_passes
         with self._active(example_inputs):
             changed: fx.GraphModule = passes(graph_module, example_inputs)
         return changed
 
     def _extra(self, facts: CompilerFacts | None, graph_module: Any) -> Any:
-        """One per program: what its forward finds out about CUDA graphs, its backward must know."""
+        """Inductor's extra config, one per program: a backward must know what its forward found about CUDA graphs."""
         shared: dict[str, Any] = {} if facts is None else facts.shared
         if _SHARED not in shared:
             by_graph = versions.has("CUDA graphs are decided by graph")
@@ -151,14 +151,14 @@ class InductorCompilers:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """What must hold while the whole pipeline runs."""
+        """Must be active while the whole pipeline runs."""
         with config.patch(self.patches):
             yield
 
 
 @contextlib.contextmanager
 def _tracked() -> Iterator[Callable[[Any], None]]:
-    """Inductor keeps which nodes a kernel computes. What this yields notes of its result whether its cache had it."""
+    """Let Inductor record which nodes a kernel computes. Yields a function that marks results from Inductor's cache."""
     level = getattr(config.trace, "provenance_tracking_level", None)
     hits = counters["inductor"]["fxgraph_cache_hit"]
 
@@ -175,14 +175,14 @@ def _tracked() -> Iterator[Callable[[Any], None]]:
 
 
 def _facts() -> CompilerFacts | None:
-    """What the pipeline says of the program that is being lowered."""
+    """The facts of the pipeline about the program that is being lowered."""
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     return facts if isinstance(facts, CompilerFacts) else None
 
 
 def _wrapper_settings() -> contextlib.AbstractContextManager[Any]:
-    """What Inductor sets for its C++ wrapper; it does so itself for a backward."""
+    """The settings for Inductor's C++ wrapper. Inductor applies them to a backward itself, but not to a forward."""
     if not config.cpp_wrapper:
         return contextlib.nullcontext()
     patched: contextlib.AbstractContextManager[Any] = config.patch(compile_fx.get_cpp_wrapper_config())
@@ -190,7 +190,7 @@ def _wrapper_settings() -> contextlib.AbstractContextManager[Any]:
 
 
 def _wake_workers(example_inputs: Sequence[Any]) -> None:
-    """Kernels for a GPU are compiled by other processes, which take a while to start."""
+    """Start the processes that compile kernels for a GPU, because this takes a while."""
     devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
     if not devices.isdisjoint(("cuda", "xpu")):
         AsyncCompile.wakeup()

@@ -1,10 +1,10 @@
-"""What Inductor must know of memory that others see, and asks nobody about.
+"""Tell Inductor about memory that is still used outside of its graph.
 
-It overwrites saved tensors that are donated to a backward; its cache of compiled graphs takes no note of which ones
-these are, so a backward that must keep them could be answered with one that doesn't. And it uses the memory of a
-tensor again once no node reads it, though a script object may still hold that tensor. Both are told to it by a pass
-over its scheduler's nodes, the one place where a caller's code runs while a graph's memory is planned and which the
-cache's key names.
+Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
+are. The cache could then return a backward that overwrites tensors for a backward that must keep them. Inductor also
+reuses the memory of a tensor when no node reads it any more, although a script object may still hold the tensor. A pass
+over the scheduler's nodes solves both: it runs while Inductor plans the memory of a graph, and the cache key contains
+its uuid. No other place allows both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch.fx as fx
 from torch._inductor import config, custom_graph_pass
 from torch._inductor.virtualized import V
 
-# What Inductor takes for a pass with a name of its own; in older releases, one class served for all passes.
+# The class of passes that have a uuid. Older releases have one class for all kinds of passes.
 _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
 _METHOD = torch.ops.higher_order.call_torchbind
 
 
 class _MemoryFacts(_Pass):
-    """Runs before fusion, and then the user's own pass, if there is one."""
+    """A pass that runs before fusion. It then calls the user's own pass, if there is one."""
 
     def __init__(self, donated: Sequence[int], before: Any) -> None:
         self.donated, self.before = tuple(donated), before
@@ -36,15 +36,15 @@ class _MemoryFacts(_Pass):
         return nodes if self.before is None else self.before(nodes)
 
     def uuid(self) -> Any:
-        """Names this pass, and the user's, in a cache key."""
+        """Identifies this pass, and the user's, in a cache key."""
         theirs = self.before.uuid() if isinstance(self.before, _Pass) else None
         return ("aotviz memory", self.donated, theirs)
 
 
 def memory_facts(graph_module: fx.GraphModule, donated: Sequence[int] | None) -> contextlib.AbstractContextManager[Any]:
-    """Must be active while Inductor compiles `graph_module`, whose inputs `donated` it may overwrite.
+    """A context for compiling `graph_module` with Inductor. It may overwrite the inputs at the positions `donated`.
 
-    `donated` is None for a forward, which is given nothing of the kind.
+    `donated` is None for a forward, which has no donated inputs.
     """
     calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in graph_module.graph.nodes)
     if donated is None and not calls_methods:

@@ -1,4 +1,4 @@
-"""What Inductor says of a graph that it compiled. Nothing of Inductor is imported to ask."""
+"""What Inductor reports about a graph that it compiled. Nothing of Inductor is imported for that."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ REPLAYED = "_aotviz_replayed_ns"  # on a result of Inductor's
 
 
 def generated_code(compiled: Any) -> str:
-    """What Inductor wrote for a graph that it compiled; "" for a graph that another compiler took, or none.
+    """The source that Inductor generated for a graph; "" if another compiler compiled it.
 
-    A result of Inductor's keeps its source as long as it lives, so to hand it on costs nothing.
+    Inductor's result keeps its source anyway, so returning it costs nothing.
     """
     text = getattr(compiled, "source_code", "")
     return text if isinstance(text, str) else ""
@@ -30,5 +30,5 @@ def kernel_nodes(compiled: Any) -> dict[str, list[str]]:
 
 
 def replayed_ns(compiled: Any) -> int | None:
-    """What compiling had taken of a graph that Inductor found in its cache; None for one that it compiled now."""
+    """The original compile time of a graph that Inductor found in its cache; None if it was compiled now."""
     return getattr(compiled, REPLAYED, None)

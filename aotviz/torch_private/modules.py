@@ -1,4 +1,4 @@
-"""Modules behind their attributes, and graph modules that compile their Python only when somebody calls them."""
+"""Private attributes of modules, and graph modules whose Python code is generated at the first call."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.fx.graph_module import _forward_from_src
 
 CONVERTS = torch.nn.Module._apply.__code__
-"""The code of what converts the parameters of a module, as `Module.to` does."""
+"""The code that converts the parameters of a module, as `Module.to` does."""
 
 
 def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The dicts that hold a module's parameters and its buffers, or None, by name."""
+    """The dicts of a module's parameters and of its buffers, by name."""
     return module._parameters, module._buffers
 
 
 def pre_hooks(module: torch.nn.Module) -> Any:
-    """What a module runs before each call, by the hooks' numbers."""
+    """The forward pre-hooks of a module, by number."""
     return module._forward_pre_hooks
 
 
 def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
-    """What a module runs at each call and its backward, as dicts by the hooks' numbers."""
+    """The hooks of a module's forward and backward, as dicts by number."""
     return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
 
 
@@ -40,16 +40,16 @@ def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
 
 
 def plain_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
-    """The same, of FX's own class: a compiler of the user's may script it, or look at its Python."""
+    """The same, as a plain `fx.GraphModule`: a user's compiler may script it, or read its code."""
     with _use_lazy_graph_module(False):
         return _make_graph_module(root, graph)
 
 
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """The Python of a graph as a function of a list, which it empties: an argument is freed after its last use.
+    """The Python code of a graph as a function of a list, which it empties: an argument is freed after its last use.
 
-    Its source is generated at the first call. It passes by the hooks that a user lets run at every module, for a graph
-    is none of the user's.
+    The code is generated at the first call. It skips the global module hooks, since a graph is not a module of the
+    user's.
     """
 
     @functools.cache
@@ -81,7 +81,8 @@ class _Boxed(fx.graph.CodeGen):
 
 @contextlib.contextmanager
 def flat_weights_kept(module: torch.nn.Module) -> Iterator[None]:
-    """A recurrent module lists its weights anew in a call that finds others: here the trace's, for the trace alone."""
+    """Restore the list of weights of recurrent modules, which they rebuild in a call with other weights, as
+    in a trace."""
     held = [(one, one._flat_weights) for one in module.modules() if isinstance(one, torch.nn.RNNBase)]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is known of an operator, and of the tensors and graphs that it works on, by torch's own account."""
+"""Properties of operators, and of the tensors and graphs that they work on, as torch knows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_operator(target: Any) -> bool:
 
 
 def check_decompositions(table: Any) -> None:
-    """Raise TypeError for a table of decompositions that is none, or whose keys a trace would never look up."""
+    """Raise TypeError if `table` is not a table of decompositions, or has keys that a trace would never look up."""
     if table is None:
         return
     if not isinstance(table, Mapping):
@@ -41,7 +41,7 @@ def name(target: Any) -> str:
 
 
 def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The arguments of a call that the operator writes; those of a list argument one by one."""
+    """The arguments of a call that the operator writes, including the items of list arguments."""
     for position, argument in enumerate(target._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
@@ -50,18 +50,17 @@ def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iter
 
 
 def names_of_outs(target: Any) -> list[str]:
-    """What an operator calls the arguments that it puts its results into."""
+    """The operator's names of its `out=` arguments."""
     return [argument.name for argument in target._schema.arguments if argument.is_out]
 
 
 def counts_writes(target: Any) -> bool:
-    """Whether eager counts what the operator writes. Its batch norm updates the statistics by one that does not."""
+    """Whether eager bumps the version for the operator's writes. Its batch norm updates the statistics without that."""
     return target is not torch.ops.aten._native_batch_norm_legit.default
 
 
 def counts_unseen(target: Any) -> bool:
-    """Whether eager counts what the operator writes, and a trace does not: of the tensors in a list, eager writes each
-    by an operator of its own."""
+    """Whether eager bumps versions that a trace does not: it writes each tensor of a list by a separate operator."""
     lists = any(a.alias_info is not None and "List" in str(a.type) for a in target._schema.arguments)
     return lists and bool(target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd))
 
@@ -80,18 +79,18 @@ def is_random(target: Any) -> bool:
 
 
 def is_random_state(node: fx.Node) -> bool:
-    """Whether a node is the random state that `run_and_save_rng_state` returns before its results."""
+    """Whether a node is the random state that `run_and_save_rng_state` returns."""
     source = node.args[0] if node.target is operator.getitem else None
     return isinstance(source, fx.Node) and source.target is run_and_save_rng_state and node.args[1] == 0
 
 
 def is_composite(operator: Any) -> bool:
-    """Whether an operator is defined by others, which are called in its place."""
+    """Whether an operator is implemented by calling others."""
     return bool(operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written in place; 0 for an inference tensor, which does not count."""
+    """The version of a tensor; 0 for an inference tensor, which has none."""
     return 0 if tensor.is_inference() else write_count(tensor)
 
 
@@ -112,7 +111,7 @@ def named_slots(root: torch.nn.Module, names: Sequence[str]) -> list[tuple[dict[
 
 
 def dynamo_source(node: fx.Node) -> Any:
-    """What Dynamo says a graph input is: a source expression such as "L['x']", or None."""
+    """Dynamo's source expression of a graph input, such as "L['x']", or None."""
     for holder in (getattr(node, "_dynamo_source", None), getattr(node.meta.get("grapharg"), "source", None)):
         name = getattr(holder, "name", None)
         name = name() if callable(name) else name
@@ -122,5 +121,5 @@ def dynamo_source(node: fx.Node) -> Any:
 
 
 def is_static_input(value: Any) -> bool:
-    """Whether an input stays at its place in memory between calls: a parameter, or what Dynamo marked so."""
+    """Whether an input has the same memory in every call: a parameter, or an input that Dynamo marked."""
     return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))

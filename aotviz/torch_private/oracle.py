@@ -1,7 +1,7 @@
-"""torch's own AOTAutograd, to compare with.
+"""torch's own AOTAutograd, for comparison.
 
-aotviz is this system and is made without it. It is reached here and nowhere else, and only when somebody asks for a
-comparison (`aotviz.verify`): the imports are inside the functions, so that nothing that compiles ever meets it.
+aotviz replaces this system and does not use it. Only `aotviz.verify` reaches it, through here: the imports are inside
+the function, so that compiling never loads it.
 """
 
 from __future__ import annotations

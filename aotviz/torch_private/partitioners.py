@@ -1,10 +1,9 @@
 """torch's partitioners, which are dependencies of this package and used as they are.
 
 Note [Random states by value]
-For a random node that the backward runs again, a partitioner can save the random state as a tensor, or on a GPU let
-forward and backward share generators of their own, which the wrapper makes and keeps in step (`runtime/generators.py`).
-Only the first draws the numbers that eager draws, on every device. The second is what CUDA graphs can replay, and is
-taken where they are asked for.
+For a random node that the backward recomputes, a partitioner can save the random state as a tensor, or on a GPU let
+forward and backward use separate generators that the wrapper keeps in step (`runtime/generators.py`). Only the first
+draws eager's numbers, on every device. The second is what CUDA graphs can replay, and is used if they are enabled.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def memory_budget(share: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph) -> Iterator[None]:
-    """Instead of the pass for common subexpressions that torch's min-cut partitioner begins with, run `share`."""
+    """Replace the elimination of common subexpressions, with which torch's min-cut partitioner begins, by `share`."""
     if partition_fn is not min_cut_rematerialization_partition or not config.cse:
         yield
         return
@@ -59,7 +58,8 @@ def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], 
 
 @contextlib.contextmanager
 def partitioning(fake_mode: Any, graphsafe_rng: bool = False) -> Iterator[None]:
-    """The ambient state that partitioners and joint passes run in. What they make writes no Python before it runs."""
+    """The global state for partitioners and joint passes. Graph modules that they make generate their code when first
+    run."""
     with (
         torch.no_grad(),
         torch._C._DisableAutocast(),

@@ -47,6 +47,6 @@ def dict_keys(spec: TreeSpec) -> list[object]:
 
 
 def like_keywords(keywords: dict[str, object], in_spec: TreeSpec) -> dict[str, object]:
-    """Keyword arguments in the order of the call that `in_spec` was made of; as they are where their names differ."""
+    """Keyword arguments in the order of `in_spec`'s call; unchanged if the names differ."""
     known = dict_keys(children(in_spec)[1])
     return {str(key): keywords[str(key)] for key in known} if set(known) == set(keywords) else keywords

@@ -1,4 +1,4 @@
-"""Generators of random numbers, and torch's way to make what draws from one a function of a seed and an offset."""
+"""Random generators, and torch's decomposition of random operators to functions of a seed and an offset."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["rng_decompositions", "run_and_save_rng_state"]
 
 
 def identity(generator: torch.Generator) -> int:
-    """The same for two Python objects that are one generator, as an operator and its caller may have them."""
+    """Equal for two Python objects that wrap the same generator."""
     return int(generator._cdata)
 
 
 def state() -> tuple[torch.Tensor, torch.Tensor]:
-    """The seed and offset of the GPU's generator at this moment."""
+    """The current seed and offset of the GPU's generator."""
     seed, offset = CUDARngStateHelper.get_torch_state_as_tuple()
     return seed, offset
 
 
 def set_offset(offset: torch.Tensor) -> None:
-    """Let the GPU's generator go on behind what a graph has drawn."""
+    """Advance the GPU's generator after a graph has drawn from it."""
     CUDARngStateHelper.set_new_offset(offset)
 
 
 @contextlib.contextmanager
 def counting(seed: Any, offset: Any) -> Iterator[Callable[[], Any]]:
-    """What `rng_decompositions` trace inside draws from these; what is yielded gives the offset behind all of that."""
+    """Let `rng_decompositions` draw from `seed` and `offset`. Yields a function that returns the offset after that."""
     with PhiloxStateTracker():
         PhiloxStateTracker.record_state(seed, offset, "forward")
         yield PhiloxStateTracker.get_updated_fwd_offset

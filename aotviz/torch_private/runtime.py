@@ -1,4 +1,4 @@
-"""What generated code calls on every run. Each is the cheapest door to its effect (FINDINGS, section 3)."""
+"""Functions that generated code calls in every run, each the cheapest way to its effect (FINDINGS, section 3)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AutocastDisabled = torch._C._DisableAutocast
 HAS_BOXED_GRADIENTS = versions.has("a backward may empty its list of gradients")
 
 make_saved_tensor = getattr(torch._C._autograd, "_make_saved_tensor", None)
-"""Makes what autograd saves of a tensor; not in every release."""
+"""Makes autograd's record of a saved tensor; not in every release."""
 
 
 def batched() -> bool:
-    """Whether a backward runs inside vmap; `is_grads_batched=True` has a vmap of its own, older than torch.func's."""
+    """Whether a backward runs inside vmap; `is_grads_batched=True` uses another vmap than torch.func's."""
     return transforms_active() or _key_included(_VMAP_MODE)
 
 
@@ -35,7 +35,7 @@ _VMAP_MODE = torch._C._parse_dispatch_key("VmapMode")
 
 
 def raw_apply(function: type[torch.autograd.Function]) -> Any:
-    """`function.apply` without the Python layer that looks for functorch; the caller looks itself."""
+    """`function.apply` without the Python layer that checks for functorch; the caller checks itself."""
     return super(torch.autograd.Function, function).apply
 
 
@@ -45,12 +45,12 @@ def transformed() -> bool:
 
 
 def dispatched() -> bool:
-    """Whether some TorchDispatchMode sees each operator of this call."""
+    """Whether a TorchDispatchMode is active."""
     return bool(torch._C._len_torch_dispatch_stack())
 
 
 def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
-    """What a Function's backward returns with grad mode off."""
+    """The result of a Function's backward with grad mode off."""
     backward: Any = function_of(ctx).backward
     with torch.no_grad():
         found: tuple[Any, ...] = backward(ctx, gradients) if HAS_BOXED_GRADIENTS else backward(ctx, *gradients)
@@ -58,7 +58,7 @@ def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
 
 
 def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
-    """Tell Dynamo that these dimensions vary, so that what consumes the tensor does not specialise on them."""
+    """Tell Dynamo that these dimensions vary, so that later graphs are not specialized to them."""
     known = getattr(tensor, "_dynamo_weak_dynamic_indices", None)
     if known is None:
         tensor._dynamo_weak_dynamic_indices = set(dims)
@@ -67,18 +67,17 @@ def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
 
 
 def skip_frame(function: Any) -> None:
-    """Tell Dynamo to leave a generated function alone, at no cost per call."""
+    """Tell Dynamo to skip a generated function, at no cost per call."""
     set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
 def skipped(function: Any) -> Any:
-    """`function`, after `skip_frame`."""
     skip_frame(function)
     return function
 
 
 def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
-    """Give fresh tensors the version counts that eager's would have. Those made in inference mode count nothing."""
+    """Set the versions of new tensors to eager's. Inference tensors have none."""
     if torch.is_inference_mode_enabled():
         pairs = [(t, version) for t, version in zip(tensors, versions, strict=True) if not t.is_inference()]
         tensors, versions = [t for t, _ in pairs], [version for _, version in pairs]
@@ -86,8 +85,7 @@ def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> No
 
 
 def is_captured(node: Any) -> bool:
-    """Whether the running backward hands out the gradient that comes to this leaf's node, and does not add it to
-    the leaf's."""
+    """Whether the running backward returns the gradient of this leaf's node, instead of adding it to `.grad`."""
     try:
         will_execute(node)
     except RuntimeError:  # the engine has no answer for a leaf under `torch.autograd.grad`

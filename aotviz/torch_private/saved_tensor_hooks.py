@@ -1,4 +1,4 @@
-"""The saved-tensor hooks that are active in this thread (`torch.autograd.graph.saved_tensors_hooks`)."""
+"""The saved tensor hooks that are active in this thread (`torch.autograd.graph.saved_tensors_hooks`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _pop = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 def are_on() -> bool:
-    """Whether there are any."""
     return _top(True) is not None
 
 
 def inlineable() -> tuple[fx.GraphModule, fx.GraphModule] | None:
-    """The innermost pair (pack, unpack) if both are graphs, which can become a part of other graphs."""
+    """The innermost pair (pack, unpack) if both are graphs, which can be inserted into other graphs."""
     pair = _top(True)
     if pair and all(isinstance(hook, fx.GraphModule) for hook in pair):
         return (pair[0], pair[1])
@@ -29,13 +28,13 @@ def inlineable() -> tuple[fx.GraphModule, fx.GraphModule] | None:
 
 
 def filtering_mode() -> str:
-    """Which saved tensors graphs are applied to: torch's `functorch.config.saved_tensors_hooks_filtering_mode`."""
+    """Which saved tensors these graphs apply to: torch's `functorch.config.saved_tensors_hooks_filtering_mode`."""
     return str(config.saved_tensors_hooks_filtering_mode)
 
 
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
-    """While a function is traced, what it saves is no tensor of the user's: the hooks around the call don't see it."""
+    """Suspend the hooks while a function is traced: what a trace saves is not the user's."""
     taken: list[Any] = []
     while (pair := _top(True)) is not None:
         taken.append(pair)
@@ -48,7 +47,7 @@ def set_aside() -> Iterator[None]:
 
 
 class Off:
-    """While a program runs that has the hooks in its graphs, autograd must not apply them once more."""
+    """Disables the hooks while a program runs that has them in its graphs."""
 
     def __enter__(self) -> None:
         self._before = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()

@@ -1,4 +1,4 @@
-"""torch's pass that computes with tensors in the place of symbolic floats; see `tracing/symbolic_floats.py`."""
+"""torch's pass that computes with tensors instead of symbolic floats; see `tracing/symbolic_floats.py`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
 __all__ = ["TensorifyScalarRestartAnalysis", "tensorify_python_scalars"]
 
 READ = torch.ops.aten._local_scalar_dense.default
-"""The operator that takes the value of a tensor."""
+"""The operator that reads the value of a tensor."""
 
 
 @contextlib.contextmanager
 def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]) -> Iterator[None]:
-    """Call `created` with each node that is put into the graph inside."""
+    """Call `created` with each node that is added to the graph."""
     module._register_create_node_hook(created)
     try:
         yield
@@ -28,5 +28,5 @@ def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]
 
 
 def forget_what_to_fix() -> None:
-    """The floats that the pass wants fixed to their values, where Dynamo does not trace the function again."""
+    """Forget the floats that the pass wants fixed, when Dynamo does not trace the function again."""
     TensorifyState.clear()

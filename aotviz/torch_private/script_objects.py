@@ -1,7 +1,7 @@
-"""Objects that are neither tensors nor plain values, and that operators take: torchbind classes, opaque types.
+"""Objects other than tensors and plain values that operators take: torchbind classes, opaque types.
 
-Calling a method of one may change it, so a trace must not call the real one. Each gets a stand-in made from its
-contents, whose methods are traced as `call_torchbind(object, "method", ...)`, an effect like a print; the real object
+Calling a method may change the object, so a trace must not call the real one. Each object gets a fake made from its
+contents, whose methods are traced as `call_torchbind(object, "method", ...)`, an effect like a print. The real object
 is an input of the graph.
 """
 
@@ -21,10 +21,10 @@ __all__ = ["FakeScriptObject"]
 
 
 def is_object(value: Any) -> bool:
-    """Whether `value` must be an input of the graph, though it is no tensor.
+    """Whether `value`, though not a tensor, must be an input of the graph.
 
-    torch calls a random generator opaque too, for graphs of its own. An operator that is passed a stand-in of one ends
-    the process, and a generator can stay in the graph as the constant that it is.
+    torch also calls a random generator opaque, for its own graphs. But passing a fake generator to an operator crashes
+    the process, and a generator can stay in the graph as a constant.
     """
     if isinstance(value, torch.Generator):
         return False
@@ -36,7 +36,7 @@ def is_stand_in(value: Any) -> bool:
 
 
 def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
-    """What the trace gets in place of `value`, which the user calls `name`.
+    """The fake of `value`, which the user calls `name`.
 
     Raises:
         CannotTrace: a torchbind class without a registered fake class.
@@ -48,7 +48,7 @@ def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
 
 
 def contents(value: Any) -> Any:
-    """What a trace may have read of an object: all but the values of tensors in it."""
+    """What a trace may have read of an object: everything except the values of its tensors."""
     if not isinstance(value, torch.ScriptObject) or not has_fake_class(value._type().qualified_name()):
         return (type(value), id(value))
     leaves, spec = pytree.tree_flatten(value.__obj_flatten__())

@@ -1,8 +1,8 @@
-"""What a snapshot of a graph needs from torch and can't get by public names.
+"""Private names of torch that a snapshot of a graph needs.
 
-Two tensors share memory when their storages are one C++ object, and that object's address is the only handle on it
-that costs no Python object. The operators of an FX graph are recognised by their class, since only they print
-themselves in the `aten.add.Tensor` form that people know.
+Two tensors share memory if their storages are one C++ object, and only that object's address identifies it without
+creating a Python object. The operators of an FX graph are recognised by their class, since only they print themselves
+in the familiar form `aten.add.Tensor`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPERATOR = torch._ops.OpOverload
 
 
 def device(tensor: torch.Tensor) -> torch.device:
-    """Where the tensor is, or, of a fake one, would be. A fake one's own `device` asks first who is asking."""
+    """The device of a tensor, or of a fake the one that it stands for. A fake's own `device` is slow."""
     return getattr(tensor, "fake_device", None) or tensor.device
 
 

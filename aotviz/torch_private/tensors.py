@@ -1,4 +1,4 @@
-"""What can be seen of a tensor only through private names: its base, its version, its storage, its bits."""
+"""Private state of a tensor: its base, version, storage, and conjugate and negative bits."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 __all__ = ["is_dense", "is_traceable_wrapper_subclass"]
 
-# The two that generated code calls as well cost what the attribute costs.
+# Generated code calls these two, so they cost no more than the attribute.
 base_of: Callable[[Any], Any] = attrgetter("_base")
 """The tensor that autograd takes a tensor for a view of, or None."""
 
 write_count: Callable[[Any], int] = attrgetter("_version")
-"""How often a tensor was written in place. Raises RuntimeError for an inference tensor, which does not count."""
+"""The version of a tensor. Raises RuntimeError for an inference tensor, which has none."""
 
 set_write_counts = torch._C._autograd._unsafe_set_version_counter
 """Called with a tuple of tensors and one of counts."""
 
 mirror_autograd = torch._mirror_autograd_meta_to
-"""Called with two tensors: let the second be to autograd what the first is."""
+"""Called with two tensors: gives the second the autograd state of the first."""
 
 
 KEPT_BY_AUTOGRAD = ("_version", "_base", "retains_grad", "output_nr")
-"""The attributes in which autograd keeps what it knows of a tensor."""
+"""The attributes of a tensor with autograd state."""
 ASKED_OF_AUTOGRAD = ("_is_view",)
-"""The methods that tell something of the kind."""
+"""The methods that return such state."""
 
 
 def version(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was written in place; None for an inference tensor, which does not count."""
+    """The version of a tensor; None for an inference tensor, which has none."""
     return None if tensor.is_inference() else write_count(tensor)
 
 
@@ -43,8 +43,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
-    """Whether C++ holds a tensor too, and so one reference to its Python object: autograd does that for its backward,
-    and a view for its base."""
+    """Whether C++ also holds a tensor, and so one reference to its Python object: for a backward, or as the base of a
+    view."""
     with torch._C.DisableTorchFunctionSubclass():
         return int(tensor._use_count()) > 1
 
@@ -55,18 +55,18 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def switches_torch_function_off(kind: type[torch.Tensor]) -> bool:
-    """Whether a class of tensors leaves torch's functions as they are."""
+    """Whether a class of tensors disables `__torch_function__`."""
     off = torch._C._disabled_torch_function_impl
     return kind.__torch_function__ is off
 
 
 def with_bits(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """`made`, read as conjugated or negated where `like` is."""
+    """`made` with the conjugate and negative bits of `like`."""
     made = torch._conj(made) if like.is_conj() != made.is_conj() else made
     return torch._neg_view(made) if like.is_neg() != made.is_neg() else made
 
 
 def without_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory, read as it is: neither conjugated nor negated."""
+    """The same memory without conjugate and negative bits."""
     tensor = torch._conj(tensor) if tensor.is_conj() else tensor
     return torch._neg_view(tensor) if tensor.is_neg() else tensor

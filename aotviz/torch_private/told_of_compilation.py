@@ -1,4 +1,4 @@
-"""What a traced function is told of being compiled, in the thread that traces it: to others nothing is different."""
+"""Letting a traced function see that it is being compiled, only in the thread that traces it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class _InOneThread:
-    """True or False in the thread that made it, what was there before in all others."""
+    """A boolean with one value in the thread that made it, and the previous value in all others."""
 
     def __init__(self, here: bool, before: Any) -> None:
         self.thread, self.here, self.before = threading.get_ident(), here, before
@@ -42,8 +42,7 @@ class _InOneThread:
 
 @contextlib.contextmanager
 def telling_of_compilation() -> Iterator[None]:
-    """`torch.compiler.is_compiling()` is True inside, and distributions don't look at the values that they are given,
-    as under Dynamo."""
+    """`torch.compiler.is_compiling()` is True, and distributions do not validate their arguments, as under Dynamo."""
     distribution = torch.distributions.Distribution
     with _replaced(torch.compiler, "_is_compiling_flag", True), _replaced(distribution, "_validate_args", False):
         yield
@@ -57,5 +56,5 @@ def _replaced(owner: Any, name: str, here: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if getattr(owner, name) is placed:  # else another thread has set it meanwhile
+        if getattr(owner, name) is placed:  # otherwise another thread has set it in the meantime
             setattr(owner, name, before)

@@ -1,7 +1,7 @@
-"""What a module holds, and what a call does to it.
+"""The attributes of a module, before and after a traced call.
 
-A traced call that assigns a tensor to `self.x` leaves a tensor of the trace behind, which is good for nothing
-afterwards. So attributes are noted before a trace, compared after it, and put back.
+A traced call that assigns a tensor to `self.x` leaves a FakeTensor there, which is useless afterwards. So attributes
+are recorded before a trace, compared after it, and restored.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import torch.fx as fx
 from aotviz.torch_private import modules
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
-_FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are made when its code is asked for
+_FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are created when its code is first read
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 class Attribute(Enum):
-    ABSENT = "an attribute that was not there: to give it a plain value once is no change"
+    ABSENT = "the attribute did not exist; giving it a plain value once is not a change"
 
 
 @dataclass(frozen=True)
 class Change:
-    """An attribute that a call assigned. `path` is as the user would write it: `self.encoder.state['h']`."""
+    """An attribute that a call assigned. `path` is in the user's spelling: `self.encoder.state['h']`."""
 
     path: str
     is_tensor: bool
@@ -35,7 +35,7 @@ class Change:
 
 
 class Attributes:
-    """The attributes of a module and its submodules, as they are now. `owner` is what the user calls the module."""
+    """The current attributes of a module and its submodules. `owner` is the user's name for the module."""
 
     def __init__(self, root: torch.nn.Module, owner: str = "self") -> None:
         self._modules = [(".".join(filter(None, (owner, path))), module) for path, module in root.named_modules()]
@@ -45,11 +45,11 @@ class Attributes:
         ]
 
     def changes(self) -> list[Change]:
-        """What was assigned since: every tensor, and every plain value that became another.
+        """Return the tensors that were assigned since, and the plain values that changed.
 
-        An attribute that held a parameter follows it (`LSTM._flat_weights`), and so held its stand-in while a trace
-        ran. That is no assignment, and neither is what weight_norm, pruning and the like assign before each call that
-        then reads it; `mirrors` says that there was one to put back.
+        Two kinds of assignment are not changes: an attribute that follows a parameter (`LSTM._flat_weights`) and held
+        its fake during the trace, and what the pre-hooks of weight_norm or pruning assign before each call. `mirrors`
+        says whether there was one of these to restore.
         """
         found: list[Change] = []
         mirrored: list[Change] = []
@@ -83,7 +83,7 @@ def _own(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """Containers copied, what they hold kept."""
+    """Copy nested containers, but not what they hold."""
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -1,7 +1,7 @@
-"""The backward half of a trace: gradients of what left the forward, by what went in.
+"""The backward half of a trace: gradients of the forward's outputs with respect to its inputs.
 
-Which outputs receive a tangent and which inputs a gradient is decided by the caller. The tangents' placeholders
-are created only now, behind the primals, when the layouts of the outputs are known.
+The caller decides which outputs receive a tangent and which inputs a gradient. The placeholders of the tangents are
+created here, after the primals, because only now are the layouts of the outputs known.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from aotviz.torch_private.context import backward_autocast
 from aotviz.tracing import functional
 from aotviz.tracing.fakes import empty_like_layout, rng_preserved
 from aotviz.tracing.open_trace import OpenTrace, mark_backward
-from aotviz.tracing.strides import order_of, strides_in
+from aotviz.tracing.views import order_of, strides_in
 
 
 @dataclass(frozen=True)
 class TracedTangent:
     """The incoming gradient of one output: the layout that the backward was traced with."""
 
-    value: Any  # the fake that stands for it
-    nodes: tuple[fx.Node, ...]  # one per part: a plain tensor is its own only part
+    value: Any  # a fake
+    nodes: tuple[fx.Node, ...]  # one per part; a plain tensor has one
     order: tuple[int, ...]  # dimensions from the outermost in memory to the innermost; () where strides are concrete
     parts: tuple[TracedTangent, ...] = ()  # of a subclass
 
@@ -40,12 +40,13 @@ def trace_gradients(
     edges: Sequence[Any],
     autocast: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
-    """Differentiate `outputs` (functional tensors) by the inputs that have an edge.
+    """Differentiate `outputs` (functional tensors) with respect to the inputs that have an edge.
 
-    `autocast` are the arguments of each `torch.amp.autocast` that the backward runs under.
+    Args:
+        autocast: the arguments of each `torch.amp.autocast` that the backward runs under.
 
-    Returns one tangent per output, and per edge a fake gradient and its graph node (of a subclass, the nodes of its
-    parts): None where there is no edge or no path.
+    Returns one tangent per output, and per edge a fake gradient and its graph node (for a subclass, the nodes of its
+    parts). Both are None where there is no edge or no path.
     """
     with rng_preserved(), trace.active("is_backward"):
         names = map("tangents_{}".format, count(1))
@@ -59,7 +60,7 @@ def trace_gradients(
 
 
 def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
-    """Let the graph write an incoming gradient where a custom backward does: it may be the user's own tensor."""
+    """Write a tangent in the graph if a custom backward writes it in place: it may be the user's own tensor."""
     if tangent.parts or not functional.data_mutated(value):
         return
     (target,) = tangent.nodes
@@ -68,7 +69,7 @@ def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
 
 
 def nodes_below(output: Any) -> set[Any]:
-    """The autograd nodes that a gradient of `output` (a functional tensor) passes after the one that made it."""
+    """Return the autograd nodes that a gradient of `output` (a functional tensor) reaches after its `grad_fn`."""
     found: set[Any] = set()
     stack = [functional.grad_fn(output)]
     while stack:
@@ -81,7 +82,8 @@ def nodes_below(output: Any) -> set[Any]:
 
 
 def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
-    """Differentiate a loss of one element, with no tangent: the graph makes the 1 that the backward starts from."""
+    """Differentiate a loss of one element. There is no tangent: the graph itself creates the 1 that the backward starts
+    from."""
     with rng_preserved(), trace.active("is_backward"):
         gradients = _gradients(trace, [loss], edges, None)
         return tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
@@ -97,8 +99,8 @@ def _gradients(
     """One fake gradient per edge; None where there is no edge or no path."""
     mark_backward([output.grad_fn for output in outputs])
     wanted = [edge for edge in edges if edge is not None]
-    # The history is kept: `second_order` goes on from it when somebody differentiates the gradients.
-    with backward_autocast(autocast):  # a backward is called outside autocast: casts are where the forward put them
+    # The autograd graph is kept: `second_order` continues from it if the gradients are differentiated.
+    with backward_autocast(autocast):  # eager calls a backward outside autocast: only the forward casts
         found = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True, retain_graph=True))
     gradients = []
     for edge in edges:
@@ -125,7 +127,7 @@ def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) 
     order: tuple[int, ...] = ()
     if all_concrete((*size, *value.stride())):
         stride = _dense_stride(value)
-    else:  # strides are not known before the call, but which dimension is the innermost is
+    else:  # the strides are not known before the call, but the order of the dimensions in memory is
         order = order_of(value.stride())
         stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)

@@ -1,10 +1,10 @@
 """`torch.utils.checkpoint` inside a trace (SYSTEM.md D4).
 
-In eager, a checkpointed region saves its inputs alone and runs again in the backward, under the random state of the
-first run. Traced as it is, the second run would be traced too, as other nodes, with other random numbers. What a
-region means to a graph is which of its nodes to compute again; a partitioner sees to that. So in a trace a region runs
-once and tags each node, by the user's policy if there is one. What autograd saves of it is the value at that moment,
-as the second run would make it anew, whatever is written to the tensor later.
+In eager, a checkpointed region saves only its inputs and runs again in the backward, with the random state of the first
+run. A plain trace would record both runs, with different random numbers. In a graph, a region only says which nodes the
+partitioner should recompute. So here a region runs once and tags each node, by the user's policy if there is one. What
+autograd saves inside has the value of that moment, whatever is written to the tensor later, because the second run
+would compute that value.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Watch = Callable[[], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def tagging_checkpoints(watch: Watch) -> Iterator[None]:
-    """Let checkpointed regions tag what is traced inside, each within `watch()`. Other threads, which don't trace,
-    checkpoint as ever."""
+    """Let checkpointed regions tag the nodes that they trace, each within `watch()`. Other threads do not trace, and
+    checkpoint as usual."""
     with checkpoints.replaced(
         functools.partial(_tagging_generator, watch),
         functools.partial(_tagging_by_tuples, watch),
@@ -62,7 +62,7 @@ def _tagging_generator(
 
 
 def _tagging_by_tuples(watch: Watch, fn: Callable[..., Any], args: Any, kwargs: Any, **settings: Any) -> Any:
-    """What newer releases call."""
+    """The entry point of newer releases."""
     assert checkpoints.by_tuples is not None
     if not is_tracing():
         return checkpoints.by_tuples(fn, args, kwargs, **settings)
@@ -77,7 +77,7 @@ def _tagged_by_dynamo(watch: Watch, region: Any, *args: Any, **kwargs: Any) -> A
 
 
 def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> Iterator[None]:
-    """What runs before the `yield` and behind it surrounds a region, in which, and not after it, nodes are tagged."""
+    """A generator that surrounds a region: nodes traced between its `yield` and its end are tagged."""
     if not torch.is_grad_enabled():
         yield
         return
@@ -94,7 +94,7 @@ def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> It
 
 def _tagging_mode(context_fn: Callable[[], Any]) -> Any:
     if context_fn is noop_context_fn:
-        mode, _ = create_selective_checkpoint_contexts(_recompute_everything)
+        mode, _ = create_selective_checkpoint_contexts(lambda *_args, **_kwargs: CheckpointPolicy.PREFER_RECOMPUTE)
     else:
         mode, _ = context_fn()
     if getattr(mode, "ac_graph_id", 0) is None:
@@ -111,12 +111,8 @@ def _unpack(kept: tuple[Any, bool]) -> Any:
     return functional.wrapped(value) if is_functional else value
 
 
-def _recompute_everything(*_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.PREFER_RECOMPUTE
-
-
 class _TaggingFunction:
-    """Stands in for the reentrant variant, which differentiates inside its backward and so can't be traced itself."""
+    """Replaces the reentrant variant, which calls autograd inside its backward and so cannot be traced."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch

@@ -1,9 +1,9 @@
-"""What a function does to the lists, dicts and objects that it is passed, or refers to from outside.
+"""Changes that a function makes to the lists, dicts and objects that it takes or refers to.
 
-A trace follows what happens to tensors. A list that the function appends to, or an object whose attribute it assigns,
-is a thing of Python's: a compiled call would not change it, and the trace itself would leave a stand-in there. So what
-these hold is noted before the function runs, put back after it, and a change is refused by its name. What a function
-closes over, or finds among its globals, may change as long as no tensor gets there: a counter, a log.
+A trace follows tensors only. If the function appends to a list, or assigns an attribute of an object, the compiled call
+would not repeat that, and the trace itself would leave a fake there. So the contents of these objects are recorded
+before the function runs and restored after it, and a change is refused by name. Objects in the closure or the globals
+may change as long as no tensor gets there: a counter, a log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import script_objects
 from aotviz.tracing.registered_hooks import Handle
@@ -28,39 +27,20 @@ _Noted = tuple[str, Any, bool, Any]  # (where, container, whether it may change 
 
 
 @contextlib.contextmanager
-def unchanged(request: Request) -> Iterator[None]:
-    """Refuse what changes a list or dict among the arguments, or puts a tensor into an object or what is outside.
+def unchanged(name: str, arguments: Iterable[tuple[str, Any]], outside: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    """Refuse that the function `name` changes a list or dict among `arguments`, or puts a tensor into an object.
+
+    Containers and objects `outside` may change otherwise. Both are (name, value) pairs.
 
     Raises:
         Refused: "argument is changed".
     """
     noted: list[_Noted] = []
     seen: set[int] = set()
-    for where, value in request.arguments().items():
+    for where, value in arguments:
         _note(where, value, noted, seen, DEPTH, owned=False)
-    for where, value in request.references:
+    for where, value in outside:
         _note(where, value, noted, seen, DEPTH_OUTSIDE, owned=True)
-    with _as_noted(noted, request.name):
-        yield
-
-
-@contextlib.contextmanager
-def without_tensors(found: Iterable[tuple[str, Any]], name: str) -> Iterator[None]:
-    """Refuse what puts a tensor into one of these, (name, value) pairs, while `name` is traced.
-
-    Raises:
-        Refused: "argument is changed".
-    """
-    noted: list[_Noted] = []
-    seen: set[int] = set()
-    for where, value in found:
-        _note(where, value, noted, seen, DEPTH_OUTSIDE, owned=True)
-    with _as_noted(noted, name):
-        yield
-
-
-@contextlib.contextmanager
-def _as_noted(noted: list[_Noted], name: str) -> Iterator[None]:
     try:
         yield
     finally:
@@ -74,10 +54,11 @@ def _as_noted(noted: list[_Noted], name: str) -> Iterator[None]:
 
 
 def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: int, owned: bool) -> None:
-    """Copy each container under `value`. `owned`: an object has it, or a scope outside, which may keep plain values."""
+    """Copy each container reachable from `value`. `owned`: the container belongs to an object or an outside scope, so
+    plain values in it may change."""
     if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType)):
         return
-    if script_objects.is_object(value) or script_objects.is_stand_in(value):  # a trace follows these
+    if script_objects.is_object(value) or script_objects.is_stand_in(value):  # traces follow script objects
         return
     seen.add(id(value))
     if isinstance(value, (list, tuple)):
@@ -95,8 +76,13 @@ def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: in
         _note(place, item, noted, seen, depth - 1, owned)
 
 
+def without_tensors(found: Iterable[tuple[str, Any]], name: str) -> contextlib.AbstractContextManager[None]:
+    """Refuse that the function `name` puts a tensor into one of `found`, (name, value) pairs."""
+    return unchanged(name, (), found)
+
+
 class Item(Enum):
-    ABSENT = "a container has nothing there"
+    ABSENT = "the container has no such item"
 
 
 def _is_changed(container: Any, owned: bool, before: Any) -> bool:
@@ -117,7 +103,7 @@ def _at(container: Any, key: Any) -> Any:
 def _holds_tensors(value: Any, depth: int) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    if depth == 0 or isinstance(value, (torch.nn.Module, type, Handle)):  # a handle refuses to be used later
+    if depth == 0 or isinstance(value, (torch.nn.Module, type, Handle)):  # using a handle after the trace is refused
         return False
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else None
     if held is None:

@@ -1,24 +1,25 @@
-"""Where torch traces an operator as other operators that do something else, and what it is traced as here.
+"""Operators that torch traces as something that differs from eager, and how they are traced here instead.
 
-Under the Python dispatcher torch puts code of its own in place of some operators, before autograd sees them. For most
-it computes the same; for these few a compiled call would silently differ from eager:
+Under the Python dispatcher torch replaces some operators by Python code before autograd sees them. For most of them the
+result is the same. For these a compiled call would silently differ from eager:
 
-    dropout                          that drops nothing returns its argument, and torch's code a copy of it
-    multi_margin_loss                of one sample has a loss without dimensions, which in torch's code has one
-    multilabel_margin_loss_forward   ignores the labels after the first -1, which torch's code counts as class 0; its
-                                     loss of one sample is as above
-    upsample_bilinear2d, _bicubic2d  of bytes round as integers, and torch's code as floating-point numbers
-    lstm, gru, rnn_tanh, rnn_relu    drop out between their layers, and torch's code does not
+    dropout                          that drops nothing returns its argument; torch's code returns a copy
+    multi_margin_loss                of one sample returns a scalar; torch's code returns a vector of one element
+    multilabel_margin_loss_forward   ignores the labels after the first -1; torch's code counts them as class 0, and
+                                     for one sample returns a vector as above
+    upsample_bilinear2d, _bicubic2d  of bytes round as integers; torch's code rounds as floating-point numbers
+    lstm, gru, rnn_tanh, rnn_relu    apply dropout between their layers; torch's code does not
 
-Of a few operators, the result of an argument that is not contiguous lies otherwise in eager than their fakes say. What
-is traced behind one would fail: a `reshape` becomes a `view` that fits the fake only. A copy settles the layout:
+For a few operators on a non-contiguous argument, the strides of eager's result differ from those of the fake. Code
+traced after such an operator could fail: a `reshape` becomes a `view` that is valid for the fake only. A copy makes the
+strides agree:
 
     native_batch_norm                on the CPU; its variants and its backward
-    mse_loss, smooth_l1_loss         their backward; huber_loss too, and binary_cross_entropy, which lies as its input
-    log_sigmoid, log_softmax         the forward of one, the backward of the other
+    mse_loss, smooth_l1_loss         their backward; also of huber_loss and binary_cross_entropy (strides of the input)
+    log_sigmoid, log_softmax         the forward of the first, the backward of the second
     pow                              of a number
 
-The backward of native_dropout, on the CPU, is traced as what it computes there, whose fakes lie as the results do.
+The backward of native_dropout on the CPU is traced as the operators that it computes, whose fakes have eager's strides.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _dropout(tensor: Any, p: float, train: bool) -> Any:
 
 
 def _multilabel_margin_loss(tensor: Any, target: Any, reduction: int) -> tuple[Any, Any]:
-    """A sample's classes are its labels up to the first -1; each other class must stay a margin of 1 below each."""
+    """The targets of a sample are its labels up to the first -1; every other class must stay a margin of 1 below each
+    target."""
     torch._check(tensor.dim() <= 2 and target.shape == tensor.shape, lambda: "target and input differ in shape")
     rows, labels = torch.atleast_2d(tensor), torch.atleast_2d(target)
     classes = torch.arange(rows.shape[1], device=rows.device)
@@ -63,7 +65,7 @@ def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> 
 
 
 def _resized(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator itself for bytes, which have no gradient; else what torch traces it as."""
+    """The operator itself for bytes, which have no gradient; else torch's replacement."""
 
     def traced(tensor: Any, size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
         if tensor.dtype is not torch.uint8:
@@ -85,7 +87,7 @@ def _resized_by_size_or_factor(operator: Any, otherwise: Callable[..., Any]) -> 
 
 
 def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that leaves the operator as it is where it resizes bytes."""
+    """A decomposition that does not apply when bytes are resized."""
 
     def decomposed(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         return NotImplemented if tensor.dtype is torch.uint8 else decomposition(tensor, *args, **kwargs)
@@ -104,7 +106,7 @@ def _like_second(result: Any, *args: Any) -> Any:
 def _settled(
     operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
 ) -> Callable[..., Any]:
-    """The operator and a copy of its first result, whose layout may be another than its fake's."""
+    """The operator, followed by a copy of its first result if eager's strides may differ from the fake's."""
     inside = False
 
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -117,7 +119,7 @@ def _settled(
         finally:
             inside = False
         first, *others = result if isinstance(result, tuple) else (result,)
-        if first is not None:  # of a gradient that is not needed
+        if first is not None:  # None for a gradient that is not needed
             first = as_in_eager(first, *args)
         return (first, *others) if isinstance(result, tuple) else first
 
@@ -135,7 +137,7 @@ def _dropout_backward(gradient: Any, mask: Any, scale: float) -> Any:
 
 
 def _normalizes(position: int) -> Callable[..., bool]:
-    """For batch norm: the argument in that position lies as the result will."""
+    """For batch norm: whether the argument at `position` has the strides that the result will have."""
 
     def is_certain(*args: Any) -> bool:
         tensor = args[position]
@@ -158,7 +160,7 @@ def _layers(
     batch_first: bool,
     layer_fn: Callable[..., Any],
 ) -> tuple[Any, list[Any]]:
-    """The layers of a recurrent network one by one, with a dropout behind each but the last."""
+    """Run the layers of a recurrent network one by one, with a dropout after each but the last."""
     tensor = tensor.transpose(0, 1) if batch_first else tensor
     ways = 2 if bidirectional else 1
     finals: list[Any] = []
@@ -180,7 +182,7 @@ _LOSSES = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
 }
-_IS_CERTAIN = {  # operator -> whether its first result lies as its fake does, given these arguments, or is contiguous
+_IS_CERTAIN = {  # operator -> whether, given the arguments, its first result is sure to have the strides of its fake
     aten.native_batch_norm.default: _normalizes(0),
     decompositions.BATCH_NORM_FUNCTIONAL: _normalizes(0),
     decompositions.BATCH_NORM.no_stats: _normalizes(0),
@@ -209,9 +211,9 @@ _TRACED_AS = {
 
 
 def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A table of decompositions, in which none of torch's own for these operators differs from them.
+    """Return a table of decompositions without torch's own for these operators, where those differ from eager.
 
-    In inference mode the dispatcher passes autograd by, and with it torch's code; the table is asked then.
+    In inference mode the dispatcher skips autograd, and with it torch's replacements; only the table is consulted then.
     """
     own = {op for op, found in table.items() if decompositions.is_torchs(found)}
     resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
@@ -221,6 +223,6 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
 
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
-    """Trace these operators as what eager does."""
+    """Trace these operators as eager computes them."""
     with decompositions.traced_as(_TRACED_AS), decompositions.layers_run_by(_layers):
         yield

@@ -1,7 +1,7 @@
 """What a functionalised run shows about its inputs and outputs (SYSTEM.md A1-A3).
 
-Everything here reads functional tensors after the run and is called inside the open trace, because to read a
-tensor's final value applies the writes that are still pending on its base.
+Everything here reads functional tensors after the run, inside the open trace: reading the final value of a tensor
+applies the writes that are still pending on its base.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute
-from aotviz.ir.symbolic_sizes import hint, is_concrete
+from aotviz.ir.symbolic_sizes import SYMBOLIC, hint, is_concrete
 from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
     IntermediateBase,
@@ -37,12 +37,11 @@ from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wro
 
 _OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass
 class Before:
-    """An input as it was when the call began."""
+    """The state of an input when the call began."""
 
     version: int
     edge: Any  # its gradient edge, or None
@@ -55,27 +54,26 @@ class Before:
 def edge(argument: Any) -> Any:
     if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
-    if argument.is_leaf and argument.is_inference():  # no history is recorded of it, so there is no edge
+    if argument.is_leaf and argument.is_inference():  # autograd ignores it, so it has no edge
         return None
     return torch.autograd.graph.get_gradient_edge(argument)
 
 
 def is_view_with_history(tensor: Any) -> bool:
-    """Whether a tensor is a view, requires grad, and is no leaf. Where its base does not require grad, a write that
-    autograd does not see ends its history: that of the base replaces it. So it is with a view of the leaf
-    `torch.arange(6.).reshape(2, 3).requires_grad_()`, which is a view itself.
-    """
+    """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
+    autograd does not see makes autograd replace its `grad_fn` by that of the base, which has none. A view of the leaf
+    `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
     return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
 
 
 def has_another_history(argument: Any, was: Any) -> bool:
-    """Whether an argument has a history, and its edge is not the one that it had."""
+    """Whether an argument has a gradient edge that differs from `was`, the one before the call."""
     now = edge(argument)
     return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
 
 
 class DetachedHistory(NotImplementedError):
-    """Output number `output` is a detached alias of input number `input`, and has a history of its own."""
+    """Output number `output` is a detached alias of input number `input`, and has a `grad_fn` of its own."""
 
     def __init__(self, output: int, input: int | None) -> None:
         super().__init__(output, input)
@@ -83,7 +81,7 @@ class DetachedHistory(NotImplementedError):
 
 
 def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
-    """(input, path, gradient edge) of each part of a subclass that requires grad by itself."""
+    """Return (input, path, gradient edge) of each part of a subclass that requires grad by itself."""
     return [
         (i, "".join(map(attribute, path)), found)
         for i, value in enumerate(args)
@@ -96,14 +94,13 @@ def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
 def of_input(
     argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str, outputs: Sequence[Any]
 ) -> InputAliasInfo:
-    """The facts about one input. `fake` is the tensor before the call, `argument` the functional one after it."""
+    """Return the facts about one input. `fake` is the tensor before the call, `argument` the functional tensor after
+    it."""
     if not isinstance(argument, torch.Tensor):
-        return InputAliasInfo(
-            False, True, False, False, False, False, False, False, False, False, keep_input_mutations, 0, None
-        )
+        return InputAliasInfo(False, True, False, False, keep_input_mutations=keep_input_mutations)
     after = functional.inner(argument)
     replaced = functional.storage_replaced(argument) and functional.storage(fake) != functional.storage(after)
-    # The wrapper knows where the input lies; the value inside is laid out anew by every write to it.
+    # The argument has the caller's strides; the value inside gets new strides with every write.
     lies = views.layout(after) if replaced else views.layout(argument)
     given = ledger.given.get(id(argument))
     repeated = given is not None and given.repeated
@@ -124,7 +121,7 @@ def of_input(
         raise Refused("old storage is written", name)
     hidden = functional.hidden_from_autograd(argument)
     quiet = changed and functional.under_no_grad(argument)
-    if was.edge is not None and (changed or moved):  # what autograd sees gives the input a new history
+    if was.edge is not None and (changed or moved):  # a mutation that autograd sees gives the input a new edge
         hidden = not has_another_history(argument, was.edge)
         if changed and not (hidden or replaced) and _only_moves_seen(argument, fake, ledger):
             hidden = moved = True
@@ -133,12 +130,12 @@ def of_input(
         ledger.unrepeatable = given.unseen
     marks = ledger.marks_of(argument)
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
-    # Of operators that take lists, a trace counts no write.
+    # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
     bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
     fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
     assigned = any(argument is tensor for tensor in ledger.assigned) or fewer
-    differs = was.edge is not None and torch.is_grad_enabled()  # where it is a view of what does not require grad
+    differs = was.edge is not None and torch.is_grad_enabled()  # matters if it is a view of a base without grad
     differs = differs and (
         (changed and hidden and not fake.is_leaf)
         or (bumps > 0 and bool(ledger.views_in(argument)))
@@ -169,9 +166,9 @@ def of_input(
 
 
 def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
-    """The facts about an input whose memory is another's: only its history, and where it lies, can change.
+    """Return the facts about an input whose memory belongs to another: only its `grad_fn` and layout can change.
 
-    A new history is given to it with its new data, by one write.
+    One write gives it both its new data and its new `grad_fn`.
     """
     written = has_another_history(argument, was.edge)
     moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(argument)
@@ -182,19 +179,14 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
         requires_grad_after=argument.requires_grad,
         mutates_data=written,
         mutates_metadata=moved,
-        mutations_hidden_from_autograd=False,
-        mutations_under_no_grad_or_inference_mode=False,
-        mutates_storage_metadata=False,
-        resizes_storage=False,
-        keep_input_mutations=False,
         version_bumps=int(written),
         layout_after=views.layout(argument) if moved else None,
     )
 
 
 def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
-    """Whether an input has another `grad_fn` by in-place moves alone: autograd saw none of the writes to its memory.
-    The wrapper repeats the moves, and gradients and hooks find their way through these as in eager."""
+    """Whether an input has a new `grad_fn` only because of in-place metadata ops: autograd saw none of the writes. The
+    wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
     events = (event for event in ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
     seen = [e for e in events if ledger.root(e.tensor) is argument and e.tensor.requires_grad]
     alone = all(isinstance(e, Moved) and e.tensor is argument and replay.written_down(e) for e in seen)
@@ -202,12 +194,12 @@ def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
 
 
 class TurnsOn(Exception):
-    """The function calls `requires_grad_()` on an input, and none of them required grad."""
+    """The function calls `requires_grad_()` on an input, and no input required grad before."""
 
 
 def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
-    """Whether an input was written, and then resized to more than its storage held, where the trace forgets the write,
-    or to less than it was, where the wrapper would write only what is left."""
+    """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
+    forgets the write. If it shrinks, the wrapper would write only the rest."""
     if is_subclass(argument):
         return False
     grows = overlap.span(lies, fake.dtype)[1] > hint(fake.untyped_storage().nbytes())
@@ -225,9 +217,9 @@ def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledge
 def refuse_grad_changes(
     ledger: Ledger, args: Sequence[Any], infos: Sequence[InputAliasInfo], names: Sequence[str]
 ) -> None:
-    """Raise where the function turns requires_grad of an input on or off in a way that can't be repeated on it.
+    """Refuse a change of requires_grad that the wrapper cannot repeat on the input.
 
-    Behind those that `infos` tell of, `args` are those that alias, and were made inside.
+    `args` are the inputs that `infos` describe, and then those that a rewrite made inside the function.
     """
     for event in (event for event in ledger.events if isinstance(event, Marked)):
         position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
@@ -240,7 +232,7 @@ def refuse_grad_changes(
 def refuse_new_history(
     args: Sequence[Any], outputs: Sequence[Any], infos: Sequence[OutputAliasInfo], names: Sequence[str]
 ) -> None:
-    """Raise where something leaves that requires grad, and no input did: its history ends in a leaf made inside."""
+    """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf created inside."""
     new = {id(output) for output, info in zip(outputs, infos, strict=True) if info.new_leaf}
     leaving = [(f"output {k}", output) for k, output in enumerate(outputs) if id(output) not in new]
     for name, value in [*((repr(n), arg) for n, arg in zip(names, args, strict=False)), *leaving]:
@@ -250,12 +242,12 @@ def refuse_new_history(
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """What is known of all outputs together."""
+    """What is known about all outputs together."""
 
     infos: tuple[OutputAliasInfo, ...]  # one per output
-    bases: tuple[Any, ...]  # the intermediates that the graph must return for their sake
+    bases: tuple[Any, ...]  # the intermediates that the graph must return because outputs are views of them
     base_facts: tuple[IntermediateBase, ...]  # one per base
-    replay: tuple[ReplayStep, ...]  # how the wrapper makes those that are views
+    replay: tuple[ReplayStep, ...]  # how the wrapper creates the outputs that are views
 
 
 def _written_parts(argument: Any) -> tuple[str, ...]:
@@ -269,13 +261,17 @@ def of_outputs(
     ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
     output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
 ) -> OutputFacts:  # fmt: skip
-    """`members` are the inputs that a rewrite made inside the function, by their position among the user's;
-    `output_names` are the places of the outputs in the result, e.g. "output['logits']"."""
+    """Classify the outputs.
+
+    Args:
+        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
+        output_names: the place of each output in the result, e.g. "output['logits']".
+    """
     return _Outputs(ledger, args, members, outputs, output_names, input_info).classify()
 
 
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
-    """Raise for an object that holds tensors where pytree does not see them. `place` is its own in the result."""
+    """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
     if isinstance(output, nn.Module):
         return
     found = _hidden_tensor(output, MOST_STEPS)
@@ -289,8 +285,8 @@ def _refuse_hidden_tensors(output: Any, place: str) -> None:
 
 
 def _hidden_tensor(value: Any, steps: int) -> str:
-    """The way from an object to the first tensor in its attributes, lists and dicts, e.g. ".layers[0].keys"; "" if
-    there is none in so many steps. Tensors that were there before the trace count on the first step alone."""
+    """The path from an object to the first tensor in its attributes, lists and dicts, e.g. ".layers[0].keys", or "". At
+    most `steps` steps are searched. Tensors that existed before the trace count only if they are one step away."""
     inside: Iterable[tuple[str, Any]] = ()
     if isinstance(value, dict):
         inside = ((f"[{key!r}]", one) for key, one in value.items())
@@ -308,7 +304,7 @@ def _hidden_tensor(value: Any, steps: int) -> str:
 
 
 class _Outputs:
-    """Sorts outputs into the eight kinds, by where the ledger says that their memory comes from."""
+    """Sorts outputs into the eight output types, by the origin of their memory in the ledger."""
 
     def __init__(
         self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
@@ -336,9 +332,9 @@ class _Outputs:
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[Any] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
-        self.leaf_views: list[Any] = []  # among the views: made to require grad inside, and their base does not
-        self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a history -> the base that has it
-        self.histories: dict[int, Ref] = {}  # id of a view with a history of its own -> the base that has it
+        self.leaf_views: list[Any] = []  # views that were made to require grad inside, while their base does not
+        self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
+        self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
     def classify(self) -> OutputFacts:
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
@@ -352,7 +348,7 @@ class _Outputs:
         out = MutationType.MUTATED_OUT_GRAPH
         tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
         written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
-        for base in self.bases:  # what is written to an alias of all of an input need not be written to that as well
+        for base in self.bases:  # a write to a detached alias of the whole input also writes the input
             root, path = self.ledger.path(base)
             whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
             if whole:
@@ -365,7 +361,7 @@ class _Outputs:
             slots=slots,
             views=self.views,
             histories=self.histories,
-            moved=[key for key, i in tensors if self._lies_elsewhere(self.input_info[i])] + self.members,
+            moved=[key for key, i in tensors if self._is_moved(self.input_info[i])] + self.members,
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
@@ -388,8 +384,8 @@ class _Outputs:
         return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
-        """Raise for a leaf made inside that something else which leaves was computed from, or is a view of, unless the
-        wrapper takes that view again."""
+        """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
+        replay."""
         leaves = [output for output, info in zip(self.outputs, infos, strict=True) if info.new_leaf]
         if not leaves:
             return
@@ -403,9 +399,10 @@ class _Outputs:
             raise Refused("a new leaf is returned", "an output")
 
     def _put_off(self, hook: TracedHook, leaves: bool) -> None:
-        """Leave a hook to the wrapper, if it is on a result as it leaves the function, or can't be traced.
+        """Leave a hook to the wrapper if its tensor leaves the function, or if it cannot be traced.
 
-        One on a result that was written afterwards hears of the gradients before the write, inside the graph.
+        If the tensor is a result that was written after the hook was registered, the hook receives the gradients from
+        before the write, inside the graph.
         """
         named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
         written = not named and registered_hooks.is_written(
@@ -420,15 +417,12 @@ class _Outputs:
         raise registered_hooks.PutOff(hook.number)
 
     @staticmethod
-    def _lies_elsewhere(info: InputAliasInfo) -> bool:
-        """Or is detached in place, which is said by an operator of the same kind."""
-        return info.mutates_metadata or info.turned_off
+    def _is_moved(info: InputAliasInfo) -> bool:
+        return info.mutates_metadata or info.turned_off  # `detach_` is an in-place metadata op too
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
-        plain = OutputAliasInfo(
-            OutputType.non_alias, type(output), None, frozenset(), False, False, None, None, same_object_as=None
-        )
-        if isinstance(output, _SYMBOLIC):
+        plain = OutputAliasInfo(OutputType.non_alias, type(output))
+        if isinstance(output, SYMBOLIC):
             return plain
         if not isinstance(output, torch.Tensor):
             if script_objects.is_stand_in(output):
@@ -440,7 +434,7 @@ class _Outputs:
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)
-        if not functional.is_functional(output):  # what the function closed over: the graph holds it as a constant
+        if not functional.is_functional(output):  # from the closure: the graph holds it as a constant
             return replace(plain, requires_grad=output.requires_grad, layout=where)
         if output.is_inference() and not torch.is_inference_mode_enabled():
             raise Refused("inference mode inside", "an output")
@@ -466,7 +460,8 @@ class _Outputs:
         return self._own(info, output)
 
     def _refuse_new_history(self, output: Any, root: Any) -> None:
-        """A detached alias of an input that was written with a value that has a history: a view can't give it that."""
+        """Refuse a detached alias of an input that was written with a value that has a `grad_fn`: a view cannot have
+        it."""
         base = output if base_of(output) is None else base_of(output)
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
             raise DetachedHistory(self.first_output[id(output)], self._input_index(root))
@@ -476,14 +471,11 @@ class _Outputs:
         if id(tensor) in self.named:
             return True
         event = self.ledger.origin(tensor)
-        if event is None or self._has_own_history(tensor):
+        if event is None:
             return True
+        if base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None:
+            return True  # a detached alias that was written with a value that has a `grad_fn`
         return not event.mode.grad and functional.from_custom_function(functional.grad_fn(tensor))
-
-    @staticmethod
-    def _has_own_history(tensor: Any) -> bool:
-        """Of an alias: whether it was detached, and then written with something that has a history."""
-        return base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None
 
     def _input_index(self, tensor: Any) -> int | None:
         ref = self.named.get(id(tensor))
@@ -521,7 +513,7 @@ class _Outputs:
         (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
-        """A view whose statement needs a size that is not known before the call."""
+        """A view whose operator needs a size that is not known before the call."""
         if _is_new_leaf(output):
             raise Refused("a new leaf is returned", "an output")
         if id(root) in self.named:
@@ -538,7 +530,7 @@ class _Outputs:
         return replace(info, new_leaf=self._turned_on(output, path))
 
     def _turned_on(self, output: Any, path: list[tuple[Viewed, int]]) -> bool:
-        """Whether a view is a leaf, made to require grad inside, or one of such a leaf. The wrapper turns these on."""
+        """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
         for view in (*(event.results[k] for event, k in path), output):
             if _is_new_leaf(view):
                 if len(self.ledger.marks_of(view)) > 1:
@@ -569,7 +561,7 @@ class _Outputs:
         return self._view(info, output, OutputType.alias_of_intermediate_save_as_output, base.index, path)
 
     def _need_memory(self, alias: Any, output: Any) -> None:
-        """Let the graph return what a detached alias lies in, unless the wrapper has it anyway."""
+        """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
         root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
         if self.ledger.origin(root) is not None and id(root) not in self.named:
             raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
@@ -578,14 +570,14 @@ class _Outputs:
             self._base(root, output)
 
     def _base(self, tensor: Any, output: Any) -> Ref:
-        """Let the graph return `tensor` for the sake of `output`."""
+        """Let the graph return `tensor`, because `output` is a view of it."""
         self.bases.append(tensor)
         self.first_view.append(self.first_output[id(output)])
         return Ref("base", len(self.bases) - 1)
 
 
 def _is_new_leaf(view: Any) -> bool:
-    """Whether a view or a detached alias was made to require grad itself."""
+    """Whether a view or detached alias was itself made to require grad."""
     tracked = base_of(view) is not None and base_of(view).requires_grad
     return view.requires_grad and not tracked and functional.grad_fn(view) is None
 

@@ -1,4 +1,4 @@
-"""Fake tensors: the stand-ins that a program is traced with (SYSTEM.md B2)."""
+"""Fake tensors: a program is traced with these instead of its arguments (SYSTEM.md B2)."""
 
 from __future__ import annotations
 
@@ -34,28 +34,24 @@ from aotviz.tracing import seeding
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
-    """The mode of the arguments that are fake already, else of Dynamo's context, else a new one."""
+    """Return the mode of arguments that are fake already, else the mode of Dynamo's context, else a new mode."""
     found = detect_fake_mode(list(flat))
     if found is not None:
         return found
-    if any(map(has_ragged_sizes, flat)):  # the length of a row may equal the batch by chance: one symbol each
+    if any(map(has_ragged_sizes, flat)):  # a row may have the length of the batch by chance: no shared symbols
         return FakeTensorMode(shape_env=ShapeEnv(duck_shape=False))
-    return FakeTensorMode(shape_env=ShapeEnv() if dynamic else _static())
+    # Even if all sizes are known, the counters of loops are symbols.
+    return FakeTensorMode(shape_env=ShapeEnv() if dynamic else ShapeEnv(allow_dynamic_output_shape_ops=False))
 
 
 def symbolic(values: Sequence[Any]) -> bool:
-    """Whether some value is fake and of a mode that has symbols."""
+    """Whether some value is fake and its mode has symbols."""
     mode = detect_fake_mode(list(values))
     return mode is not None and mode.shape_env is not None
 
 
 def is_fake(value: Any) -> bool:
     return isinstance(value, FakeTensor)
-
-
-def _static() -> ShapeEnv:
-    """For sizes that are all known: only loops, whose counters no trace can know, make symbols in it."""
-    return ShapeEnv(allow_dynamic_output_shape_ops=False)
 
 
 def fakes(
@@ -66,12 +62,11 @@ def fakes(
     names: Sequence[str],
     symbols: Sequence[tuple[int, ...]] | None = None,
 ) -> list[Any]:
-    """One stand-in per flat argument, alike in shape, stride, aliasing, leaf-ness, requires_grad and what Python
-    attributes the user gave it.
+    """Return one fake per flat argument, with its shape, strides, aliasing, requires_grad and Python attributes.
 
     The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. With `symbols`,
-    only these dimensions of each argument are symbolic (`Request.symbols`). An argument
-    that occurs twice gets two stand-ins over one storage: whether to merge them is a later stage's decision.
+    only these dimensions of each argument are symbolic (`Request.symbols`). An argument that occurs twice gets two
+    fakes over one storage: a later stage decides whether to merge them.
     """
     context = contexts.current().tracing
     made: list[Any] = []
@@ -127,26 +122,26 @@ def _fake(
 
 
 def _changes_kind(value: Any) -> bool:
-    """Whether a tensor is real and a view of a complex one, or the other way round: torch's converter fails there."""
+    """Whether a real tensor is a real view of a complex tensor, or the reverse: torch's converter fails on these."""
     base = base_of(value) if type(value) is torch.Tensor else None
     return base is not None and base.is_complex() != value.is_complex()
 
 
 def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
-    """A fake tensor of a given layout, made outside all tracing."""
+    """Create a fake tensor of a given layout without tracing it."""
     with without_modes(), fake_mode:
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 def shell(fake_mode: Any, value: torch.Tensor) -> torch.Tensor:
-    """A fake of `value`'s shape in which all elements are one: see `runtime/edges.py`."""
+    """Create a fake of `value`'s shape whose elements share one place in memory; see `runtime/edges.py`."""
     with without_modes(), fake_mode:
         made = torch.empty((), dtype=value.dtype, device=value.device)
         return made if is_subclass(value) else made.expand(value.shape)
 
 
 def of_history(value: Any, requires_grad: bool) -> Any:
-    """A fake like `value` that requires grad, or does not. What is no tensor, as it is."""
+    """Return a detached fake with the given `requires_grad`. A value that is not a tensor is returned unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     with next(parts(value)).fake_mode:
@@ -154,7 +149,7 @@ def of_history(value: Any, requires_grad: bool) -> Any:
 
 
 def symbols_of(stand_ins: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
-    """Which sizes of arguments are symbols, as in `Request.symbols`; None where none is."""
+    """Return which sizes of the arguments are symbols, as in `Request.symbols`, or None if none is."""
 
     def of(value: Any) -> tuple[int, ...]:
         if isinstance(value, torch.Tensor):
@@ -166,14 +161,14 @@ def symbols_of(stand_ins: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
 
 
 def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """(size, stride, offset) of what a view operator returns of a tensor that lies at `where`, or a list of those.
+    """Return (size, stride, offset) of the result of a view operator on a tensor at `where`, or a list of those.
 
-    None where they are symbolic, where the view is of another dtype, or where there is no such view.
+    None if they are symbolic, if the result has another dtype, or if there is no such view.
     """
     size, stride, offset = where.size, where.stride, where.offset
     if not all_concrete((*size, *stride, offset)):
         return None
-    # What is written in Python for traces takes views that torch does not.
+    # torch's Python decompositions accept some views that the operators themselves refuse.
     with without_modes(), no_python_dispatcher(), torch.no_grad():
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True) if n)
         memory = torch.empty(offset + extent, dtype=dtype, device="meta")
@@ -190,9 +185,9 @@ def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any],
 
 @contextlib.contextmanager
 def rng_preserved() -> Iterator[None]:
-    """Tracing runs user code once; the random state must not show it.
+    """Restore the random state afterwards: tracing runs user code, and the caller must not notice.
 
-    Where another thread may have drawn meanwhile, the state is left as it is.
+    If another thread may have drawn meanwhile, the state is left as it is.
     """
     state = torch.get_rng_state()
     try:
@@ -203,14 +198,14 @@ def rng_preserved() -> Iterator[None]:
 
 
 class SymbolGuards:
-    """What a trace with symbolic sizes found out that it depends on, as one expression over the flat inputs."""
+    """The conditions on sizes that a symbolic trace depends on, as one expression over the flat inputs."""
 
     def __init__(self, fake_mode: Any, fakes: Sequence[Any]) -> None:
         self._shape_env = fake_mode.shape_env
         self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
         placeholders = self._leaves(fakes)
         rows = {n.node.expr for fake in fakes if is_subclass(fake) for n in fake.size() if ragged(n)}
-        # A jagged dimension is a name and no number: it equals no size, and whether two are one the arguments tell.
+        # A jagged dimension is a name, not a number. No guard can compare it; the arguments themselves can.
         guards = [guard for guard in self._shape_env.guards if not guard.expr.free_symbols & rows]
         self.text = (
             self._shape_env.produce_guards_expression(placeholders, guards=guards, ignore_static=False) or "True"
@@ -218,11 +213,11 @@ class SymbolGuards:
         self._code: Any = compile(self.text, "<sizes>", "eval")
 
     def hold(self, flat: Sequence[Any]) -> bool:
-        """Whether real inputs fulfil the guards."""
+        """Whether real inputs satisfy the guards."""
         return bool(self._shape_env.evaluate_guards_expression(self._code, self._leaves(flat)))
 
     def _leaves(self, flat: Sequence[Any]) -> list[Any]:
-        """The inputs; of a tensor made of tensors, its parts and its own sizes."""
+        """The inputs; for a subclass, its parts and its own sizes."""
         found: list[Any] = []
         for value in (flat[i] for i in self._positions):
             found += parts(value)
@@ -232,7 +227,7 @@ class SymbolGuards:
 
 
 class StrayIsWritten(AssertionError):
-    """A trace is about to write a real tensor. Fake tensors' own check comes when it is written."""
+    """A trace is about to write a real tensor. FakeTensor's own check would raise only after the write."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__("a trace would write a tensor that is no input of it")
@@ -240,7 +235,7 @@ class StrayIsWritten(AssertionError):
 
 
 def strays(error: BaseException) -> list[torch.Tensor]:
-    """The real tensors that an operator met among stand-ins, where that is what `error` is about."""
+    """Return the real tensors that an operator received together with fakes, if that is what `error` is about."""
     if isinstance(error, StrayIsWritten):
         return [error.tensor]
     if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
@@ -260,6 +255,6 @@ COMPLEX_ITEM = "local_scalar_dense/item NYI"  # torch has symbols for integers, 
 
 
 def asks_for_values(error: BaseException) -> bool:
-    """Whether the program asked for the value of a tensor, or for a shape that depends on one."""
+    """Whether the program read the value of a tensor, or used a shape that depends on one."""
     kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
     return isinstance(error, kinds) or (isinstance(error, NotImplementedError) and str(error).startswith(COMPLEX_ITEM))

@@ -1,17 +1,17 @@
-"""One functionalised run of the user's function: the forward half of the graph, and every fact about the call.
+"""One functionalised run of the user's function: the forward half of the graph, and all facts about the call.
 
-The run is left open, so that the backward can be traced behind it in the same graph (`backward.py`). It can be
-taken once for that; a second taker, such as a user who resumes from an earlier stage twice, gets a fresh run.
+The trace is left open, so that the backward can be traced after it in the same graph (`backward.py`). Only one caller
+can continue it; a second one, such as a user who resumes twice from an earlier stage, gets a new run.
 
 Note [Gradient edges before the run]
-A function may mutate the very inputs it is to be differentiated by. Their gradient edges are taken before it runs,
-so that the input as it was remains addressable without a clone of it in the graph.
+A function may mutate the inputs that its outputs are differentiated with respect to. So their gradient edges are taken
+before it runs; no clone in the graph is needed to refer to the original input.
 
 Note [Moved inputs]
-After a function has changed the shape or strides of a view in place, autograd makes the `grad_fn` of that view again.
-Of another tensor, it does not (see tracing/given.py). So if an argument that is changed like that is a view, the
-function is run again on a view of it. So it is for a leaf that gets another shape, since the gradient at its edge has
-the shape that it ends with, and for an argument of which a view was taken before, since that view stays as it is.
+After a function has changed the shape or strides of a view in place, autograd regenerates the `grad_fn` of that view.
+For other tensors it does not (see tracing/given.py). So if such an argument is a view, the function runs again on a
+view of it. The same holds for a leaf that gets another shape, because the gradient at its edge would have the final
+shape, and for an argument of which a view was taken before, because that view does not change.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
 from aotviz.tracing.laid_out import plan
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
-from aotviz.tracing.new_hooks import module_hooks_noted, registered_together
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.rootless import Rootless, viewed_like
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is to be run: `fn(*args)` returns any pytree. `args` are fakes, one per graph input."""
+    """The function to run: `fn(*args)` returns any pytree. `args` are fakes, one per graph input."""
 
     fn: Callable[..., Any]
     args: Sequence[Any]
@@ -57,45 +56,45 @@ class Program:
     root: torch.nn.Module | None  # whose module paths the nodes carry
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
     keep_input_mutations: bool
-    names: Sequence[str] = ()  # what the user calls the inputs
+    names: Sequence[str] = ()  # the user's names of the inputs
     fresh: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
-    # Inputs -> the other inputs whose writes count for them; see tracing/rootless.py.
+    # Input -> the other inputs whose writes bump its version counter; see tracing/rootless.py.
     rootless: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    logs_views: bool = False  # of subclasses, whose views the graph does not show
+    logs_views: bool = False  # record views of subclasses, which the graph does not show
     turns_on: bool = False  # the function calls requires_grad_() on an input
-    tells: bool = False  # `torch.compiler.is_compiling()`; see Note [Values asked for]
-    keeps_histories: bool = False  # of what it differentiates itself; see Note [Differentiated inside]
-    put_off: frozenset[int] = frozenset()  # hooks on results, by number; see tracing/registered_hooks.py
-    made_rootless: list[Rootless] | None = None  # where `fn` puts those that it makes itself, if it may
+    tells: bool = False  # `torch.compiler.is_compiling()` is True; see Note [Values asked for]
+    keeps_histories: bool = False  # retain the graph in inner autograd.grad; see Note [Differentiated inside]
+    put_off: frozenset[int] = frozenset()  # numbers of the hooks on results; see tracing/registered_hooks.py
+    made_rootless: list[Rootless] | None = None  # `fn` appends those that it creates itself
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """A tensor that a rewrite made inside the function in the place of a graph input, and what it was then."""
+    """A tensor that a rewrite created inside the function to replace a graph input, and its initial state."""
 
     tensor: Any
     before: facts.Before
-    edge: Any  # to which its gradient goes
+    edge: Any  # where its gradient goes
 
 
 @dataclass(frozen=True)
 class WithMembers:
-    """What a traced function returns if a rewrite made some of the user's inputs inside it."""
+    """What a traced function returns if a rewrite created some of the user's inputs inside it."""
 
     result: Any
-    members: Mapping[int, Any]  # position among the user's inputs -> the tensor that stood for it
+    members: Mapping[int, Any]  # position among the user's inputs -> the tensor that replaced it
     shared: Mapping[int, int]  # member -> the graph input whose version counter it shares
-    # Graph input whose elements nobody reads -> what is tied to it in autograd.
+    # Graph input whose elements are never read -> the tensor that has its gradient edge.
     stand_ins: Mapping[int, StandIn] = field(default_factory=dict)
-    uncounted: frozenset[int] = frozenset()  # graph inputs whose version counter nobody sees
-    grown: frozenset[int] = frozenset()  # members that have a history at hand; a view may have one and not know it
+    uncounted: frozenset[int] = frozenset()  # graph inputs whose version counter the caller cannot see
+    grown: frozenset[int] = frozenset()  # members whose current grad_fn is known to autograd
 
 
-_WITHOUT_TENSORS = ("program", "trace", "plans", "input_info", "edges", "part_edges")  # that a function may keep
+_WITHOUT_TENSORS = ("program", "trace", "plans", "input_info", "edges", "part_edges")  # that user code may keep
 
 
 class ForwardTrace:
-    """An open trace of the forward, with what was read off it."""
+    """An open trace of the forward, with all facts about it."""
 
     def __init__(self, program: Program) -> None:
         leaks.own(self, *_WITHOUT_TENSORS)
@@ -103,7 +102,7 @@ class ForwardTrace:
             try:
                 self._trace(program)
                 return
-            except facts.TurnsOn:  # an input is differentiable that was not
+            except facts.TurnsOn:
                 program = replace(program, turns_on=True)
             except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
@@ -129,7 +128,7 @@ class ForwardTrace:
             )
             noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
             hooks = functional.hook_registrations(self._take_hook, self._handle)
-            of_modules = module_hooks_noted(self._refuse_module_hook)
+            of_modules = registered_hooks.module_hooks_noted(self._refuse_module_hook)
             gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
             attributes = functional.attributes_of(self._stand_in)
             questions = functional.questions_noted(self._refuse_question, is_library)
@@ -161,7 +160,7 @@ class ForwardTrace:
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
-        self.forgotten: list[Any] = []  # views of leaves that no longer know the leaf
+        self.forgotten: list[Any] = []  # views that lost their autograd connection to a leaf
         for i in self.program.rootless:
             value = self.program.args[i]
             args[i] = viewed_like(self.trace.without_history(value), value)
@@ -173,7 +172,7 @@ class ForwardTrace:
         given = zip(self.program.args, args, strict=True)
         self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self.hooks_seen = 0
-        self.together: dict[Any, Any] = {}  # calls of `register_multi_grad_hook`, and their handles
+        self.together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
         before = [facts.Before.of(a) for a in args]
         self.rootless = []
         for i, others in self.program.rootless.items():
@@ -186,8 +185,8 @@ class ForwardTrace:
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
         forgets = self.program.rootless or self.program.made_rootless is not None
-        forgetting = functional.before_each_call(self._forget_leaves) if forgets else nullcontext()
-        keeping = functional.histories_kept() if self.program.keeps_histories else nullcontext()
+        forgetting = functional.BeforeEachCall(self._forget_leaves) if forgets else nullcontext()
+        keeping = functional.RetainingGraphs() if self.program.keeps_histories else nullcontext()
         with forgetting, keeping, telling_of_compilation() if self.program.tells else nullcontext():
             result = self.program.fn(*args)
         self._forget_leaves()
@@ -239,11 +238,11 @@ class ForwardTrace:
         return repr(self.program.names[position]) if position < len(self.program.names) else "an input"
 
     def _position(self, tensor: Any) -> int | None:
-        """Which argument of the trace a tensor is."""
+        """The position of a tensor among the arguments of the trace, or None."""
         return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
 
     def _stand_in(self, tensor: Any) -> Any:
-        """The fake that an argument of the trace was made of, which has the attributes that the user gave it."""
+        """The fake that an argument of the trace was made from; it has the attributes that the user set."""
         position = self._position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
 
@@ -254,7 +253,7 @@ class ForwardTrace:
             self.forgotten += one.look(self.ledger, leaves)
 
     def found(self) -> dict[str, Any]:
-        """What was read off the run, as fields of a ViewAndMutationMeta."""
+        """The facts about the run, as fields of a ViewAndMutationMeta."""
         known = self.output_facts
         return {
             "input_info": self.input_info,
@@ -266,7 +265,7 @@ class ForwardTrace:
 
     @contextmanager
     def placing_views(self) -> Iterator[None]:
-        """Where the function was written through `as_strided`, so are its gradients, which asks for the same care."""
+        """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
         self.ledger.open = self.ledger.places_views
         try:
             yield
@@ -275,7 +274,8 @@ class ForwardTrace:
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Refuse gradients that would not be eager's (see Note [Moved views] in ledger.py), and writes to inputs."""
+        """Refuse writes to inputs, and gradients that would differ from eager's; see Note [Moved views] in
+        ledger.py."""
         try:
             with self._refusing_written_inputs(), self.placing_views(), translated():
                 yield
@@ -291,7 +291,7 @@ class ForwardTrace:
 
     @contextmanager
     def _refusing_written_inputs(self) -> Iterator[None]:
-        """Refuse a backward that writes inputs: the graph returns gradients, and nothing else comes of it."""
+        """Refuse a backward that writes inputs: its graph returns only gradients."""
         with self.trace.active("is_forward"):
             before = self._values_now()
         yield
@@ -302,7 +302,7 @@ class ForwardTrace:
 
     @contextmanager
     def _checkpointed(self) -> Iterator[None]:
-        """Around a checkpointed region: warn of what it writes, which eager does again in the backward."""
+        """Around a checkpointed region: warn of its writes, which eager repeats in the backward."""
         before = self._values_now()
         yield
         names = ", ".join(map(self._name, self._changed(before)))
@@ -314,7 +314,7 @@ class ForwardTrace:
             )
 
     def _values_now(self) -> list[list[Any]]:
-        """Per argument, what its parts hold, all writes applied."""
+        """For each argument, the current values of its parts."""
         return [list(map(functional.inner, parts(a))) if functional.is_functional(a) else [] for a in self.args]
 
     def _changed(self, before: list[list[Any]]) -> list[int]:
@@ -328,26 +328,26 @@ class ForwardTrace:
         return {i for i, argument in enumerate(self.args) if any(argument is one for one in (*traced, *called))}
 
     def reshaped_leaves(self, gradients: Sequence[Any]) -> tuple[int, ...]:
-        """The leaves with gradients that are given another shape before anything else: in eager, these have it."""
+        """Leaves with gradients that change shape before any other use: eager's gradients have the new shape."""
         found = []
         for i, info in enumerate(self.input_info):
             if gradients[i] is not None and self._is_reshaped_leaf(i, info):
                 first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
                 if isinstance(first, Moved):
                     found.append(i)
-                    # It was no leaf yet, or the engine sums its gradient to the shape that the leaf had.
+                    # It did not require grad yet, or the engine sums its gradient to the old shape.
                     if info.turned_on or self.program.args[i].numel() == 1:
                         raise self.refusal(first)
         return tuple(found)
 
     def _is_reshaped_leaf(self, position: int, info: InputAliasInfo) -> bool:
-        """Whether it is a leaf that is given another shape in place."""
+        """Whether an input is a leaf that changes shape in place."""
         moves = info.mutates_metadata and not info.mutates_storage_metadata
         reshaped = self.program.args[position].shape != self.args[position].shape if moves else False
         return info.requires_grad and info.is_leaf and reshaped
 
     def _used_before_moving(self, position: int, info: InputAliasInfo) -> bool:
-        """Whether autograd sees a leaf used before it is given another shape."""
+        """Whether autograd records a use of a leaf before the leaf changes shape."""
         argument = self.args[position]
         if not self._is_reshaped_leaf(position, info):
             return False
@@ -355,12 +355,12 @@ class ForwardTrace:
         before = itertools.takewhile(lambda node: node is not moved, self.trace.graph.nodes)
         used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
         passed = self.graph_input(position)[0]
-        if position in self.program.fresh:  # the function was run on a view of it
+        if position in self.program.fresh:  # the function ran on a view of it
             passed = next(iter(passed.users))
         return any(user in used for user in passed.users)
 
     def wants_view(self, position: int) -> bool:
-        """Whether the function is to be run on a view of this argument; see Note [Moved inputs]."""
+        """Whether the function must run on a view of this argument; see Note [Moved inputs]."""
         passed, argument = self.program.args[position], self.args[position]
         given = self.ledger.given.get(id(argument))
         if given is None or given.kind is not Kind.OWNER or given.viewed:
@@ -374,7 +374,7 @@ class ForwardTrace:
         return isinstance(event, Moved) and event.tensor is tensor
 
     def _assign_data(self, tensor: Any, value: Any) -> None:
-        """`tensor.data = value`, where nothing else leaves the function that lies in the memory of `value`."""
+        """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
         if self.ledger.is_itself(tensor, value):
             return
         fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
@@ -398,7 +398,8 @@ class ForwardTrace:
         return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
 
     def _mark(self, tensor: Any, on: bool, method: str) -> bool:
-        """Before `requires_grad_` and `detach_`. A leaf that is passed is none in the trace, and is detached there."""
+        """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
+        there."""
         self.ledger.mark(tensor, on, method)
         given = self._position(tensor)
         if method == "detach_" and given in self.program.fresh:
@@ -409,7 +410,7 @@ class ForwardTrace:
         return True
 
     def _is_leaf(self, tensor: Any) -> bool:
-        """Whether the function asks about an argument that is a leaf, and has a history in the trace only."""
+        """Whether a tensor is an argument that is the caller's leaf, though the trace gave it a `grad_fn`."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
     def _refuse_swap(self) -> None:
@@ -417,7 +418,8 @@ class ForwardTrace:
             raise Refused("tensors are swapped", "torch.utils.swap_tensors")
 
     def _refuse_question(self, tensor: Any, name: str) -> None:
-        """Raise where the function asks of an argument, or a view of one, what no trace knows and no guard compares."""
+        """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
+        checks."""
         if not self.ledger.open or self.program.is_graph:
             return
         of_itself = name in ("retains_grad", "output_nr")
@@ -426,17 +428,17 @@ class ForwardTrace:
             raise Refused("state of a tensor", self._name(position), name)
 
     def _refuse_gradient(self, tensor: Any) -> None:
-        """Raise for `.grad` of an argument: a trace is not given it, and would take it for None.
+        """Refuse `.grad` of an argument: a trace does not receive it, and would read None.
 
-        Dynamo, which traces the branches of a `torch.cond`, looks at it by the way.
+        Dynamo reads it in passing when it traces the branches of a `torch.cond`.
         """
         position = self._position(tensor)
         if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self._name(position))
 
     def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
-        """A hook that the function registers; see tracing/registered_hooks.py."""
-        together = registered_together()
+        """Handle a hook that the function registers; see tracing/registered_hooks.py."""
+        together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
             if together.key not in self.together:
                 handle = self._take(together.tensors, "register_multi_grad_hook", (together.hook, together.mode))
@@ -468,23 +470,24 @@ class ForwardTrace:
             return registered_hooks.put_off(self.ledger, tensors, method, hook, name, why)
         if fits:
             self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
-        # The run is of no use where several are hooked, and a handle does nothing in it.
+        # A hook on several tensors makes the run useless, so its handle need not work.
         return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
 
     def _handle(self, handle: Any) -> Any:
-        """What registering a hook that was traced returns: removed later, the hook would still be in the graph."""
+        """The handle of a traced hook, which must not be removed after the call: the hook would still be in
+        the graph."""
         traced = self.ledger.open and handle is not None and not self.program.is_graph
         return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
 
     def _refuse_module_hook(self, hook: Any) -> None:
-        """Raise for a backward hook of a module that is more than a part of the graph: no tensor of it leaves."""
+        """Refuse a backward hook of a module that cannot be traced: its tensors do not leave the graph."""
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
                 raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
-        """Raise for a view of an input, to be made again, that was taken before the input required grad."""
+        """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad."""
         for i in turned:
             position = self.ledger.marks_of(self.args[i])[0]
             early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
@@ -493,8 +496,8 @@ class ForwardTrace:
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
 
     def _refuse_forgotten_views(self) -> None:
-        """Raise for a view of a leaf, to be made again, that a write of nothing parted from it: of such a write the
-        wrapper tells the leaf before the call."""
+        """Refuse a replayed view of a leaf that lost its connection by a write that changes nothing: the wrapper
+        applies such a write before the call."""
         for output in self.outputs:
             if any(output is view and view.requires_grad for view in self.forgotten):
                 position = self._position(self.ledger.root(output))
@@ -515,32 +518,32 @@ class ForwardTrace:
         return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
 
     def value(self, kind: str, index: int) -> Any:
-        """What a slot returns: a mutated input, what is left in its storage, an output or an intermediate base."""
+        """The result in a slot: a mutated input, the data left in its storage, an output or an intermediate base."""
         if kind == "left":
             left = self.ledger.left[id(self.args[index])]
             return None if left is None else left.value
         return {"mutation": self.args, "output": self.outputs, "base": self.output_facts.bases}[kind][index]
 
     def graph(self) -> Any:
-        """The forward's nodes, without what a later stage traced behind them."""
+        """The forward's nodes, without those that a later stage traced after them."""
         graph = self.trace.graph
         return prefix(graph, self.forward_length) if len(graph.nodes) != self.forward_length else graph
 
     def graph_input(self, index: int) -> tuple[Any, Any]:
-        """The placeholder of an input of the graph, and its fake: of a subclass, each part is one."""
+        """The placeholder of a graph input, and its fake. For a subclass, each part is a graph input."""
         node = placeholders(self.trace.graph)[index]
         return node, node.meta["val"]
 
     def input_value(self, index: int) -> Any:
-        """The fake of an input, as it is before the call."""
+        """The fake of an input before the call."""
         return self.program.args[index]
 
     def closed_from(self) -> Mapping[str, Any]:
-        """The trace's nodes, by the names of those that they became in the closed graph."""
+        """The nodes of the trace, by the names that they have in the closed graph."""
         return {node.name: node for node in self.trace.graph.nodes}
 
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
-        """Say on each placeholder what it is to the user. `descriptors` are one per graph input."""
+        """Put a descriptor on each placeholder. `descriptors` are one per graph input."""
         parts = [
             part
             for descriptor, plan in zip(descriptors, self.plans, strict=True)
@@ -550,7 +553,7 @@ class ForwardTrace:
             node.meta["desc"] = part
 
     def nodes_of(self, values: Sequence[Any]) -> list[Any]:
-        """The nodes of values as they are now, all writes applied; a constant as itself."""
+        """The nodes of the current values, all writes applied. A constant is returned as itself."""
         with self.trace.active("is_forward"):
             return [
                 self.trace.node_of(functional.inner(value) if functional.is_functional(value) else value)
@@ -558,14 +561,14 @@ class ForwardTrace:
             ]
 
     def closed(self, results: Sequence[Any]) -> Any:
-        """The graph module that returns `results`. Nothing can be traced behind it any more."""
+        """The graph module that returns `results`. Nothing can be traced after it."""
         graph = self.trace.graph
         output = graph.output(tuple(results))
         output.meta["desc"] = [None] * len(results)
         return self.trace.graph_module(graph)
 
     def take(self, **changes: Any) -> ForwardTrace:
-        """This trace, to be continued; a fresh one for whoever comes second, of the program with `changes`."""
+        """This trace, to be continued. A second caller gets a new trace of the program with `changes`."""
         if self._taken:
             again = self.rerun(**changes)
             for node, known in zip(placeholders(again.trace.graph), placeholders(self.trace.graph), strict=False):
@@ -576,5 +579,5 @@ class ForwardTrace:
         return self
 
     def rerun(self, **changes: Any) -> ForwardTrace:
-        """The same program with another calling convention."""
+        """Trace the same program with another calling convention."""
         return ForwardTrace(replace(self.program, **changes))

@@ -1,6 +1,6 @@
-"""What functionalisation knows about a tensor after a function ran on it.
+"""What functionalization knows about a tensor after a function ran on it.
 
-A subclass is known by its parts: they are what is functional, written to, or replaced.
+For a subclass, its parts are asked: these are the functional tensors that are written or replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,22 +28,22 @@ from aotviz.torch_private.tensors import base_of, set_write_counts, storage_key,
 
 
 def is_functional(value: Any) -> bool:
-    """Whether the trace follows a tensor, or some part of it."""
+    """Whether the trace follows a tensor, or a part of it."""
     if wrapper_subclasses.is_subclass(value):
         return any(map(is_functional, wrapper_subclasses.parts(value)))
     return isinstance(value, FunctionalTensor)
 
 
 def inner(tensor: Any) -> Any:
-    """The fake tensor that holds the current value, all pending writes applied; of a subclass, one of such tensors."""
+    """The fake tensor that holds the current value, all pending writes applied. For a subclass, one with such parts."""
     if isinstance(tensor, FunctionalTensor):
         return functional_tensors.applied(tensor)
     return wrapper_subclasses.mapped(tensor, inner) if wrapper_subclasses.is_subclass(tensor) else tensor
 
 
 def stand_in(value: Any, empty: bool = False) -> Any:
-    """A fake tensor of the same place in memory, or an empty one, of which the trace knows nothing. To ask for the one
-    inside would compute what is pending, and outside of the trace that is lost to it."""
+    """An untraced fake with the same shape and strides, or an empty one. Unwrapping the functional tensor instead would
+    apply its pending writes outside the trace and lose them."""
     if not isinstance(value, FunctionalTensor):
         return value
     with functional_tensors.held(value).fake_mode:
@@ -53,7 +53,7 @@ def stand_in(value: Any, empty: bool = False) -> Any:
 
 
 def wrapped(tensor: Any) -> Any:
-    """A functional tensor around a fake one; of a subclass, one with functional parts."""
+    """A functional tensor around a fake one. For a subclass, one with functional parts."""
     if not wrapper_subclasses.is_subclass(tensor):
         return FunctionalTensor.to_functional(tensor)
     return wrapper_subclasses.like_in_autograd(tensor, wrapper_subclasses.mapped(tensor, wrapped))
@@ -69,7 +69,7 @@ def _elements(tensor: Any) -> list[Any]:
 
 
 def _written(tensor: Any) -> list[Any]:
-    """The parts that were written; all, if none was."""
+    """The parts that were written, or all parts if none was."""
     elements = _elements(tensor)
     return list(filter(functional_tensors.has_data_mutation, elements)) or elements
 
@@ -83,8 +83,8 @@ def metadata_mutated(tensor: Any) -> bool:
 
 
 def make_room(tensor: Any, size: Sequence[int]) -> None:
-    """Before `resize_` gives a functional tensor more elements: that would turn its storage into one on "meta", of
-    which no view can be taken. Nothing shares it: of a tensor that was viewed, functionalisation refuses that."""
+    """Called before `resize_` enlarges a functional tensor. Without this, its storage would become a "meta" storage, of
+    which no view can be taken. Nothing else shares it: functionalization refuses to resize a tensor that has views."""
     count = math.prod(size)
     if isinstance(tensor, FunctionalTensor) and count > tensor.numel():
         with without_modes():
@@ -92,7 +92,7 @@ def make_room(tensor: Any, size: Sequence[int]) -> None:
 
 
 def storage_replaced(tensor: Any) -> bool:
-    """Whether `set_` gave it another storage."""
+    """Whether `set_` gave a tensor another storage."""
     return any(map(functional_tensors.was_storage_changed, _elements(tensor)))
 
 
@@ -110,27 +110,28 @@ def under_no_grad(tensor: Any) -> bool:
 
 
 def grad_fn(tensor: torch.Tensor) -> Any:
-    """Read under the functional mode, since a stale view regenerates its history when asked.
+    """Read `grad_fn` under the functional mode, because reading it may regenerate it for a view whose base was written.
 
-    None for a view that autograd refuses to give a history, since its base was written after it was taken.
+    None for a view whose `grad_fn` autograd refuses to compute, because its base was written after it was taken.
     """
     with FunctionalTensorMode():
         try:
             return tensor.grad_fn
-        except (RuntimeError, ValueError, IndexError):  # the last two where its base has another shape by now
+        except (RuntimeError, ValueError, IndexError):  # the last two if its base has changed shape
             return None
 
 
 def gradient_shape(tensor: torch.Tensor) -> Sequence[Any]:
-    """The shape of what comes to a tensor's history as its gradient: its own, unless it was moved unseen since."""
+    """The shape of the gradient that a tensor's `grad_fn` receives. It is the tensor's own, unless that
+    changed unseen."""
     node = grad_fn(tensor)
     return tensor.shape if node is None else autograd_nodes.results(node)[tensor.output_nr].shape
 
 
 def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Whether writes to an alias count as writes of the tensor: of `.detach()` they do, of `.data` they don't."""
+    """Whether a write to `alias` bumps the version counter of `tensor`: true of `.detach()`, false of `.data`."""
     if alias.is_inference() or tensor.is_inference():
-        return True  # nobody counts in a trace under inference mode; of the tensors outside, `.detach()` does
+        return True  # inference tensors have no version counter; the caller's aliases are like `.detach()`
     count = write_count(alias)
     before = write_count(tensor)
     torch.autograd.graph.increment_version(alias)
@@ -140,9 +141,9 @@ def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
 
 
 def counters(values: Sequence[Any]) -> tuple[int, ...]:
-    """For each value, the first that counts writes with it: views of one tensor do, and what `.detach()` made of it.
+    """For each value, the position of the first value that shares its version counter: views and `.detach()` do.
 
-    Only tensors over one storage are looked at; of stand-ins, all over one storage are taken to count together.
+    Only tensors over one storage are compared. Fakes over one storage are assumed to share a counter.
 
     >>> a = torch.ones(2)
     >>> counters([a, a.detach(), a.data, 3.0])
@@ -168,24 +169,37 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def counting_apart(tensor: torch.Tensor) -> torch.Tensor:
-    """A detached alias with a version counter of its own, which is not noted as what the function's `.data` gave."""
+    """`tensor.data`, without the record that `attributes_noted` makes of the user's own `.data`."""
     alias: torch.Tensor = torch.Tensor.data.__get__(tensor)
     return alias
 
 
 @contextlib.contextmanager
+def _added(kind: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Give a class attributes that it does not define itself."""
+    for name, value in attributes.items():
+        setattr(kind, name, value)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            delattr(kind, name)
+
+
 def attributes_noted(
     assign: Callable[[Any, Any], None],
     mark: Callable[[Any, bool, str], bool],
     note: Callable[[Any], None],
     leaf: Callable[[Any], bool],
-) -> Iterator[None]:
-    """Call `assign(tensor, value)` in the place of `tensor.data = value`, and `mark(tensor, on, method)` before
-    `requires_grad_` and `detach_`, on functional tensors, inside. If `mark` returns True, it has done it already.
-    `note` is called with what the attribute `.data` gives when it is read. `leaf` says of a tensor whether it stands
-    for a leaf, though the trace gave it a history.
+) -> contextlib.AbstractContextManager[None]:
+    """Intercept attributes and methods of functional tensors that no dispatcher sees.
 
-    No dispatcher hears of these: they replace what a tensor shows to the outside, and what it is to autograd.
+    Args:
+        assign: called as `assign(tensor, value)` instead of `tensor.data = value`.
+        mark: called as `mark(tensor, on, method)` before `requires_grad_` and `detach_`; returns True if it has already
+            done what the method does.
+        note: called with each value that `tensor.data` returns.
+        leaf: whether a tensor is the caller's leaf, though the trace gave it a `grad_fn`.
     """
     data: Any = torch.Tensor.data
     requires_grad: Any = torch.Tensor.requires_grad
@@ -206,24 +220,22 @@ def attributes_noted(
         note(value)
         return value
 
-    FunctionalTensor.data = property(read, assign)
-    FunctionalTensor.requires_grad = property(requires_grad.__get__, marked)
-    FunctionalTensor.requires_grad_ = marked
-    FunctionalTensor.detach_ = detached
-    FunctionalTensor.grad_fn = property(lambda tensor: None if leaf(tensor) else grad_fn.__get__(tensor))
-    FunctionalTensor.is_leaf = property(lambda tensor: leaf(tensor) or is_leaf.__get__(tensor))
-    try:
-        yield
-    finally:
-        for name in ("data", "requires_grad", "requires_grad_", "detach_", "grad_fn", "is_leaf"):
-            delattr(FunctionalTensor, name)
+    noted = {
+        "data": property(read, assign),
+        "requires_grad": property(requires_grad.__get__, marked),
+        "requires_grad_": marked,
+        "detach_": detached,
+        "grad_fn": property(lambda tensor: None if leaf(tensor) else grad_fn.__get__(tensor)),
+        "is_leaf": property(lambda tensor: leaf(tensor) or is_leaf.__get__(tensor)),
+    }
+    return _added(FunctionalTensor, noted)
 
 
 @contextlib.contextmanager
 def swaps_noted(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note()` before `torch.utils.swap_tensors` of a functional tensor inside.
+    """Call `note()` before `torch.utils.swap_tensors` of a functional tensor.
 
-    It asks first for the weak references to both tensors, and would stop at those that the trace itself has.
+    That function first checks the weak references to both tensors, and would fail because of the trace's own.
     """
 
     def asked(tensor: Any) -> list[Any]:
@@ -241,10 +253,10 @@ def swaps_noted(note: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note(tensor)` before `tensor.grad` of a functional tensor, or one of `kinds`, is read or assigned.
+    """Call `note(tensor)` before `tensor.grad` of a functional tensor, or of one of `kinds`, is read or assigned.
 
-    `Module.to` reads it to convert it with the parameter. A trace refuses to convert that, and without a conversion
-    nothing happens to the gradient either.
+    `Module.to` reads it in order to convert it together with the parameter. It gets None: a trace refuses to convert a
+    parameter, and without a conversion nothing happens to the gradient either.
     """
     grad: Any = torch.Tensor.grad
     converts = modules.CONVERTS
@@ -269,10 +281,11 @@ def gradients_noted(kinds: Iterable[type], note: Callable[[Any], None]) -> Itera
             del kind.grad
 
 
-@contextlib.contextmanager
-def questions_noted(asked: Callable[[Any, str], None], is_library: Callable[[str], bool]) -> Iterator[None]:
-    """Call `asked(tensor, name)` where the user's code reads, of a functional tensor, what autograd keeps of the one
-    that it stands for, and that a trace does not know: its version, its base, its place among the results of a node."""
+def questions_noted(
+    asked: Callable[[Any, str], None], is_library: Callable[[str], bool]
+) -> contextlib.AbstractContextManager[None]:
+    """Call `asked(tensor, name)` where the user's code reads state of a functional tensor that a trace does not know.
+    Autograd keeps it for the caller's tensor: its version, its base, its number among the outputs of a node."""
 
     def asking(name: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def answer(tensor: Any) -> Any:
@@ -282,20 +295,13 @@ def questions_noted(asked: Callable[[Any, str], None], is_library: Callable[[str
 
         return answer
 
-    for name in tensors.KEPT_BY_AUTOGRAD:
-        setattr(FunctionalTensor, name, property(asking(name, getattr(torch.Tensor, name).__get__)))
-    for name in tensors.ASKED_OF_AUTOGRAD:
-        setattr(FunctionalTensor, name, asking(f"{name}()", getattr(torch.Tensor, name)))
-    try:
-        yield
-    finally:
-        for name in (*tensors.KEPT_BY_AUTOGRAD, *tensors.ASKED_OF_AUTOGRAD):
-            delattr(FunctionalTensor, name)
+    kept = {n: property(asking(n, getattr(torch.Tensor, n).__get__)) for n in tensors.KEPT_BY_AUTOGRAD}
+    methods = {n: asking(f"{n}()", getattr(torch.Tensor, n)) for n in tensors.ASKED_OF_AUTOGRAD}
+    return _added(FunctionalTensor, {**kept, **methods})
 
 
-@contextlib.contextmanager
-def attributes_of(stand_in: Callable[[Any], Any]) -> Iterator[None]:
-    """A functional tensor has, besides its own, the Python attributes of what `stand_in` gives for it inside."""
+def attributes_of(stand_in: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """Let a functional tensor have the Python attributes of `stand_in(tensor)` besides its own."""
 
     def held(tensor: Any, name: str) -> Any:
         found = getattr(stand_in(tensor), "__dict__", {})
@@ -303,27 +309,22 @@ def attributes_of(stand_in: Callable[[Any], Any]) -> Iterator[None]:
             raise AttributeError(f"'Tensor' object has no attribute {name!r}")
         return found[name]
 
-    FunctionalTensor.__getattr__ = held
-    try:
-        yield
-    finally:
-        del FunctionalTensor.__getattr__
+    return _added(FunctionalTensor, {"__getattr__": held})
 
 
 def point_to(tensor: Any, value: Any) -> None:
-    """What `tensor.data = value` does, said to functionalisation. It counts as no write."""
-    count = None if tensor.is_inference() else write_count(tensor)  # nobody counts under inference mode
+    """`tensor.data = value`, in a way that functionalization sees. It does not bump the version counter."""
+    count = None if tensor.is_inference() else write_count(tensor)
     with torch.no_grad():
         tensor.set_(value.detach())
     if count is not None:
         set_write_counts((tensor,), (count,))
 
 
-@contextlib.contextmanager
-def hook_registrations(take: Callable[..., Any], wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Call `take(tensor, method, *hook)` where a functional tensor is given a gradient hook inside, or told to retain
-    its gradient. What it returns is the handle; where that is NotImplemented, the hook is registered on the tensor, and
-    `wrap` makes the handle of torch's."""
+def hook_registrations(take: Callable[..., Any], wrap: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """Call `take(tensor, method, *hook)` where the function registers a gradient hook or calls `retain_grad`. Its
+    result is the handle. If that is NotImplemented, the hook is registered on the functional tensor, and `wrap`
+    converts torch's handle."""
     names = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
 
     def taking(name: str, register: Any) -> Any:
@@ -333,32 +334,25 @@ def hook_registrations(take: Callable[..., Any], wrap: Callable[[Any], Any]) -> 
 
         return call
 
-    for name in names:
-        setattr(FunctionalTensor, name, taking(name, getattr(torch.Tensor, name)))
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(FunctionalTensor, name)
+    return _added(FunctionalTensor, {name: taking(name, getattr(torch.Tensor, name)) for name in names})
 
 
-class _BeforeEachCall(TorchFunctionMode):
+class BeforeEachCall(TorchFunctionMode):
+    """Calls `do` before each call of a torch function."""
+
     def __init__(self, do: Callable[[], None]) -> None:
         super().__init__()
         self.do = do
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_tracing():  # else the trace itself calls it, below the mode
+        if is_tracing():  # otherwise the trace itself is the caller
             self.do()
         return func(*args, **(kwargs or {}))
 
 
-def before_each_call(do: Callable[[], None]) -> contextlib.AbstractContextManager[Any]:
-    """Call `do` before each call of a function of torch inside."""
-    return _BeforeEachCall(do)
+class RetainingGraphs(TorchFunctionMode):
+    """Calls `torch.autograd.grad` always with `retain_graph=True`."""
 
-
-class _KeepingHistories(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.autograd.grad:
             given = inspect.signature(func).bind(*args, **(kwargs or {}))
@@ -367,18 +361,13 @@ class _KeepingHistories(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def histories_kept() -> contextlib.AbstractContextManager[Any]:
-    """What `torch.autograd.grad` goes through inside can be gone through again, as if it were always asked for that."""
-    return _KeepingHistories()
-
-
 def from_custom_function(node: Any) -> bool:
     """Whether an autograd node belongs to a user's `autograd.Function`."""
     return isinstance(node, BackwardCFunction)
 
 
 def saved_by(node: Any) -> Sequence[Any]:
-    """What such a Function gave to `save_for_backward`; nothing where that was written since."""
+    """What a custom Function passed to `save_for_backward`, or nothing if one of these tensors was written since."""
     try:
         return tuple(node.saved_tensors)
     except RuntimeError:
@@ -386,11 +375,12 @@ def saved_by(node: Any) -> Sequence[Any]:
 
 
 def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
-    """What an autograd node saved, but for what was written or freed since, or is with hooks of the user's."""
+    """What an autograd node saved, except tensors that were written or freed since, or were packed by the
+    user's hooks."""
     for held, name in autograd_nodes.saved(node, from_custom_function(node)):
         try:
             if any(getattr(one, "unpack_hook", one) is not None for one in _each(held())):
-                continue  # or of a release that does not tell
+                continue  # packed, or this release does not tell
             saved = getattr(node, name)
         except RuntimeError:
             continue
@@ -414,7 +404,7 @@ def several_results(node: Any) -> bool:
 
 
 def leaves_behind(nodes: Sequence[Any], limit: float = math.inf) -> list[torch.Tensor]:
-    """The leaves that gradients reach from these nodes of autograd's graph, of which `limit` are looked at."""
+    """The leaves that gradients reach from these autograd nodes. At most `limit` nodes are visited."""
     found = []
     seen: set[Any] = set()
     stack = list(nodes)
@@ -431,5 +421,5 @@ def leaves_behind(nodes: Sequence[Any], limit: float = math.inf) -> list[torch.T
 
 
 def increment_version(tensors: Sequence[torch.Tensor]) -> None:
-    """Count a write to each tensor. Those made in inference mode count nothing."""
+    """Bump the version counter of each tensor. Inference tensors have none."""
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])

@@ -1,16 +1,15 @@
-"""What autograd makes of an argument whose shape or strides a function changes in place (`t_`, `squeeze_`).
+"""What autograd does when a function changes the shape or strides of an argument in place (`t_`, `squeeze_`).
 
-Under no_grad, that depends on what the caller passed, and a trace gets each argument as a tensor of its own:
+Under no_grad, that depends on what the caller passed, while a trace gets each argument as a separate tensor:
 
-- A tensor that is no view, or is a leaf, keeps its `grad_fn`. Later gradients come to that in the shape that the tensor
-  has by then, and nothing turns them back: after `x.t_()` under no_grad, the gradient of `x` is transposed. The trace
-  does the same, unless the function gets a view of the argument.
-- Autograd makes the `grad_fn` of a view again when it next looks, from where the view lies by then. Gradients reach the
-  right elements, as if the operator had run with autograd on. The trace does not do the same: see Note [Moved views] in
-  ledger.py.
-- If what it is a view of does not require grad, nothing is left to make it from: later gradients are lost.
+- A tensor that is not a view, or is a leaf, keeps its `grad_fn`. Later gradients reach it in the new shape, and nothing
+  converts them back: after `x.t_()` under no_grad, the gradient of `x` is transposed. The trace does the same, unless
+  the function gets a view of the argument.
+- For a view, autograd regenerates the `grad_fn` at its next use from the strides that the view has by then. Gradients
+  reach the right elements, as if grad mode had been on. The trace differs: see Note [Moved views] in ledger.py.
+- If the base of the view does not require grad, there is nothing to regenerate from: later gradients are lost.
 
-Where the trace would have another gradient, the argument and its views are marked, and using one of them is refused.
+Where the gradient of the trace would differ, the argument and its views are marked, and using one of them is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from aotviz.tracing.views import layout
 class Kind(Enum):
     """What an argument that requires grad is to autograd."""
 
-    OWNER = auto()  # a leaf, or no view: its `grad_fn` is its own
+    OWNER = auto()  # a leaf, or not a view: its `grad_fn` is its own
     VIEW = auto()
     ORPHAN = auto()  # a view of a tensor that does not require grad
 
@@ -41,24 +40,24 @@ class Kind(Enum):
 
 
 def order(where: Layout) -> tuple[Any, ...]:
-    """`Layout.order`, of symbolic sizes by their hints."""
+    """`Layout.order`, with the hints of symbolic sizes."""
     return hinted(where).order
 
 
 @dataclass
 class Given:
-    """An argument that requires grad, and what was done to it so far."""
+    """An argument that requires grad, and what happened to it so far."""
 
     kind: Kind
     as_view: bool  # the function gets a view of it; see Note [Moved inputs] in forward.py
     start: Layout  # before the call
-    order: tuple[Any, ...]  # of its elements, now
-    moved: bool = False  # an operator changed its shape or strides in place, or was called to
-    viewed: bool = False  # before that
-    seen: bool = False  # autograd was on at one of these operators
-    reordered: bool = False  # one gave its elements another order
+    order: tuple[Any, ...]  # the current order of its elements
+    moved: bool = False  # an in-place metadata op was called on it
+    viewed: bool = False  # a view of it was taken before that
+    seen: bool = False  # one of these ops ran in grad mode
+    reordered: bool = False  # one of them changed the order of its elements
     unseen: Any = None  # the last Moved that did so under no_grad
-    wrong: bool = False  # from now on, the trace has another gradient than eager
+    wrong: bool = False  # from now on, the trace's gradient differs from eager's
     ended: bool = False  # an orphan: from now on, eager loses its gradients
     used: bool = False  # an orphan, before it ended
     used_after: bool = False
@@ -69,7 +68,7 @@ class Given:
         self.used_after = self.used_after or self.ended
 
     def move(self, moved: Any, viewed: bool) -> None:
-        """Called after each Moved of it. `viewed`: whether a view of it was taken by then."""
+        """Called after each Moved of it. `viewed`: whether a view of it has been taken."""
         self.viewed = self.viewed or (viewed and not self.moved)
         now, unseen = order(layout(moved.tensor)), not moved.mode.grad
         reorders = now != self.order
@@ -81,7 +80,7 @@ class Given:
         self.ended = self.ended or (unseen and self.kind is Kind.ORPHAN)
 
     def _parts(self, unseen: bool, reorders: bool) -> bool:
-        """Whether such an operator makes the trace's gradient another one than eager's."""
+        """Whether such an op makes the trace's gradient differ from eager's."""
         if self.kind is Kind.OWNER:
             return self.as_view and unseen and reorders
         if self.unseen is not None and not unseen:
@@ -90,17 +89,17 @@ class Given:
 
     @property
     def repeated(self) -> bool:
-        """Whether the wrapper must repeat these operators even if the argument lies where it did in the end."""
+        """Whether the wrapper must repeat these ops even if the argument ends with the layout that it had."""
         if self.kind is Kind.ORPHAN:
             return self.seen or (self.ended and self.used)
         return self.seen or (self.kind is Kind.VIEW and self.reordered)
 
     @property
     def astray(self) -> bool:
-        """Whether its elements are in another order than in the tensor that it is a view of in the trace."""
+        """Whether the order of its elements differs from that in the tensor of which the trace takes it for a view."""
         return self.order != order(self.start)
 
     def loses_some(self, moved: bool) -> bool:
-        """Whether eager loses some of its gradients, and the trace others. `moved`: the wrapper repeats the operators,
-        after the graph. If not, it counts them before, and all gradients are lost."""
+        """Whether eager loses some of its gradients, and the trace loses others. `moved`: the wrapper repeats the ops
+        after the graph. Otherwise it bumps the version counter before the graph, and all gradients are lost."""
         return self.used_after and (self.used or moved)

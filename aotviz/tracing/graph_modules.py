@@ -25,7 +25,7 @@ def interpreter(graph_module: fx.GraphModule) -> Callable[..., Any]:
 
 
 def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) -> fx.GraphModule:
-    """Let a flat graph be called with, and return, nested values of the structure that the examples have."""
+    """Make a flat graph take and return nested values of the same structure as the examples."""
     spec = pytree.tree_structure((inputs, {}))
     names = ["primals", "tangents"]
     codegen = graph_nodes.nested_codegen(names[: len(inputs)], spec, pytree.tree_structure(outputs))
@@ -36,11 +36,11 @@ def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) 
 
 @contextlib.contextmanager
 def swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
-    """Let `module` see `values` in place of its parameters, buffers and script objects. Tied names get one tensor."""
+    """Let `module` use `values` instead of its parameters, buffers and script objects. Tied names get one tensor."""
     places = named_slots(module, list(values))
     wanted = {id(place[leaf]): value for (place, leaf), value in zip(places, values.values(), strict=True)}
     homes = {id(place): place for place, _ in places}
-    for one in module.modules():  # each once, however many names it has
+    for one in module.modules():  # each module once, even if it has several names
         homes.update((id(held), held) for held in tensors_of(one))
     put = [(home, leaf, was) for home in homes.values() for leaf, was in home.items() if id(was) in wanted]
     with flat_weights_kept(module):

@@ -1,4 +1,4 @@
-"""A hook that is a graph, traced for one tensor so that it can be put into another graph."""
+"""A saved tensor hook that is a graph, traced for one tensor so that it can be inserted into another graph."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.refusals import Refused
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import pytree
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
 
 @dataclass(frozen=True)
 class SavedHookContext:
-    """What a saved-tensor hook may want to know while it is traced: which tensor, and both graphs around it."""
+    """What a saved tensor hook can ask about its surroundings while it is traced."""
 
     name: str  # of the saved tensor's node, in the forward graph
     forward: fx.Graph
@@ -33,7 +32,7 @@ _context: contextvars.ContextVar[SavedHookContext | None] = contextvars.ContextV
 
 
 def saved_hook_context() -> SavedHookContext | None:
-    """Called by a saved-tensor hook while it is compiled into a program: for which tensor; None elsewhere.
+    """Called by a saved tensor hook while it is traced: returns which tensor it is for, or None outside a trace.
 
     >>> saved_hook_context() is None
     True
@@ -52,7 +51,7 @@ def _within(context: SavedHookContext) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class HookGraph:
-    """A traced hook. `packed` is what it returned, with fake tensors; `values` are the leaves of that."""
+    """A traced hook. `packed` is its result with fake tensors; `values` are the leaves of that."""
 
     trace: OpenTrace
     inputs: tuple[fx.Node, ...]
@@ -61,7 +60,7 @@ class HookGraph:
     packed: Any
 
     def into(self, root: torch.nn.Module, graph: fx.Graph, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
-        """Copy the hook into `graph`, whose constants are on `root`; returns what its results are there."""
+        """Copy the hook into `graph`, whose constants are attributes of `root`; return its results there."""
         copied = dict(zip(self.inputs, arguments, strict=True))
         for node in self.trace.graph.nodes:
             if node in copied:
@@ -84,14 +83,15 @@ def trace_hook(
     """Trace `hook(argument)`; `argument` is any pytree, its tensors fake.
 
     Raises:
-        Refused: the hook takes or returns a tensor subclass, or writes what it is given.
+        Refused: the hook takes or returns a tensor subclass, or writes its argument.
     """
     about = f"the {kind} hook of the saved tensor {context.name!r}"
     trace = OpenTrace(fake_mode, decompositions, keeps_stacks=False)
     leaves, spec = pytree.tree_flatten(argument)
     _refuse_subclasses(about, leaves)
     with torch.no_grad(), trace.active("is_forward"), _within(context):
-        inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in enumerate(leaves) if _traced(leaf)]
+        traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
+        inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in traced]
         given = [trace.functional(leaf) for leaf in leaves]
         result = hook(pytree.tree_unflatten(given, spec))
         for value in filter(functional.is_functional, given):
@@ -104,10 +104,6 @@ def trace_hook(
         values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
     packed = pytree.tree_unflatten(values, found_spec)
     return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
-
-
-def _traced(leaf: Any) -> bool:
-    return isinstance(leaf, (torch.Tensor, *_SYMBOLIC))
 
 
 def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:

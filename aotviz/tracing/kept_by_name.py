@@ -1,11 +1,12 @@
-"""Tensors that a custom autograd.Function keeps by name (`ctx.x = x`), and not by `save_for_backward`.
+"""Tensors that a custom autograd.Function keeps as attributes (`ctx.x = x`) and not by `save_for_backward`.
 
-Its backward reads such a tensor as it is by then: what was written to it since counts, and nobody checks. So where
-the caller holds that memory too, the nodes that read it stay in the backward, and the tensor is saved without a check
-of its version. Where a partitioner gives the backward something else instead, or other nodes read the tensor as it was,
-it is saved with the check, and a write is refused.
+Its backward reads such a tensor with the writes that happened since, and nothing checks for them. So if the caller can
+see that memory, the nodes that read it stay in the backward, and the tensor is saved without a version check. If a
+partitioner gives the backward something else instead, or if other nodes read the tensor's original value, it is saved
+with the check, and a write raises an error.
 
-`saved_unseen` finds what torch's own operators save without a check that sees all writes; those are refused, too.
+`saved_unseen` finds tensors that torch's own operators save with a version check that misses some writes; such programs
+are refused.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
-_READS = "reads_kept_by_name"  # in a node's `meta`: the names of the nodes that it reads so
+_READS = "reads_kept_by_name"  # in a node's `meta`: the names of such tensors that it reads
 
 
 def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
-    """The graph nodes of the tensors that these autograd nodes keep by name only -> the autograd nodes' numbers."""
+    """Map the graph node of each tensor that only an attribute of `ctx` keeps to the numbers of its autograd nodes."""
     kept: defaultdict[fx.Node, set[int]] = defaultdict(set)
     custom = list(filter(functional.from_custom_function, nodes))
     if not custom:
@@ -57,7 +58,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Sequence[Any]) -> None:
-    """Keep the nodes of the backward that read what is kept, and `visible` to the caller, in the backward."""
+    """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory
+    (`visible`)."""
     places = {functional.storage(node.meta["val"]) for node in visible if _has_storage(node)}
     for node in graph.nodes:
         read = [
@@ -73,13 +75,13 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Seq
 
 
 def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, Any], bases: Set[int]) -> set[int]:
-    """Which of the `written` inputs have memory that autograd saved by an alias whose version counter does not count
-    all writes to it: `.data` has its own, and so have some of the arguments that one of the `bases` is made of."""
+    """Which of the `written` inputs have memory that autograd saved through an alias with another version counter.
+    `.data` has its own counter, and so have some of the arguments that one of the `bases` consists of."""
     if not written:
         return set()
     found: set[int] = set()
     with trace.active("is_forward"):
-        bases_last = sorted(written, key=lambda i: i in bases)  # a member of a base that is written lies in its storage
+        bases_last = sorted(written, key=lambda i: i in bases)  # the members of a base share its storage
         places = {functional.storage(written[i]): i for i in bases_last if _is_plain(written[i])}
         for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor)):
             i = places.get(functional.storage(tensor))
@@ -93,7 +95,7 @@ def _has_storage(node: Any) -> bool:
 
 
 def readers(graph: fx.Graph) -> dict[str, set[str]]:
-    """For each node that is kept by name, the nodes that read it as it is when the backward runs."""
+    """For each tensor kept as an attribute, the nodes that read it when the backward runs."""
     by_name: defaultdict[str, set[str]] = defaultdict(set)
     for node in graph.nodes:
         for name in node.meta.get(_READS, ()):
@@ -102,7 +104,7 @@ def readers(graph: fx.Graph) -> dict[str, set[str]]:
 
 
 def read_as_it_is(backward: fx.Graph, wanted: Mapping[str, set[str]]) -> frozenset[str]:
-    """Which of `wanted`, which `readers` gave, nothing but these readers read in the backward of the cut graph."""
+    """Which of the `wanted` tensors only these readers read in the backward of the partitioned graph."""
     inputs = {node.name: node for node in backward.nodes if node.op == "placeholder"}
     users = {name: {user.name for user in inputs[name].users} for name in wanted if name in inputs}
     return frozenset(name for name, known in users.items() if known == wanted[name])

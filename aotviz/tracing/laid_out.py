@@ -1,4 +1,4 @@
-"""How a traced value is laid out in a graph, if it is a tensor made of tensors."""
+"""Flattening tensor subclasses into the values that a graph takes and returns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def plan(
     place: Callable[[Any], Any] = lambda value: None,
     knows: Callable[[Any], bool] = wrapper_subclasses.ragged,
 ) -> Plan:
-    """The plan of one value. `place` is called with each value that it is laid out in, in order.
+    """The plan for flattening one value. `place` is called with each flat value, in order.
 
-    Symbolic sizes that somebody else `knows` need no place of their own: of an input the graph, of a result its class.
+    Symbolic sizes that are known otherwise (`knows`) are not among these: the graph knows those of an input, the class
+    those of a result.
     """
     if not wrapper_subclasses.is_subclass(value):
         place(value)
@@ -41,7 +42,7 @@ def plan(
 
 
 def laid_out(value: Any, how: Plan) -> Iterator[Any]:
-    """The values that one is laid out in by its plan, in order."""
+    """The flat values of `value` by its plan, in order."""
     if not isinstance(how, SubclassCreationMeta):
         yield from (value,) * how.count
         return
@@ -56,5 +57,5 @@ def _attribute(value: Any, place: Callable[[Any], Any], knows: Callable[[Any], b
 
 
 def flat_results(results: Sequence[Any]) -> list[Any]:
-    """What a graph returns, in one row: in place of a subclass, which is a tuple here, its parts."""
+    """The results of a graph as one list: a tuple, which stands for a subclass, is replaced by its parts."""
     return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]

@@ -1,16 +1,16 @@
-"""Tensors of a trace that the user's program still holds when the trace is over.
+"""Tensors of a trace that user code still holds after the trace.
 
-A traced function can put a tensor anywhere: into a cache behind `lru_cache`, a dict that a helper fills, an attribute
-of some object. The tensor is a stand-in, and eager code that finds it later breaks. The places can't be listed before,
-so this starts from the tensors: each functional tensor that a trace makes is remembered by a weak reference. Those
-that are alive afterwards, and that more than the trace itself holds, have leaked. `holders.py` finds out who holds
-them, takes them out, and says where they were.
+A traced function can store a tensor anywhere: in a cache behind `lru_cache`, a dict that a helper fills, an attribute
+of some object. Eager code that finds this fake later breaks. The places cannot be listed in advance, so the search
+starts from the tensors: each functional tensor of a trace is remembered by a weak reference. Those that are alive
+afterwards and are held by more than the trace itself have leaked. `who_holds.py` finds the holders, removes the
+tensors, and describes the places.
 
 Note [References are counted first]
-To ask Python who refers to an object takes as long as a small compilation, because it looks at every object of the
-process. To count references takes microseconds: the trace's own objects are walked, and a tensor that has as many
-references as were met on that walk is held by nothing else. A container on the walk that has more references than were
-met belongs to something else too, and so does all that it leads to. Python's garbage collector counts in this way.
+Asking Python who refers to an object takes as long as a small compilation, because it looks at every object of the
+process. Counting references takes microseconds: walk the objects of the trace, and count the references to each tensor.
+If its reference count is not higher, nothing else holds it. A container on the walk with a higher count is also held by
+something else, and so is all that it leads to. Python's garbage collector counts in this way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, CellType, FunctionType, *_ITER
 
 
 class _Made:
-    """The tensors that one compilation made, and the objects of ours that may hold them."""
+    """The tensors that one compilation created, and the objects of ours that may hold them."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -60,18 +60,18 @@ _thread = _Thread()
 
 
 def own(holder: Any, *apart: str) -> None:
-    """Note that `holder`, an object of the trace, may keep tensors of it, in other attributes than `apart`."""
+    """Record that `holder`, an object of the trace, may keep tensors in attributes other than `apart`."""
     if _thread.open:
         _thread.open[-1].owners.append((weakref.ref(holder), apart))
 
 
 @contextlib.contextmanager
 def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
-    """Take out of the user's objects the tensors that are traced inside and that get there.
+    """Remove tensors of a trace from the user's objects.
 
     Args:
-        name: what the user calls the function that is traced.
-        roots: objects of the user's that the trace knows too, such as that function.
+        name: the user's name of the function that is traced.
+        roots: objects of the user that the trace knows too, such as that function.
 
     Raises:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
@@ -100,7 +100,7 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
 def _taken_out(
     made: _Made, before: who_holds.Before, roots: Sequence[Any], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
-    """Where tensors of the trace were, in words."""
+    """Remove the tensors; return descriptions of their places."""
     kept = _held_elsewhere(made, frames)
     if not kept or not who_holds.any_of(kept, roots):
         return ()
@@ -111,7 +111,7 @@ def _taken_out(
 
 
 def _frames(error: BaseException) -> list[FrameType]:
-    """The frames that an error, and what led to it, keep alive with their variables."""
+    """The frames that an error, its causes and contexts keep alive together with their variables."""
     found: list[FrameType] = []
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
@@ -125,7 +125,7 @@ def _frames(error: BaseException) -> list[FrameType]:
 
 
 def _held_elsewhere(made: _Made, frames: Sequence[FrameType]) -> list[Any]:
-    """The tensors that are reachable otherwise than from the trace and from `frames`."""
+    """The tensors that are held by something other than the trace and `frames`."""
     count = _Count()
     for reference in made.tensors:
         count.add(reference())
@@ -144,12 +144,12 @@ class _Count:
     """See Note [References are counted first]."""
 
     def __init__(self) -> None:
-        self.inside: dict[int, Any] = {}  # by its id, what the walk came by
-        self.met: Counter[int] = Counter()  # id -> references that the walk came by
-        self.below: dict[int, list[int]] = {}  # id -> what it refers to
+        self.inside: dict[int, Any] = {}  # id -> object found on the walk
+        self.met: Counter[int] = Counter()  # id -> number of references found on the walk
+        self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to
         self.roots: set[int] = set()
         self.add([])
-        self.own = self._references(*self.inside)  # of something that nothing but `inside` refers to
+        self.own = self._references(*self.inside)  # the count of an object that only `inside` refers to
         self.inside.clear()
 
     def _references(self, key: int) -> int:
@@ -160,8 +160,8 @@ class _Count:
             self.inside[id(item)] = item
 
     def walk(self, root: Any, apart: Sequence[str] = (), is_ours: bool = False) -> None:
-        """Count the references that `root` leads to, but for its items named `apart`. References to what is ours
-        itself are not counted."""
+        """Count the references reachable from `root`, except through its items named `apart`. References to our own
+        objects (`is_ours`) are not counted."""
         if is_ours:
             self.roots.add(id(root))
         if root is None or id(root) in self.below:
@@ -204,7 +204,7 @@ class _Count:
 
 
 def _referents(holder: Any) -> list[Any]:
-    """What an object refers to; of a function, what it closes over, for its globals are not its own."""
+    """The objects that an object refers to. For a function, only its closure: the globals are not its own."""
     if isinstance(holder, FunctionType):
         return [] if holder.__closure__ is None else [holder.__closure__]
     return gc.get_referents(holder)
@@ -212,7 +212,7 @@ def _referents(holder: Any) -> list[Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _leads_on(kind: Any) -> bool:
-    """Whether what is of a type may hold tensors: containers, objects of ours, tensors that are made of tensors."""
+    """Whether objects of a type may hold tensors: containers, objects of ours, subclasses with inner tensors."""
     if issubclass(kind, _CONTAINERS):
         return True
     made_of_tensors = issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")

@@ -1,17 +1,16 @@
-"""What a program does with aliases, statement by statement: views it takes, tensors it moves in place, writes.
+"""A record of what a program does with aliases: views, in-place metadata ops, and writes, statement by statement.
 
-A functional graph shows the values of views, not the tensors that the user holds: after a write, functionalisation
-computes each view anew from the written base, in whatever mode is on at that moment. So the ledger looks at the
-operators as they arrive, before they are functionalised, and notes which tensor object came from which. From this
-the wrapper can repeat the user's own statements on real tensors, in the user's order (`replay.py`), with the
-history, the base and the permissions that eager would give them.
+A functional graph shows the values of views, but not the tensors that the user holds: after a write, functionalization
+recomputes each view from the written base, in whatever mode is then on. So the ledger sees each operator before it is
+functionalized, and records which tensor object came from which. From this record the wrapper repeats the user's
+statements on real tensors, in the user's order (`replay.py`), with the `grad_fn`, base and modes of eager.
 
 Note [Moved views]
-When a view is transposed in place, autograd gives the tensor behind it a new history, in which the gradient of the part
-that the view covers is laid out as the view is now. On real tensors it finds that part by its strides. In a trace it
-repeats the operators that made the view, and these know nothing of the move. Where that view, or one taken from it, is
-written afterwards, or looked at after something that shares its memory was written, the gradients of the trace are not
-eager's, or have a shape that fits nothing. A move that autograd does not see is such a write itself.
+When a view is transposed in place, autograd gives its base a new `grad_fn`, which expects the gradient of the viewed
+part in the new layout. On real tensors autograd finds that part by its strides. In a trace it repeats the operators
+that made the view, and these do not include the transposition. So if the view, or a view of it, is written afterwards,
+or used after something that shares its memory was written, the gradients of the trace differ from eager's, or have a
+shape that does not fit. A metadata op that autograd does not see is itself such a write.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, out_arguments, overlap, overlapping_writes
+from aotviz.tracing import functional, overlap, overlapping_writes
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
 from aotviz.tracing.given import Given, Kind, order
-from aotviz.tracing.strides import strides_in
-from aotviz.tracing.views import contiguous, layout
+from aotviz.tracing.views import contiguous, layout, strides_in
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What was on when a statement ran."""
+    """The modes that a statement ran under."""
 
     grad: bool
     inference: bool
@@ -54,20 +52,21 @@ class Viewed:
     """`results = operator(source, *args, **kwargs)`, each a view or a detached alias of `source`."""
 
     results: tuple[Any, ...]
-    layouts: tuple[Layout, ...]  # one per result, when it was made
+    layouts: tuple[Layout, ...]  # one per result, at the time of the statement
     source: Any
-    source_layout: Layout  # then
+    source_layout: Layout  # at the same time
     operator: Any
     args: tuple[Any, ...]  # after the source
     kwargs: Mapping[str, Any]
     several: bool  # the operator returns a list
     mode: Mode
-    node: Any = None  # what it became in the graph; None if that is nothing
+    node: Any = None  # its node in the graph, if it has one
 
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """`operator(tensor, *args, **kwargs)` changed where `tensor` lies, in place. `where` it lies then."""
+    """`operator(tensor, *args, **kwargs)` changed the shape or strides of `tensor` in place. `where`: its layout
+    afterwards."""
 
     tensor: Any
     operator: Any
@@ -80,7 +79,8 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Wrote:
-    """The data of `tensor` was written in place, by `operator`. `where` the tensor that owns the memory lies then."""
+    """`operator` wrote the data of `tensor` in place. `where`: the layout at that time of the tensor that owns the
+    memory."""
 
     tensor: Any
     mode: Mode
@@ -91,7 +91,7 @@ class Wrote:
 
 @dataclass(frozen=True, eq=False)
 class Marked:
-    """A method of that name, `requires_grad_` or `detach_`, changed whether `tensor` requires grad."""
+    """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad."""
 
     tensor: Any
     on: bool
@@ -100,20 +100,20 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class Hooked:
-    """A method of that name, such as `register_hook`, is to be called on the caller's tensor with these arguments.
+    """A hook to register on the caller's tensor with this method, such as `register_hook`, and these arguments.
 
-    With several tensors it is torch's function of that name, which takes them first.
+    With several tensors, `method` is a torch function that takes them first.
     """
 
     tensors: tuple[Any, ...]
     method: str
     arguments: tuple[Any, ...]
-    why: str = ""  # the hook can't become part of the graph
+    why: str = ""  # why the hook cannot become part of the graph
 
 
 @dataclass(frozen=True, eq=False)
 class TracedHook:
-    """A hook that became part of the trace, unless it can't: then `why` says so, and the run is of no use."""
+    """A hook that became part of the trace. If it cannot be traced, `why` says so, and the run must be repeated."""
 
     number: int
     tensor: Any
@@ -123,9 +123,9 @@ class TracedHook:
 
 @dataclass(frozen=True)
 class Left:
-    """What lies in a storage when the tensor that owns it is given another one."""
+    """The data left in a storage when the tensor that owns it is given another one."""
 
-    value: Any  # no functional tensor: what the graph computed
+    value: Any  # not a functional tensor, but the fake that the graph computed
     layout: Layout
 
 
@@ -133,41 +133,40 @@ Event = Viewed | Moved | Wrote | Marked | Hooked
 
 
 class GradFn(Enum):
-    """What autograd has of a view that was moved, or was taken from one, where no version says when it is good."""
+    """The state of the `grad_fn` of a moved view, or of a view of one, where no version number expresses it."""
 
-    STALE = "it must be regenerated"
+    STALE = "autograd must regenerate it"
     WRONG = "it differs from eager's"
 
 
 class Ledger:
-    """The events of one run, in order. Its tensors are the functional ones that the user's code held."""
+    """The events of one run, in order. Its tensors are the functional tensors that the user's code held."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.open = False
         self._origin: dict[int, Viewed] = {}
         self._kinds: dict[Any, str] = {}
-        self._writes: Counter[int] = Counter()  # id of a tensor -> operators that wrote it
-        self._uncounted: Counter[int] = Counter()  # the same, of those that eager does not count
+        self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators that wrote it
+        self._uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
-        self._placed: set[int] = set()  # ids of tensors with an `as_strided` among the views that led to them
-        self._resized: set[int] = set()  # ids of views with gaps that `resize_` gave other elements
-        self._moved_views: list[Moved] = []  # while autograd looked
-        self._after_move: dict[
-            int, int | GradFn
-        ] = {}  # id of such a view, or of one taken from it -> version it is good for
+        self._placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
+        self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
+        self._moved_views: list[Moved] = []  # in grad mode
+        # Id of such a view, or of a view of it -> the version at which its grad_fn is right.
+        self._after_move: dict[int, int | GradFn] = {}
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
-        self._orphans: list[Any] = []  # those of that kind
-        self._read_data: dict[int, Any] = {}  # id -> what the attribute `.data` gave
+        self._orphans: list[Any] = []  # arguments of Kind.ORPHAN
+        self._read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
-        self.left: dict[int, Left | None] = {}  # id of a tensor -> what its first storage is left with, if written
-        # (Position among the events, what was given another storage, why it must not leave if it shared the old one).
+        self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
+        # (Position among the events, the tensor that was given another storage, the reason to refuse shared memory).
         self.parted: list[tuple[int, Any, str]] = []
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
-        """Called with each argument before the run, and the tensor that it stands for."""
+        """Called before the run with each argument, and the tensor that was passed for it."""
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
             given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, order(where))
@@ -175,23 +174,19 @@ class Ledger:
                 self._orphans.append(argument)
 
     def mark(self, tensor: Any, on: bool, method: str) -> None:
-        """Called before a tensor's `requires_grad` is set."""
+        """Called before `requires_grad` of a tensor is set."""
         if self.open and tensor.requires_grad != on:
             self.events.append(Marked(tensor, on, method))
 
     def refuse_overlapping_write(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Called before an operator that writes; see tracing/overlapping_writes.py."""
+        """Called before each operator that writes; see tracing/overlapping_writes.py."""
         if torch.Tag.inplace_view not in operator.tags:
             overlapping_writes.refuse(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
 
-    def misfits(self, operator: Any, args: tuple[Any, ...], kwargs: Any) -> list[tuple[Any, tuple[Any, ...]]]:
-        """What is given as `out=`, and the shape that it is to have first; see tracing/out_arguments.py."""
-        return list(out_arguments.misfits(operator, args, kwargs)) if kwargs else []
-
     def is_itself(self, tensor: Any, value: Any) -> bool:
-        """Whether a value is a tensor or a detached alias of all of it, so that it changes nothing to give the tensor
-        the value's memory by `set_` or `.data`. `module.to(dtype)` does so with each parameter that is of that dtype.
-        """
+        """Whether `value` is `tensor`, or a detached alias of all of it. Giving the tensor the memory of such a value
+        (by `set_` or `.data`) changes nothing. `module.to(dtype)` does this with each parameter that already has the
+        dtype."""
         if value is tensor or not functional.is_functional(value) or id(tensor) in self.left:
             return value is tensor
         source, path = self.path(value, lambda one: one is tensor)
@@ -199,24 +194,26 @@ class Ledger:
         return source is tensor and detached and layout(value) == layout(tensor)
 
     def leave(self, tensor: Any) -> None:
-        """Called before a tensor is given another storage: whoever shares the old one sees what was written to it."""
+        """Called before a tensor is given another storage: others that share the old one must see what was written to
+        it."""
         if self.open and id(tensor) not in self.left:
             written = any(isinstance(event, Wrote) and self.root(event.tensor) is tensor for event in self.events)
             self.left[id(tensor)] = Left(functional.inner(tensor), layout(tensor)) if written else None
 
     def assign(self, tensor: Any, given: bool) -> None:
-        """Called when `tensor.data` was assigned, which counts as no write. `given`: to an input."""
+        """Called after `tensor.data` was assigned, which does not bump the version counter. `given`: it is an input."""
         self.assigned.append(tensor)
         if given:
             self.events.append(Wrote(tensor, Mode.now()))
         elif base_of(tensor) is None and not self.is_viewed(tensor):
-            self._origin.pop(id(tensor), None)  # it is no alias from then on
+            self._origin.pop(id(tensor), None)  # it is no longer an alias
         else:
             self.parted.append((len(self.events) - 1, tensor, "data is assigned"))
 
     def refuse_parted(self, leaving: Iterable[Any], given: Set[int]) -> None:
-        """Raise where a tensor leaves, or is written, that lies in what a view was given as another storage, or where
-        one leaves that lies in the old storage of what is no view. `given` are the ids of the inputs."""
+        """Refuse results, and writes, that share memory with a tensor that was given another storage. These are aliases
+        of a view's new storage, and aliases of the old storage of a tensor that is not a view. `given` are the ids of
+        the inputs."""
         if not self.parted and not self.assigned:
             return
         place = {id(event): k for k, event in enumerate(self.events)}
@@ -242,7 +239,8 @@ class Ledger:
                     raise Refused(reason, "an intermediate, after set_, and what it was set to")
 
     def _refuse_shared(self, position: int, tensor: Any, written: Sequence[tuple[int, Any]], given: Set[int]) -> None:
-        """Raise where an input was given the storage of another one, and the call writes that: both are to see it."""
+        """Refuse that an input gets the storage of another input which the call writes: both would have to see the
+        writes."""
         source = self._source(position)
         if source is None or id(self.root(source)) not in given:
             return
@@ -253,13 +251,13 @@ class Ledger:
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
     def _source(self, position: int) -> Any:
-        """The tensor whose storage the `set_` in that position gives to another; None if it is no such statement."""
+        """The tensor whose storage the `set_` at this position passes on, or None if the event is not such a `set_`."""
         event = self.events[position] if position < len(self.events) else None
         source = event.args[0] if isinstance(event, Moved) and event.args and _sets_storage(event.operator) else None
         return source if functional.is_functional(source) else None
 
     def _is_held(self, source: Any, leaving: Iterable[Any], given: Set[int]) -> bool:
-        """Whether the caller has a tensor over the storage of `source`: an input, or one that leaves."""
+        """Whether the caller has a tensor over the storage of `source`: an input or a result."""
         while source is not None:
             root = self.root(source)
             if id(root) in given or any(self.root(end) is root for end in leaving):
@@ -268,17 +266,17 @@ class Ledger:
         return False
 
     def uncounted_writes_of(self, tensor: Any) -> int:
-        """How many operators wrote it that eager's version counter knows nothing of."""
+        """The number of operators that wrote a tensor without bumping eager's version counter."""
         return self._uncounted[id(tensor)]
 
     def marks_of(self, tensor: Any) -> list[int]:
-        """The positions among the events where `requires_grad` of a tensor was turned on or off in place."""
+        """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
 
     def note(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: Any = None
     ) -> bool:
-        """Called with each operator after it ran, and its node. Returns whether it had to do with aliases."""
+        """Called after each operator, with its node. Returns whether the operator concerns aliases."""
         kind = self._kinds.get(operator)
         if kind is None:
             kind = self._kinds[operator] = _kind(operator)
@@ -302,11 +300,11 @@ class Ledger:
             if good_for is not None and operator is not torch.ops.aten.detach.default:
                 given = self.given.get(id(first)) if good_for is GradFn.STALE and base_of(first) is not None else None
                 stale = self._is_stale(first) if given is None else given.astray
-                if stale or good_for is not GradFn.STALE:  # autograd has yet to make them views
+                if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                     self._after_move.update((id(r), GradFn.WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
             if several and node is not None:
-                node = node.args[0]  # that of the operator, of which each result is an item
+                node = node.args[0]  # the node of the operator; each result is a getitem of it
             event = Viewed(results, layouts, first, place, operator, rest, dict(kwargs), several, mode, node)
             self.events.append(event)
             self._taken[id(first)].append(event)
@@ -339,7 +337,7 @@ class Ledger:
         return True
 
     def note_resize(self, tensor: Any, size: Sequence[Any]) -> None:
-        """Called before `resize_`: a view with gaps may cover other elements then, of which a trace writes none."""
+        """Called before `resize_`. A view with gaps may then cover other elements, which the trace would not write."""
         if not self.open or id(tensor) not in self._origin or contiguous(layout(tensor)):
             return
         where = Layout(tuple(size), strides_in(range(len(size)), size), tensor.storage_offset())
@@ -360,17 +358,17 @@ class Ledger:
         if base_of(tensor) is not None:
             if moved.mode.grad and tensor.requires_grad:
                 self._moved_views.append(moved)
-            # the move itself is counted only when it is over
+            # The version counter is bumped only after the op.
             self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else GradFn.STALE
             if _sets_storage(moved.operator):
                 self._after_move[id(tensor)] = GradFn.WRONG
             return
-        for event in set(self._origin.values()):  # views of it stay where they were
+        for event in set(self._origin.values()):  # views of it keep their layout
             stale = [r for r in event.results if base_of(r) is not None and self.root(r) is tensor]
             self._after_move.update((id(r), GradFn.STALE) for r in stale)
 
     def _note_use(self, args: tuple[Any, ...]) -> None:
-        """Autograd looks at the history of each argument, which must be what it is in eager."""
+        """Autograd reads the `grad_fn` of each argument, which must be eager's."""
         if not torch.is_grad_enabled():
             return
         for argument in args:
@@ -383,14 +381,14 @@ class Ledger:
                         self.given[id(root)].use()
 
     def _is_stale(self, tensor: Any) -> bool:
-        """Whether a view that is in `_after_move` has another history than in eager when it is looked at next."""
+        """Whether a view in `_after_move` will have another `grad_fn` than in eager at its next use."""
         good_for = self._after_move[id(tensor)]
         if good_for in (GradFn.WRONG, operators.version(tensor)):
             return good_for is GradFn.WRONG
         return not self._is_repeated(tensor)
 
     def _is_repeated(self, view: Any) -> bool:
-        """Whether the operators that made a view lead to where it lies, from where what it is a view of lies now."""
+        """Whether repeating the operators that made a view gives its current layout."""
         base, path = self.path(view, lambda one: one is base_of(view))
         given = self.given.get(id(base)) if base is not base_of(view) else None
         known = base is base_of(view) or given is not None
@@ -399,12 +397,12 @@ class Ledger:
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Any, list[tuple[Any, ...]], bool] | None:
-        """How to take a view of a tensor whose place in memory was given by `as_strided`, or one that gives it.
+        """Replace a view operator by `as_strided` of the tensor that owns the memory, if the chain of views contains
+        one.
 
-        Functionalisation writes through `as_strided` only where that is the first view of a tensor and the last. It
-        says where in memory a view lies, whatever it is a view of, so a chain of views with one in it is the same as
-        one `as_strided` of the tensor that owns the memory: returned are that tensor, the place of each result, and
-        whether the operator returns a list. None for any other operator.
+        Functionalization supports writes through `as_strided` only if that is the only view in the chain. `as_strided`
+        addresses the storage, so a chain with one in it equals a single `as_strided` of the owner. Returns the owner,
+        the (size, stride, offset) of each result, and whether the operator returns a list; None for any other operator.
         """
         tensor: Any = args[0] if args else None
         event = self._origin.get(id(tensor))
@@ -425,8 +423,8 @@ class Ledger:
         return root, results if isinstance(results, list) else [results], several
 
     def _misplaces_gradients(self, tensor: Any) -> bool:
-        """Whether a write is through a place in the storage of what begins later: the backward of a write has the
-        gradient of the whole in memory of its own, and looks for the place there."""
+        """Whether a write goes through `as_strided` of a tensor that does not begin where its storage begins. Its
+        backward has the gradient of the whole tensor in separate memory, and would use the offset there."""
         if id(tensor) not in self._placed or layout(self.root(tensor)).offset == 0:
             return False
         event = self._origin[id(tensor)]
@@ -435,7 +433,7 @@ class Ledger:
         return not strided or event.source is not self.root(tensor) or any(offset is not None for offset in place)
 
     def places_in(self, tensor: Any, before_a_write: bool = False) -> list[Layout]:
-        """Where the views of it lie that `as_strided` gave their place in memory, and views of those."""
+        """The layouts of the views of a tensor that `as_strided` made, and of views of those."""
         last = max(
             (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor), default=0
         )
@@ -443,8 +441,8 @@ class Ledger:
         return [where for view, where in views if id(view) in self._placed]
 
     def looks_contiguous(self, tensor: Any) -> bool:
-        """Whether a view of a written tensor, or a view of that, is contiguous in the trace, and not in the caller's
-        memory, where the program goes another way then: `contiguous` and `reshape` make a copy."""
+        """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There
+        `contiguous` and `reshape` would copy, and the program would behave differently."""
         moved = any(isinstance(event, Moved) and self.root(event.tensor) is tensor for event in self.events)
         if moved or not self.is_viewed(tensor) or not layout(tensor).concrete:
             return False
@@ -455,15 +453,15 @@ class Ledger:
         )
 
     def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
-        """What was taken of its memory, with where each lay when it was taken."""
+        """The views of a tensor's memory, each with its layout when it was taken."""
         for event in events:
             if isinstance(event, Viewed):
                 pairs = zip(event.results, event.layouts, strict=True)
                 yield from ((view, where) for view, where in pairs if self.root(view) is tensor)
 
     def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
-        """Where these statements lead to, from `start` or where `root` lies in the caller's memory; None if that is not
-        known."""
+        """The layout that these statements produce from `start`, or from the layout of `root` in the caller's memory.
+        None if it is not known."""
         where, dtype = start or layout(root), root.dtype
         for event, k in path:
             found = geometry(event.operator, dtype, where, event.args, event.kwargs)
@@ -478,25 +476,25 @@ class Ledger:
         return bool(self._placed)
 
     def origin(self, tensor: Any) -> Viewed | None:
-        """The statement that made `tensor` as an alias of another; None for one with memory of its own."""
+        """The statement that made `tensor` as an alias of another, or None if it has memory of its own."""
         return self._origin.get(id(tensor))
 
     def is_viewed(self, tensor: Any) -> bool:
-        """Whether the function took a view or an alias of this very tensor."""
+        """Whether the function took a view or detached alias of this very tensor."""
         return id(tensor) in self._taken
 
     def views_in(self, tensor: Any) -> list[Viewed]:
-        """The statements that took views of this very tensor, of those that autograd knows as such."""
+        """The statements that took a view (not a detached alias) of this very tensor."""
         taken = self._taken.get(id(tensor), ())
         return [event for event in taken if event.operator is not torch.ops.aten.detach.default]
 
     def views_of(self, base: Any) -> list[Any]:
-        """All that are views of a tensor to autograd, if the function made them."""
+        """The tensors made by the function that autograd knows as views of `base`."""
         return [r for event in dict.fromkeys(self._origin.values()) for r in event.results if base_of(r) is base]
 
     def path(self, tensor: Any, stop: Any = lambda _: False) -> tuple[Any, list[tuple[Viewed, int]]]:
-        """From `tensor` up to the first ancestor where `stop` holds, or the one that is no alias: that ancestor,
-        and the statements from there down, each with which of its results is on the way."""
+        """Follow the aliases from `tensor` up to an ancestor for which `stop` holds, or that is not an alias. Returns
+        that ancestor, and the statements from there down, each with the number of its result on the path."""
         steps: list[tuple[Viewed, int]] = []
         while not stop(tensor):
             event = self.origin(tensor)
@@ -507,22 +505,23 @@ class Ledger:
         return tensor, steps[::-1]
 
     def _sources(self, tensor: Any) -> list[Any]:
-        """What a tensor is an alias of, and that one, and so on."""
+        """The tensors in the chain of which a tensor is an alias."""
         return [event.source for event, _ in self.path(tensor)[1]]
 
     def root(self, tensor: Any) -> Any:
-        """The tensor whose memory it is."""
+        """The tensor that owns the memory of `tensor`."""
         return self.path(tensor)[0]
 
     def sets_of(self, tensor: Any) -> int:
-        """How often `set_` gave it another storage. Dynamo has `x.data = ...` as one, and takes its count back."""
+        """How often `set_` gave it another storage. Dynamo traces `x.data = ...` as a `set_`, and corrects
+        the count."""
         return sum(isinstance(e, Moved) and e.tensor is tensor and _sets_storage(e.operator) for e in self.events)
 
     def writes_of(self, tensor: Any) -> int:
-        """How many operators wrote this very tensor, not a view of it.
+        """The number of operators that wrote this very tensor, not a view of it.
 
-        Under inference mode those that wrote or moved its views count too: the functional tensors have no version
-        counter there that says so, and a caller's tensor has one. A view of another dtype counts by itself there.
+        Under inference mode, operators that wrote or moved its views count too: functional tensors have no version
+        counter there, while the caller's tensor has one. A view of another dtype has its own counter.
         """
         if not torch.is_inference_mode_enabled():
             return self._writes[id(tensor)]
@@ -534,7 +533,7 @@ class Ledger:
         return source is tensor and not any(apart)
 
     def replacements(self) -> list[tuple[int, Any]]:
-        """(position among the events, tensor) where a tensor was given another storage."""
+        """(Position among the events, tensor) of each tensor that was given another storage."""
         found = []
         for k, event in enumerate(self.events):
             if isinstance(event, Wrote | Moved) and (event.operator is None or _sets_storage(event.operator)):
@@ -545,11 +544,11 @@ class Ledger:
         self._read_data[id(alias)] = alias
 
     def from_data(self, alias: Any) -> bool:
-        """Whether it is what the attribute `.data` gave, which counts writes by itself."""
+        """Whether the attribute `.data` returned it, so it has its own version counter."""
         return id(alias) in self._read_data
 
     def moved_view(self) -> Moved | None:
-        """The last move of a view that autograd saw, or else of any tensor, if there is one; see Note [Moved views]."""
+        """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""
         return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)
 
 
@@ -565,10 +564,9 @@ def _kind(operator: Any) -> str:
         return "move"
     kind = "write" if operators.writes(operator) else "view" if operators.is_view(operator) else "plain"
     if kind != "plain" and operators.is_composite(operator):
-        return "plain"  # inference mode shows composite operators, and then those that they are made of
+        return "plain"  # under inference mode, the operators that it decomposes to arrive too
     return kind
 
 
 def _require_grad(*values: Any) -> bool:
-    """Whether one of these is a tensor that requires grad."""
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)

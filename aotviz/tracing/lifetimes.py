@@ -15,7 +15,7 @@ from aotviz.tracing import functional
 
 
 def deaths(call: Split) -> list[tuple[bool, str]]:
-    """Of each saved value, whether nothing but the backward can see it, and why."""
+    """For each saved value, whether only the backward can see it, and why."""
     forward, backward = call.forward_module.graph, call.backward_module.graph
     inputs = _storages(graphs.placeholders(forward))
     outputs = _storages(graphs.outputs(forward)[: len(call.slots)])
@@ -47,5 +47,5 @@ def _storages(nodes: Iterable[Any]) -> set[Any]:
 
 
 def _has_storage(value: Any) -> bool:
-    """Whether a value is a tensor in one piece of memory; a sparse gradient is in several."""
+    """Whether a value is a tensor in one storage; a sparse tensor has several."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided

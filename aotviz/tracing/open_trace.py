@@ -1,9 +1,9 @@
-"""A trace that can be put down and taken up again.
+"""A trace that can be interrupted and continued.
 
-torch's `make_fx` traces one function from beginning to end. This pipeline wants to run the forward in one stage,
-read the facts, and go on with the backward in a later one, in the same graph: one trace does the work of two.
-So an `OpenTrace` holds the modes that make_fx would push (functionalisation, proxies, fake tensors) and pushes
-them again whenever a stage has more to trace. `close` makes the graph module.
+torch's `make_fx` traces one function from beginning to end. This pipeline runs the forward in one stage, reads the
+facts, and continues with the backward in a later stage, in the same graph. So an `OpenTrace` holds the modes that
+make_fx would push (functionalization, proxies, fake tensors) and pushes them again whenever a stage traces more.
+`graph_module` then makes the graph module.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from aotviz.ir import effects, user_code
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves
 from aotviz.torch_private import (
     autograd_nodes,
@@ -43,17 +44,19 @@ from aotviz.torch_private import (
     versions,
 )
 from aotviz.torch_private.cannot_trace import CannotTrace
-from aotviz.torch_private.dispatch import enable_python_dispatcher, functionalize_excluded, without_modes
+from aotviz.torch_private.dispatch import (
+    TorchDispatchMode,
+    enable_python_dispatcher,
+    functionalize_excluded,
+    without_modes,
+)
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, seeding
-from aotviz.tracing.subclass_log import SubclassLog
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from aotviz.tracing import corrections, fakes, functional, out_arguments, seeding
 
 
 class _Tracer(PythonKeyTracer):
-    """A proxy tracer that knows which line of the user's program it is on."""
+    """A proxy tracer that records the line of the user's program for each node."""
 
     def __init__(self, keeps_stacks: bool) -> None:
         super().__init__()
@@ -61,20 +64,20 @@ class _Tracer(PythonKeyTracer):
         self.graph = fx.Graph(tracer_cls=PythonKeyTracer)
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
-        self.half = ""  # "is_forward" or "is_backward", as partitioners say it
+        self.half = ""  # "is_forward" or "is_backward", the partitioners' tags
         self._lines: dict[tuple[Any, int], str] = {}
-        self._stacks: dict[str, str] = {}  # one object for all nodes of one place: it is hashed and kept once
+        self._stacks: dict[str, str] = {}  # nodes of one place share one string, which is hashed and kept once
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        if self.half:  # a program that is a graph is interpreted, with its own nodes' meta and not `_current_half`'s
+        if self.half:  # when a graph is interpreted, its nodes' meta replaces that of `_current_half`
             node.meta["partitioner_tag"] = self.half
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
         if "autograd_backward" in fx_traceback.current_meta or autograd_nodes.current_backward() >= 0:
             node.meta["autograd_backward"] = True
             running = autograd_nodes.current_node()
-            if running is not None:  # `seq_nr` is lost where that interprets a graph
+            if running is not None:  # `seq_nr` is lost if that node interprets a graph
                 node.meta["autograd_number"] = autograd_nodes.number(running)
         if self.keeps_stacks and node.op != "placeholder" and "stack_trace" not in node.meta:
             stack = self._user_stack()
@@ -90,17 +93,17 @@ class _Tracer(PythonKeyTracer):
         return super().create_arg(a)
 
     def _user_stack(self) -> str:
-        """The frames that are neither torch's nor ours, outermost first, as Python prints a traceback."""
+        """The frames that belong neither to torch nor to aotviz, outermost first, in the format of a traceback."""
         lines: list[str] = []
         frame = sys._getframe(2)
         while frame is not None:
             code = frame.f_code
             name = code.co_filename
-            if name == __file__:  # `watched` stands between an operator and whoever called it
+            if name == __file__:  # `watched` is between an operator and its caller
                 frame = frame.f_back  # type: ignore[assignment]
                 continue
             if name.startswith(user_code.HOUSE):
-                break  # what called the compiler is not the program
+                break  # the frames that called the compiler are not part of the program
             if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
                 lines.append(self._line(frame))
             frame = frame.f_back  # type: ignore[assignment]
@@ -121,8 +124,8 @@ class _Tracer(PythonKeyTracer):
 class OpenTrace:
     """A graph under construction, with the modes that trace into it.
 
-    `keeps_stacks` asks for the user's stack on each node; a function that is itself a graph brings its own.
-    While `ledger.open`, `ledger.note` is told of each operator, with the tensors that the user holds.
+    `keeps_stacks` puts the user's stack on each node; if the function is itself a graph, its nodes already have one.
+    While `ledger.open`, `ledger.note` is called with each operator and the tensors that the user holds.
     """
 
     def __init__(
@@ -151,9 +154,9 @@ class OpenTrace:
 
     @contextlib.contextmanager
     def active(self, tag: str) -> Iterator[None]:
-        """Trace what runs inside. `tag` ("is_forward", "is_backward") tells partitioners which half it is."""
+        """Trace what runs inside. `tag` ("is_forward", "is_backward") tells partitioners which half it belongs to."""
         collects = gc.isenabled()
-        gc.disable()  # a trace allocates much and frees little
+        gc.disable()  # a trace allocates much and frees little, so collections are wasted time
         try:
             with contextlib.ExitStack() as stack:
                 enter = stack.enter_context
@@ -167,12 +170,12 @@ class OpenTrace:
                 enter(self._make_fx.decomposing())
                 enter(self._proxies)
                 if self.logs_views:
-                    enter(SubclassLog(self.ledger))
+                    enter(_SubclassLog(self.ledger))
                 enter(disable_autocast_cache())
                 enter(self._make_fx.current())
                 enter(fx_traceback.preserve_node_meta())
                 enter(_current_half(self.tracer, tag))
-                if self.tracer.keeps_stacks:  # Python is traced, not a graph, and may ask
+                if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                     enter(tracers.tracing_flag())
                 enter(_lstm_in_steps())
                 enter(corrections.as_eager())
@@ -184,12 +187,12 @@ class OpenTrace:
 
     @contextlib.contextmanager
     def untraced(self) -> Iterator[None]:
-        """Compute with fake tensors inside an active trace, and leave no node behind."""
+        """Compute with fake tensors inside an active trace without creating nodes."""
         with without_modes(), self.fake_mode:
             yield
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
-        """Add a graph input that holds `value`, after the inputs that are there."""
+        """Add a graph input that holds `value`, after the existing inputs."""
         if self._last_placeholder is None:
             proxy = self.tracer.create_proxy("placeholder", name, (), {})
         else:
@@ -197,7 +200,7 @@ class OpenTrace:
                 proxy = self.tracer.create_proxy("placeholder", name, (), {})
         node: fx.Node = proxy.node
         self._last_placeholder = node
-        if isinstance(value, (torch.Tensor, *_SYMBOLIC)):
+        if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             with disable_proxy_modes_tracing():
                 track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
             return node
@@ -207,7 +210,8 @@ class OpenTrace:
         return node
 
     def node_of(self, value: Any) -> Any:
-        """The node whose result `value` is; a constant as itself; of a subclass, those of its leaves."""
+        """The node that computes `value`. A constant is returned as itself; a subclass gives the nodes of its
+        leaves."""
         if is_subclass(value):
             return tuple(map(self.node_of, leaves(value)))
         if isinstance(value, torch.Tensor):
@@ -215,32 +219,32 @@ class OpenTrace:
             if slot is not None:
                 return slot.proxy.node
             return self.tracer.create_arg(value)
-        if isinstance(value, _SYMBOLIC):
+        if isinstance(value, SYMBOLIC):
             if value.node.constant is not None:
                 return value.node.constant
             return get_proxy_slot(value, self.tracer).force().node
         return value
 
     def close_effects(self) -> None:
-        """Side effects traced so far come before those that follow; see `effects.py`. Call it inside `active`."""
+        """Order the side effects traced so far before those that follow; see `effects.py`. Call it inside `active`."""
         tokens = functional_tensors.tokens(self.functional_mode)
         last = [self.node_of(functional_tensors.held(token)) for token in tokens.values()]
         effects.close(self.graph, last)
         tokens.clear()
 
     def knows(self, symbol: Any) -> bool:
-        """Whether a symbolic number can be computed from what is in the graph already."""
+        """Whether a symbolic number can be computed from values that are already in the graph."""
         return get_proxy_slot(symbol, self.tracer, None) is not None
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
-        """A graph module over this trace's root (its constants), not yet compiled to Python."""
+        """A graph module over this trace's root (its constants), whose Python code is not generated yet."""
         module = lazy_graph_module(self.tracer.root, graph)
         if graph is self.graph:
             self._closed = weakref.ref(module)
         return module
 
     def reopen(self) -> None:
-        """Go on behind a graph that was closed. Whoever holds its module keeps a copy as it was."""
+        """Continue a graph that was closed. The graph module that was returned then keeps a copy of its graph."""
         output = next(iter(reversed(self.graph.nodes)))
         if output.op != "output":
             return
@@ -264,7 +268,7 @@ class OpenTrace:
         return functional.wrapped(bare)
 
     def functional(self, value: Any) -> Any:
-        """A functional tensor around a fake one; anything else as it is."""
+        """A functional tensor around a fake one. Other values are returned unchanged."""
         return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
 
 
@@ -272,9 +276,10 @@ _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tenso
 
 
 def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
-    """Tell `ledger` of the operators that reach `mode`, innermost only where one is made of others, and their nodes.
+    """Tell `ledger` of the operators that reach `mode`, with their nodes. Of nested operators, only the innermost
+    counts.
 
-    A mode of its own would see them too, but higher-order operators refuse to run under one that they don't know.
+    A separate mode would see them too, but higher-order operators refuse to run under modes that they do not know.
     """
     dispatch = mode.__torch_dispatch__
     noted = 0
@@ -287,7 +292,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
                 ledger.refuse_overlapping_write(func, args, kwargs or {})
-                for out, shape in ledger.misfits(func, args, kwargs):
+                for out, shape in list(out_arguments.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":
                 if func is _SET and ledger.open and ledger.is_itself(*args):
@@ -321,9 +326,32 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     mode.__torch_dispatch__ = types.MethodType(watched, mode)
 
 
+class _SubclassLog(TorchDispatchMode):
+    """Tells a ledger of the operators on subclasses. The graph shows the views of the parts, but the caller gets a view
+    of the whole. So the wrapper must know that view, and only a mode above all others sees it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, ledger: Any) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.inside = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
+            return func(*args, **(kwargs or {}))
+        self.inside = True  # a class may run an operator again, to correct the metadata that it shows
+        try:
+            result = func(*args, **(kwargs or {}))
+        finally:
+            self.inside = False
+        self.ledger.note(func, args, kwargs or {}, result)
+        return result
+
+
 @contextlib.contextmanager
 def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
-    """Tag the nodes of `tracer`, and by what is current those of torch's tracers, which trace subgraphs."""
+    """Tag the nodes of `tracer`, and through the current meta those of torch's tracers, which trace subgraphs."""
     meta = fx_traceback.current_meta
     before, tracer.half = tracer.half, tag
     outside = meta.get("partitioner_tag")
@@ -339,17 +367,17 @@ def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
 
 
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
-    """Torch 2.11 and 2.12 leave a dimension of size 1 before the last states."""
+    """Torch 2.11 and 2.12 keep an extra dimension of size 1 at the front of the final states."""
     output, states = decompositions.one_layer_lstm(*args, **kwargs)
     return output, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
 
 
 @contextlib.contextmanager
 def _lstm_in_steps() -> Iterator[None]:
-    """Trace an LSTM with anything to differentiate as its single steps.
+    """Trace an LSTM that needs gradients as its single steps.
 
-    Torch traces one whose input needs no gradient as an operator of oneDNN, even if its parameters need gradients. The
-    operator keeps what its backward reads in grad mode only, and a compiled forward does not run in that mode.
+    Torch traces an LSTM whose input needs no gradient as a oneDNN operator, even if its parameters need gradients. That
+    operator keeps what its backward reads only in grad mode, and a compiled forward does not run in grad mode.
     """
 
     def chosen(inputs: Any, hidden: Any, parameters: Any) -> Any:
@@ -364,7 +392,7 @@ def _lstm_in_steps() -> Iterator[None]:
 
 @contextlib.contextmanager
 def module_stack(root: torch.nn.Module | None) -> Iterator[None]:
-    """Put each node's module path (`nn_module_stack`) on it while modules of `root` run."""
+    """Put the module path (`nn_module_stack`) on each node while modules of `root` run."""
     if root is None:
         yield
         return
@@ -404,7 +432,7 @@ def module_stack(root: torch.nn.Module | None) -> Iterator[None]:
 def link_backward_to_forward(graph: fx.Graph) -> None:
     """Give each backward node the source line and module path of the forward node that it differentiates.
 
-    Both carry the sequence number of the autograd node between them; the first forward node with a number made it.
+    Both carry the sequence number of the autograd node between them. The first forward node with a number created it.
     """
     forward: dict[int, fx.Node] = {}
     for node in graph.nodes:
@@ -426,7 +454,7 @@ def link_backward_to_forward(graph: fx.Graph) -> None:
 
 
 def mark_backward(roots: Sequence[Any]) -> None:
-    """Hook the autograd graph behind `roots` so that nodes traced while it runs carry their sequence numbers."""
+    """Hook the autograd graph of `roots`, so that nodes traced while it runs carry the autograd sequence numbers."""
     seen: set[Any] = set()
     queue = [root for root in roots if root is not None]
     while queue:

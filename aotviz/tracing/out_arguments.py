@@ -1,7 +1,7 @@
-"""`out=` of another shape than the result: eager resizes it in place, and then writes.
+"""`out=` tensors whose shape differs from the result: eager resizes them in place before it writes.
 
-A functional trace would write a result of one shape to a tensor of another. So before such an operator runs, it is run
-on fake tensors with an empty `out=`, which says what shape that gets, and what has another one is resized in the trace.
+A functional trace would write a result of one shape to a tensor of another. So such an operator first runs on fake
+tensors with an empty `out=`, which shows the shape of the result, and the trace resizes the `out=` tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aotviz.tracing import functional
 
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Each tensor given as `out=` that has not the shape of its result, and that shape."""
+    """Each `out=` tensor whose shape differs from that of its result, and the result's shape."""
     names = operators.names_of_outs(operator)
     outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
     if not outs or len(outs) < len(names):
@@ -32,4 +32,4 @@ def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             return  # the trace raises the same
     for name, out in outs.items():
         if tuple(empty[name].shape) != tuple(out.shape):
-            yield out, tuple(map(int, empty[name].shape))  # in a trace, `resize_` takes no symbols
+            yield out, tuple(map(int, empty[name].shape))  # a traced `resize_` does not accept symbols

@@ -51,8 +51,7 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # a variable that is assigned later
-    used = (step.argval for step in _steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
-    for name in dict.fromkeys(used):  # not `co_names`, which holds the names of attributes too
+    for name in _globals(code):
         if name in fn.__globals__:
             yield name, fn.__globals__[name]
 
@@ -73,6 +72,13 @@ def plain_function(fn: Any) -> Any:
         fn = fn.func
     fn = getattr(fn, "__func__", fn)
     return inspect.unwrap(fn) if callable(fn) else fn
+
+
+@functools.lru_cache(1024)  # the blocks of a model share their code
+def _globals(code: CodeType) -> tuple[str, ...]:
+    """The names of global variables that a function reads or assigns; `co_names` has those of attributes too."""
+    used = (step.argval for step in _steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
+    return tuple(dict.fromkeys(used))
 
 
 def _steps(code: CodeType) -> Iterator[dis.Instruction]:

@@ -1,4 +1,4 @@
-"""Do two tensors share an element? Two views of one storage need not: rows 0-1 and rows 2-3 do not."""
+"""Whether two tensors over one storage share an element. Rows 0-1 and rows 2-3 of a matrix do not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.tracing.views import layout
 
-_LIMIT = 1 << 24  # elements spanned; beyond it, two tensors whose ranges meet count as overlapping
+_LIMIT = 1 << 24  # elements; two larger tensors whose ranges meet count as overlapping
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether some element of `a` is one of `b`, both over the same storage.
+    """Whether `a` and `b`, over one storage, share an element.
 
-    Symbolic sizes count as what they are in this call. Tensors too large to be marked count as overlapping.
+    Symbolic sizes have the values of this call. Tensors above the size limit count as overlapping.
     """
     first, second = hinted(layout(a)), hinted(layout(b))
     if 0 in first.size or 0 in second.size:
@@ -34,15 +34,15 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def covers(whole: Layout, part: Layout) -> bool:
-    """Whether each element of `part` is one of `whole`, both of one dtype and over the same storage. Sizes as in
-    `overlap`; of what is too large to be marked, it is not known, and False."""
+    """Whether `whole` contains each element of `part`, both of one dtype and over one storage. Symbolic sizes have the
+    values of this call. False above the size limit, where it is not known."""
     first, second = hinted(whole), hinted(part)
     start, length = min(first.offset, second.offset), max(span(one, torch.bool)[1] for one in (first, second))
     return length - start <= _LIMIT and bool(_marked(length - start, first, second, start).all())
 
 
 def _marked(length: int, marked: Layout, seen: Layout, start: int) -> torch.Tensor:
-    """Of `length` elements from `start` on, those that are `seen`: which of them are `marked`."""
+    """For `length` elements from `start` on: for each element of `seen`, whether it belongs to `marked`."""
     with torch.no_grad():
         cells = torch.zeros(length, dtype=torch.bool)
         cells.as_strided(marked.size, marked.stride, marked.offset - start).fill_(True)
@@ -50,7 +50,7 @@ def _marked(length: int, marked: Layout, seen: Layout, start: int) -> torch.Tens
 
 
 def within(part: torch.Tensor, whole: torch.Tensor) -> bool:
-    """Whether the bytes that `part` spans are among those that `whole` spans, both over the same storage."""
+    """Whether the byte range of `part` lies inside the byte range of `whole`, both over one storage."""
     low, high = span(layout(part), part.dtype)
     first, last = span(layout(whole), whole.dtype)
     return first <= low and high <= last
@@ -64,12 +64,12 @@ def span(where: Layout, dtype: torch.dtype) -> tuple[int, int]:
 
 
 def hinted(where: Layout) -> Layout:
-    """The layout in this call, its symbols replaced by the sizes that they stand for."""
+    """The layout with the values of this call in place of symbols."""
     return Layout(tuple(map(hint, where.size)), tuple(map(hint, where.stride)), hint(where.offset))
 
 
 def groups(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Positions of tensors over one storage, sorted into sets that are connected by overlap."""
+    """Positions of tensors over one storage, in groups that are connected by overlap."""
     sets: list[list[int]] = []
     for position, tensor in enumerate(tensors):
         touching = [group for group in sets if any(overlap(tensor, tensors[other]) for other in group)]

@@ -1,8 +1,8 @@
-"""Writes through a tensor that has one element in several places, or that shares some with what the operator reads.
+"""Writes to a tensor with overlapping elements, or to one that overlaps an operand in another place.
 
 Eager raises for most of them: `x.expand(3, 4).add_(1)` would write each element three times, and `x[1:].add_(x[:-1])`
-would read what it has written. A functional trace computes something for all of them, since it reads first and writes
-then. So where a trace meets such a write, eager is asked: the operator runs on zeros that lie in the same way.
+would read what it has already written. A functional trace computes a result for all of them, because it reads first and
+writes afterwards. So for such a write the operator runs eagerly on zeros with the same layout, to see if it raises.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap, span
 from aotviz.tracing.views import layout
 
-_SAME_TO_ALL = ("aten.fill_", "aten.zero_")  # an element may get its value twice
+_SAME_TO_ALL = ("aten.fill_", "aten.zero_")  # writing an element twice does no harm
 _MOST_BYTES = 1 << 24
 
 
 def refuse(
     operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], written: Iterable[Any], root: Callable[[Any], Any]
 ) -> None:
-    """Raise what eager raises for such a write. `root` gives the tensor whose memory a tensor is.
+    """Raise what eager raises for such a write. `root` returns the tensor that owns the memory of a tensor.
 
     Raises:
-        RuntimeError: eager's, where eager refuses it.
-        Refused: "overlapping write", where what eager computes depends on the order in which it writes.
+        RuntimeError: eager's, where eager refuses the write.
+        Refused: "overlapping write", where eager's result depends on the order of its writes.
     """
     given = [value for value in pytree.tree_flatten((args, dict(kwargs)))[0] if functional.is_functional(value)]
-    if str(operator.overloadpacket) in _SAME_TO_ALL or not all(map(_is_static, given)):
+    if str(operator.overloadpacket) in _SAME_TO_ALL or not all(layout(value).concrete for value in given):
         return
     targets = [value for value in written if functional.is_functional(value)]
     with dispatch.without_modes():
@@ -45,15 +45,16 @@ def refuse(
 
 
 def _reads_of(target: Any, given: Sequence[Any], root: Callable[[Any], Any]) -> bool:
-    """Whether another argument has elements of what is written, in other places."""
+    """Whether another operand overlaps the written tensor in another place."""
     whole = root(target)
     others = [other for other in given if other is not target and root(other) is whole]
     return any(not _are_in_one_place(other, target, whole) and overlap(target, other) for other in others)
 
 
 def _are_in_one_place(one: Any, other: Any, whole: Any) -> bool:
-    """Whether two tensors in the memory of `whole` have the same elements. The stride of a dimension of one element
-    says nothing, and may be another in a trace. Offsets of views that are taken after a write begin at `whole`."""
+    """Whether two tensors in the memory of `whole` have the same elements. The strides of dimensions of size one do not
+    matter, and can differ in a trace. The offset of a view that is taken after a write counts from the beginning of
+    `whole`."""
     where, there = layout(one), layout(other)
     if _steps(where) != _steps(there):
         return False
@@ -66,7 +67,7 @@ def _steps(where: Layout) -> tuple[Any, ...]:
 
 
 def writes_twice(where: Layout) -> bool:
-    """Whether two indices address one element.
+    """Whether two indices address the same element.
 
     >>> from aotviz.ir.view_and_mutation import Layout
     >>> writes_twice(Layout((3, 2), (1, 1), 0)), writes_twice(Layout((2, 3), (1, 2), 0))
@@ -85,7 +86,7 @@ def writes_twice(where: Layout) -> bool:
 
 
 def _are_nested(dims: Sequence[tuple[int, int]]) -> bool:
-    """Whether each stride steps over all that the dimensions of smaller strides span, as in any slice of a tensor."""
+    """Whether each stride exceeds the extent of the dimensions with smaller strides, as in any slice of a tensor."""
     reach = 0
     for stride, size in dims:
         if stride <= reach:
@@ -94,15 +95,10 @@ def _are_nested(dims: Sequence[tuple[int, int]]) -> bool:
     return True
 
 
-def _is_static(tensor: Any) -> bool:
-    where = layout(tensor)
-    return all(isinstance(number, int) for number in (*where.size, *where.stride, where.offset))
-
-
 def _ask_eager(
     operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[Any], root: Callable[[Any], Any]
 ) -> None:
-    """Run the operator on zeros in the same places."""
+    """Run the operator on zeros with the same layouts and the same sharing of memory."""
     ends: dict[int, int] = {}
     for tensor in given:
         end = span(layout(tensor), tensor.dtype)[1]

@@ -1,9 +1,9 @@
-"""Random numbers as a function of a seed and an offset, as a GPU's generator (Philox) makes them (SYSTEM.md C6).
+"""Random numbers as a function of a seed and an offset, as the generator of a GPU (Philox) makes them (SYSTEM.md C6).
 
-With `torch._functorch.config.functionalize_rng_ops`, what draws in a forward is decomposed to
-`rngprims.philox_rand(size, seed, offset)`: pure, so that it can be computed again in the backward with the same result.
-The decompositions and the count of what was drawn are torch's. What draws on a device whose generator does not count,
-such as a CPU, or from a generator of the user's, stays as it is; torch refuses it.
+With `torch._functorch.config.functionalize_rng_ops`, random operators of a forward are decomposed to
+`rngprims.philox_rand(size, seed, offset)`. It is pure, so the backward can recompute it with the same result. The
+decompositions and the counting of the offset are torch's. Operators on devices without such a generator, such as a CPU,
+or with a generator of the user's, stay as they are, and torch refuses them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aotviz.torch_private import operators, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
 from aotviz.tracing import functional
 
-KINDS = {"cuda"}  # of devices whose generators count
+KINDS = {"cuda"}  # device types with a Philox generator
 
 
 def devices(graph: fx.Graph) -> set[torch.device]:
-    """Those on which a graph draws numbers that could be counted."""
+    """The devices on which a graph draws random numbers by a Philox generator."""
     drawn = [node for node in graph.nodes if operators.is_random(node.target) and not node.kwargs.get("generator")]
     values = [value for node in drawn for value in _values(node.meta.get("val"))]
     return {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type in KINDS}
@@ -35,20 +35,20 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def fake_state(fake_mode: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """A seed and an offset to trace with."""
+    """A fake seed and offset."""
     with fake_mode:
         return torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
 
 
 @contextlib.contextmanager
 def counting(seed: Any, offset: Any) -> Iterator[Callable[[], Any]]:
-    """What is traced inside draws from `seed` and `offset`; what is yielded gives the offset behind all of that."""
+    """Draw what is traced inside from `seed` and `offset`. Yields a function that returns the offset after that."""
     with random_numbers.counting(functional.inner(seed), functional.inner(offset)) as reached, _tracing.on():
         yield reached
 
 
 class _Switch:
-    """Whether a forward is being traced that counts. What a backward draws, it draws as eager does."""
+    """Whether such a forward is being traced. A backward draws its own random numbers as eager does."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -66,7 +66,7 @@ _tracing = _Switch()
 
 
 def decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:
-    """`others`, and under them what makes random operators functions of seed and offset."""
+    """`others`, and decompositions that make random operators functions of seed and offset; `others` win."""
     return {**{operator: _counted(function) for operator, function in rng_decompositions.items()}, **others}
 
 
@@ -84,7 +84,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
-    """For each generator that a half of a partitioned graph takes, what makes one of that kind."""
+    """For each generator that is an input of a partitioned graph, a function that creates one from a seed."""
 
     def maker(like: Any) -> Callable[[int], Any]:
         return lambda seed: like.clone_state().manual_seed(seed)
@@ -93,5 +93,5 @@ def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
 
 
 def is_generator(node: fx.Node) -> bool:
-    """Whether a node is a generator that a partitioner made an input of a half."""
+    """Whether a node is an input that a partitioner created for a generator."""
     return node.op == "placeholder" and str(node.target).startswith(("fwd_rng_state_", "bwd_rng_state_"))

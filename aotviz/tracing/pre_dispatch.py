@@ -1,8 +1,8 @@
-"""A graph from above autograd and autocast, as `torch.export` wants it: `linear` stays `linear`, and the changes of
-grad mode and autocast that the function makes are nodes.
+"""A graph captured above autograd and autocast, for `torch.export`: `linear` stays `linear`, and changes of grad mode
+and autocast are nodes.
 
-Such operators are seen only by modes of torch that stand in front of its dispatcher. The open trace of this pipeline
-stands behind it, so the function is run once more, by `make_fx`.
+Only modes in front of torch's dispatcher see such operators. The open trace of this pipeline is behind it, so the
+function runs once more, under `make_fx`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ def trace(
     kinds: Sequence[Any],
     decompositions: Mapping[Any, Any] | None,
 ) -> fx.GraphModule:
-    """`function(*args)`, functional: the graph returns the new values of the inputs `written`, then its flat results.
+    """Trace `function(*args)` functionally. The graph returns the new values of the inputs `written`, then the flat
+    results.
 
     Args:
         args: fakes and plain values, one per graph input.
-        kinds: of the side effects that the function has.
+        kinds: the kinds of side effects that the function has.
     """
     mode = FunctionalTensorMode(pre_dispatch=True, export=True, _allow_token_discovery=True)
 

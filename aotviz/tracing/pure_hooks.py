@@ -1,10 +1,10 @@
-"""Whether a gradient hook may become part of a graph: if it computes with its gradient, and does nothing else.
+"""Whether a gradient hook can become part of a graph: it must compute with its gradient and do nothing else.
 
-A hook is called in each backward; traced, it is called once. One that appends to a list would then do so while it is
-compiled, and never again; one that reads `config["scale"]` would go on with the value of that time. So a hook is traced
-only where its code shows that each call is like the first: it reads constants, tensors of the trace, and variables that
-nothing can assign to any more, and it calls functions that are known to compute. What the code does not show counts
-against it, for any other hook is called by Python in each backward, at the price of a cut there.
+Eager calls a hook in each backward; a traced hook is called once. One that appends to a list would do so at compile
+time only, and one that reads `config["scale"]` would always use the value of that time. So a hook is traced only if its
+code shows that all calls are alike: it reads constants, tensors of the trace, and variables that cannot be assigned any
+more, and it calls only functions known to be pure. In doubt, a hook is not traced: Python calls it in each backward, at
+the price of a graph cut there.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Judge = Callable[[Any], bool]
 
 
 def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge, of_a_module: bool = False) -> str:
-    """Why a hook can't become part of a graph, for a person; empty where it can.
+    """Why a hook cannot become part of a graph, in words for the user; "" if it can.
 
     Args:
-        hook: what was registered.
+        hook: the hook as registered.
         of_the_trace: whether a value is a tensor of the trace.
-        is_traced: whether a running frame belongs to the function that is traced, so that what it assigns is the same
-            at each call.
-        of_a_module: whether the hook's first argument is a module, and not a gradient.
+        is_traced: whether a running frame belongs to the traced function, so that its assignments are the same in each
+            call.
+        of_a_module: whether the hook's first argument is a module, not a gradient.
 
     >>> why_not(lambda g: g * 2, lambda value: False, lambda frame: False)
     ''
@@ -67,7 +67,7 @@ class _Looking:
         self.seen: set[int] = set()
 
     def function(self, hook: Any) -> str:
-        """Why a callable is not known to compute and do nothing else."""
+        """Why a callable is not known to be pure."""
         if id(hook) in self.seen or _of_torch(hook) or _of_python(hook):
             return ""
         self.seen.add(id(hook))
@@ -85,7 +85,7 @@ class _Looking:
         return next(filter(None, map(self.value, defaults)), "") or self._code(hook.__code__, hook.__globals__, cells)
 
     def value(self, value: Any) -> str:
-        """Why a value that nothing can be assigned over is not the same at each call."""
+        """Why a value, held by a variable that cannot be assigned, may still change between calls."""
         if isinstance(value, _PLAIN) or self.of_the_trace(value):
             return ""
         if isinstance(value, tuple | frozenset):
@@ -144,8 +144,8 @@ class _Looking:
         return f"it reads {name!r}, which is assigned elsewhere" if self._is_assigned(name, cell, value) else ""
 
     def _is_assigned(self, name: str, cell: Any, value: Any) -> bool:
-        """Whether a variable can get another value: by a function that shares it, or by the one that it belongs to, if
-        that is still running."""
+        """Whether a variable can get another value: from a function that shares it, or from its own function if that
+        still runs."""
         closures = [one for one in gc.get_referrers(cell) if type(one) is tuple]
         sharing = (
             [one for one in gc.get_referrers(*closures) if isinstance(one, types.FunctionType)] if closures else []
@@ -164,7 +164,7 @@ class _Looking:
 
 
 def _assignments(code: types.CodeType, name: str) -> list[int]:
-    """Where code, or code inside it, assigns to a variable that it shares; of inner code, -1."""
+    """The offsets at which code assigns to a variable that it shares with inner code; -1 for each assignment there."""
     found = [
         one.offset
         for one in dis.get_instructions(code)
@@ -176,7 +176,7 @@ def _assignments(code: types.CodeType, name: str) -> list[int]:
 
 
 def _in_loop(code: types.CodeType, offset: int) -> bool:
-    """Whether what lies at an offset can run again: a jump leads from behind it to before it."""
+    """Whether the instruction at an offset can run again: a later jump leads back to or before it."""
     return offset < 0 or any(
         one.offset > offset >= one.argval
         for one in dis.get_instructions(code)
@@ -192,7 +192,7 @@ def _of_python(value: Any) -> bool:
 
 
 def _of_torch(value: Any) -> bool:
-    """Whether a value is a function of torch's that computes with tensors, or switches gradients on or off."""
+    """Whether a value is a torch function that computes with tensors, or switches grad mode."""
     if operators.is_operator(value) or any(value is one for one in _GRAD_MODES):
         return True
     functions = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
@@ -201,5 +201,5 @@ def _of_torch(value: Any) -> bool:
 
 @functools.cache
 def _computing() -> frozenset[Any]:
-    """The functions and methods of torch's that compute with tensors: those that a subclass can override."""
+    """torch's functions and methods that compute with tensors: those that a subclass can override."""
     return frozenset(one for some in torch.overrides.get_overridable_functions().values() for one in some)

@@ -1,4 +1,5 @@
-"""Random numbers that a trace can't follow: those of Python and NumPy, and torch's generator seeded by the function."""
+"""Random numbers that a trace cannot follow: from Python and NumPy, or from a torch generator that the
+function seeds."""
 
 from __future__ import annotations
 
@@ -16,13 +17,12 @@ from aotviz.tracing import seeding
 
 
 def refuse(what: str) -> None:
-    """Raise Refused: the function calls `what`."""
     raise Refused("random state inside", what)
 
 
 @contextlib.contextmanager
 def followed(request: Request) -> Iterator[None]:
-    """Refuse a function that seeds torch's generator or one of its own; warn of one that draws from another library's.
+    """Refuse a function that seeds a torch generator; warn if it draws from another library's generator.
 
     Raises:
         Refused: "random state inside".
@@ -40,7 +40,7 @@ def followed(request: Request) -> Iterator[None]:
 
 
 def _states() -> dict[str, Any]:
-    """The states of the generators that are no generators of torch's."""
+    """The states of the generators of Python and NumPy."""
     found: dict[str, Any] = {"the module random": random.getstate()}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:

@@ -1,21 +1,24 @@
-"""Gradient hooks that the function registers on a tensor that the caller holds too.
+"""Gradient hooks that the function registers on tensors that the caller holds too, on several tensors, or on modules.
 
-A hook on a tensor that never leaves the function is traced: it becomes part of the graph. One on an argument, or on a
-result, is to hear of gradients that come from elsewhere, and to do in each backward what it does in Python. So it stays
-out of the trace, and the wrapper registers it at each call on the caller's own tensor, where the function does.
+A hook on a tensor that never leaves the function is traced: it becomes part of the graph. A hook on an argument or a
+result must also receive gradients from outside the graph, and run as Python in each backward. So it stays out of the
+trace, and the wrapper registers it in each call on the caller's own tensor, at the same place as the function.
 
 Note [Hooks that Python calls]
 A hook on a tensor that never leaves may do more than compute with its gradient (`pure_hooks.py`). The graph then
-returns that tensor too. The wrapper registers the hook on it, and keeps it from the caller. From there on the hook is
-one on a result that others come from: the backward is cut there (`runtime/cuts.py`).
+returns that tensor too. The wrapper registers the hook on it, and does not pass it to the caller. The hook is then one
+on a result from which others are computed, and the backward is cut there (`runtime/cuts.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,18 +28,18 @@ from aotviz.tracing import functional, pure_hooks
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
 
 _CONTAINERS = (list, dict, set)
-_PIPELINE = "aotviz.pipeline"  # what is called from there is the trace, and the function that is traced
-_DEPTH = 4  # of containers and functions that a hook refers to
+_PIPELINE = "aotviz.pipeline"  # the frames above are those of the trace and of the traced function
+_DEPTH = 4  # nested containers and functions that a hook refers to
 
 
 class Handle:
-    """What registering a hook returns inside the function. It can be removed there, and nowhere else."""
+    """The handle that registering a hook returns inside the function. It can be removed only there."""
 
     def __init__(self, ledger: Ledger, undo: Callable[[], Any]) -> None:
         self._ledger, self._undo = ledger, undo
 
     def remove(self) -> None:
-        """Take the hook back. Raises Refused when the function has returned."""
+        """Remove the hook. Raises Refused if the function has returned."""
         if not self._ledger.open:
             raise Refused("hook that depends on the call", "a tensor", "its handle is used after the call")
         self._undo()
@@ -49,7 +52,7 @@ class Handle:
 
 
 def handle_of(ledger: Ledger, event: Hooked) -> Handle:
-    """The handle of a hook that the wrapper is to register."""
+    """The handle of a hook that the wrapper registers."""
 
     def undo() -> None:
         if event in ledger.events:
@@ -59,7 +62,7 @@ def handle_of(ledger: Ledger, event: Hooked) -> Handle:
 
 
 class PutOff(Exception):
-    """Hook number `number` became part of the trace, and is on a tensor that leaves the function, or can't be part."""
+    """Hook number `number` was traced, but its tensor leaves the function, or the hook cannot be traced."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -69,10 +72,10 @@ class PutOff(Exception):
 def put_off(
     ledger: Ledger, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...], name: str, why: str = ""
 ) -> Any:
-    """Note a hook for the wrapper to register. Returns its handle, or what the method returns without one.
+    """Record a hook for the wrapper to register. Returns its handle, or None for `retain_grad`.
 
     Raises:
-        Refused: the hook refers to a tensor of this very call, and would do so in all others.
+        Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
         raise Refused(
@@ -87,7 +90,7 @@ def put_off(
 
 
 def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
-    """Why one of these hooks can't become part of the graph; empty where all can."""
+    """Why one of these hooks cannot become part of the graph; "" if all can."""
     ours: set[Any] = set()
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
@@ -98,10 +101,10 @@ def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
 
 
 def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
-    """The tensors that wait for hooks and are not among `known`: see Note [Hooks that Python calls].
+    """The tensors with hooks that are not among `known`; see Note [Hooks that Python calls].
 
     Raises:
-        Refused: one is a leaf, which a compiled backward gives no gradient.
+        Refused: one is a leaf, for which a compiled backward computes no gradient.
     """
     held = {id(one) for one in known}
     hooked = [tensor for event in ledger.events if isinstance(event, Hooked) for tensor in event.tensors]
@@ -117,7 +120,8 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
 
 
 def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
-    """Whether one of these events gives a tensor another history: from then on a hook on it is another one."""
+    """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
+    different one."""
     root = ledger.root(tensor)
     return any(
         isinstance(event, Moved | Wrote) and event.mode.grad and ledger.root(event.tensor) is root for event in events
@@ -125,7 +129,8 @@ def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
 
 
 def _keeps_state(hook: types.FunctionType) -> bool:
-    """Whether a hook closes over a container of the function that is running: at each call, eager has another one."""
+    """Whether a hook closes over a container that the running function created: eager would have a new one in each
+    call."""
     held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
     found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
     frame = inspect.currentframe() if found else None
@@ -138,7 +143,7 @@ def _keeps_state(hook: types.FunctionType) -> bool:
 
 
 def _refers_to_trace(value: Any, depth: int) -> bool:
-    """Whether a value is a tensor of the trace, or holds one."""
+    """Whether a value is or contains a tensor of the trace."""
     if isinstance(value, torch.Tensor):
         return functional.is_functional(value)
     if depth == 0:
@@ -159,7 +164,7 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     if isinstance(value, (torch.nn.Module, type | types.ModuleType)):
-        return []  # a module's tensors are the caller's; those of a trace stand there only while it runs
+        return []  # a module's tensors are the caller's, and only replaced during the trace
     return list(getattr(value, "__dict__", {}).values())
 
 
@@ -169,3 +174,42 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Together:
+    """A call of `register_multi_grad_hook`, identified by `key`."""
+
+    key: Any
+    tensors: tuple[torch.Tensor, ...]
+    hook: Any
+    mode: str
+
+
+def registered_together() -> Together | None:
+    """The running call of `register_multi_grad_hook`, if it is what registers a hook now."""
+    frame: Any = sys._getframe(1)
+    for _ in range(6):
+        if frame is not None and frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
+            given = frame.f_locals
+            return Together(given["lock"], tuple(given["tensors"]), given["fn"], given["mode"])
+        frame = None if frame is None else frame.f_back
+    return None
+
+
+@contextlib.contextmanager
+def module_hooks_noted(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with each full backward hook and pre-hook of a module that is called inside."""
+    kind: Any = torch.utils.hooks.BackwardHook
+    start = kind.__init__
+
+    def noted(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
+        for hook in (*hooks, *pre_hooks):
+            note(hook)
+        start(self, module, hooks, pre_hooks)
+
+    kind.__init__ = noted
+    try:
+        yield
+    finally:
+        kind.__init__ = start

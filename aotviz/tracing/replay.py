@@ -1,14 +1,14 @@
 """From the ledger of a run to the statements that the wrapper repeats (SYSTEM.md A2, E2).
 
-What needs repeating is little: the views that leave the function, with those they were taken from, and what moved
-these or an input in place. The writes of an input are one write of its final data, at the place of the user's last
-one. A tensor that the graph returns comes as it was in the end; a view that was taken before that tensor moved is
-made by `as_strided`, as autograd itself would do.
+Little has to be repeated: the views that leave the function, the views they were taken from, and in-place metadata ops
+on these or on inputs. The writes to an input become one write of its final data, at the place of the last write.
+Tensors that the graph returns are in their final state. So a view that was taken before its source was moved is made by
+`as_strided`, as autograd itself would do.
 
 Note [Unseen moves after a write]
-A write gives a tensor a history, and hooks on it see gradients of the shape that it had then. Where it is given a
-dimension of one element, or loses one, after the last write or move that autograd saw and under no_grad, it is written
-before that in the shape that it has there. Any other move comes before the write.
+A write gives a tensor a `grad_fn`, and hooks on it receive gradients in the shape of that moment. If a metadata op
+under no_grad then adds or removes a dimension of size one, the write must happen in the earlier shape, before that op.
+All other metadata ops come before the write.
 """
 
 from __future__ import annotations
@@ -45,30 +45,31 @@ from aotviz.tracing.views import frozen, layout, plain
 
 @dataclass
 class Wanted:
-    """What the wrapper must have variables for, and what it has them from."""
+    """What the wrapper needs variables for, and the variables that it starts with."""
 
     named: Mapping[int, Ref]  # id of a tensor -> the caller's own variable: inputs, and members of a synthetic base
     slots: Mapping[int, Ref]  # id of a tensor -> the result of the graph that holds it
-    views: Sequence[Any]  # tensors to be made again
-    histories: Mapping[int, Ref]  # id of a view with a history of its own -> the result of the graph that has it
-    moved: Iterable[int]  # ids of named tensors that lie elsewhere after the call
-    marked: Iterable[int]  # ids of inputs that no longer require grad, and of views that do from then on
+    views: Sequence[Any]  # tensors that the wrapper must recreate
+    histories: Mapping[int, Ref]  # id of a view with a grad_fn of its own -> the result of the graph that has it
+    moved: Iterable[int]  # ids of named tensors whose layout changes
+    marked: Iterable[int]  # ids of inputs that stop requiring grad, and of views that start to
     written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
 
 
 def replayable(ledger: Ledger, path: Sequence[tuple[Viewed, int]]) -> bool:
-    """Whether all statements of a path can be written down before the call: no symbolic size among the arguments."""
+    """Whether all statements of a path can be written down before the call: they have no symbolic sizes as
+    arguments."""
     return all(written_down(event) or event.layouts[k].concrete for event, k in path)
 
 
 def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
-    """The steps, and for the id of each tensor that then has a variable, which it is."""
+    """The steps, and the variable (by id) of each tensor that has one afterwards."""
     return _Builder(ledger, wanted).build()
 
 
 def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> int:
-    """Before which step the first view of these is taken under no_grad. In eager, what it views was written before
-    that: autograd refuses a view of that kind whose version is another by the time that it looks."""
+    """The position of the step that takes the first view of `tensors` under no_grad. Eager wrote the viewed tensor
+    before that: autograd refuses such a view if the version has changed by its next use."""
     known = set(tensors)
     for k, step in enumerate(steps):
         if isinstance(step, View | Data) and step.source in known:
@@ -85,9 +86,9 @@ class _Builder:
         self.steps: list[ReplayStep] = []
         self.needed: set[int] = set()
         self.variables = 0
-        self.apart: list[Any] = []  # those with a version counter of their own
+        self.apart: list[Any] = []  # tensors with a version counter of their own
         self.last_move: dict[int, int] = {}
-        self.rigid: set[int] = set()  # moved in a way that can't be written down
+        self.rigid: set[int] = set()  # moved by an op with symbolic arguments
         self.shapes: dict[int, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
         for position, event in enumerate(ledger.events):
             if isinstance(event, Moved):
@@ -96,7 +97,7 @@ class _Builder:
                     self.rigid.add(id(event.tensor))
                     if wanted.named.get(id(event.tensor), Ref("", 0)).kind == "member":
                         raise Refused("alias gets a symbolic shape", "an input")
-        # What is given another storage gets it where it lies in the end.
+        # A tensor that is given another storage gets its final layout at the same time.
         self.replaced = {id(tensor): k for k, tensor in ledger.replacements() if id(tensor) in wanted.written}
         self.rigid.update(self.replaced)
 
@@ -125,7 +126,7 @@ class _Builder:
         return tuple(self.steps), self.refs
 
     def _count_writes(self) -> None:
-        """What has a version counter of its own was perhaps written more often than the replay does it."""
+        """Bump version counters that eager bumped more often than the replay does."""
         if not self.apart:
             return
         replayed = ViewAndMutationMeta.count_writes(self.steps)
@@ -136,12 +137,12 @@ class _Builder:
                 self.steps.append(Count(ref, missing))
 
     def _look(self) -> None:
-        """A view that was written, or taken after the write, or another view taken of it then, has its new `grad_fn`.
-        Made again before the write of its base, it gets that when somebody reads it."""
+        """Read the `grad_fn` of views that the function wrote, or used after the write of their base. The replay
+        recreates them before that write, and autograd regenerates `grad_fn` only when it is read."""
         if not any(isinstance(step, Write) for step in self.steps):
             return
-        grown: set[int] = set()  # ids of those with memory of their own that a write has given a history
-        knows: set[int] = set()  # ids of the views
+        grown: set[int] = set()  # ids of tensors that a write gave a grad_fn
+        knows: set[int] = set()  # ids of the views whose grad_fn eager has regenerated
         for event in self.ledger.events:
             if isinstance(event, Wrote) and event.mode.grad and event.tensor.requires_grad:
                 grown.add(id(self.ledger.root(event.tensor)))
@@ -161,7 +162,7 @@ class _Builder:
             tensor = event.source
 
     def _moved_with_history(self) -> list[Any]:
-        """Views of inputs that were moved while autograd looked: it then gives the input another history."""
+        """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
         found = []
         for event in self.ledger.events:
             if isinstance(event, Moved) and event.mode.grad and id(event.tensor) not in self.refs:
@@ -180,8 +181,8 @@ class _Builder:
         return (self.needed | named) - self.rigid
 
     def _idle_writes(self, replayed: set[int]) -> dict[int, Ref]:
-        """The events that leave an input as it was, where a view of another input is to be made again before them.
-        The two may have one version counter, and that view lose its `grad_fn` by it; see rootless.py."""
+        """Events that leave an input's data unchanged, after a view of another input that must be recreated. The two
+        inputs may share a version counter, and that view would lose its `grad_fn`; see rootless.py."""
         viewed: set[int] = set()
         found: dict[int, Ref] = {}
         for position, event in enumerate(self.ledger.events):
@@ -199,12 +200,13 @@ class _Builder:
         return found
 
     def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:
-        """After which event each write happens: (what is written, the result of the graph that it gets).
+        """Map the event after which each write happens to (id of the written tensor, result of the graph with the
+        data).
 
-        A write through `.data` counts for nobody, and a view that was taken before it remains what it is.
+        A write through `.data` bumps no shared version counter, so views taken before it are not affected.
         """
         last = dict.fromkeys(self.wanted.written, -1)
-        seen = dict(last)  # when autograd saw it written, or moved since
+        seen = dict(last)  # the last write, or metadata op after it, in grad mode
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Wrote):
                 root, path = self.ledger.path(event.tensor)
@@ -226,7 +228,7 @@ class _Builder:
         return positions
 
     def _moves_unseen(self, key: int, write: int) -> bool:
-        """See Note [Unseen moves after a write]. `write` is the position of what autograd saw last."""
+        """See Note [Unseen moves after a write]. `write` is the position of the last event in grad mode."""
         events = self.ledger.events
         moves = [event for event in events[write + 1 :] if isinstance(event, Moved) and id(event.tensor) == key]
         if write < 0 or not moves or not moves[0].tensor.requires_grad:
@@ -241,7 +243,7 @@ class _Builder:
         return True
 
     def _autograd_root(self, tensor: Any) -> int:
-        """The id of the tensor that autograd takes it for a view of."""
+        """The id of the tensor that autograd considers its base."""
         while base_of(tensor) is not None:
             event = self.ledger.origin(tensor)
             if event is None:
@@ -283,23 +285,20 @@ class _Builder:
                 self._strided(event, source, result, where)
 
     def _moved_below(self, event: Viewed) -> Refused:
-        """Of a view that has yet to be taken of what it lay in before that was moved: with the elements of another
-        type, its gradients would go where the moved tensor has them."""
+        """The refusal of a view with another dtype whose source was moved before the view can be taken. Its gradients
+        would be placed by the layout of the moved tensor."""
         moved = self.ledger.events[self.last_move[id(event.source)]]
         assert isinstance(moved, Moved)
         name = str(moved.operator.overloadpacket.__name__)
         return Refused("metadata op on a view", "a tensor", name, f"{name.removesuffix('_')}()")
 
     def _counts_with_source(self, event: Viewed) -> bool:
-        """Whether it was `.detach()`; `.data` has a version counter of its own."""
+        """Whether it was `.detach()` and not `.data`, which has its own version counter."""
         if self.ledger.from_data(event.results[0]):
             return False
         root, path = self.ledger.path(event.source)
-        return any(shares_counter(event.results[0], source) for source in (event.source, root, *self._sources(path)))
-
-    @staticmethod
-    def _sources(path: Sequence[tuple[Viewed, int]]) -> Iterable[Any]:
-        return (event.source for event, _ in reversed(path))
+        sources = (event.source for event, _ in reversed(path))
+        return any(shares_counter(event.results[0], source) for source in (event.source, root, *sources))
 
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
         arguments = (where.size, where.stride, where.offset)
@@ -307,7 +306,7 @@ class _Builder:
         detached = base_of(result) is None
         target = self._variable() if detached else self._fresh(result)
         self._step(event, source, (target,), operator, arguments, (), False)
-        if detached:  # in this order it is a view of nothing
+        if detached:  # detach() after as_strided(), so that it is not a view
             self._step(event, target, (self._fresh(result),), torch.ops.aten.detach.default, (), (), False)
 
     def _fresh(self, tensor: Any) -> Ref:
@@ -324,7 +323,7 @@ class _Builder:
         kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
         source, arguments, mode = self.refs[id(event.tensor)], tuple(map(frozen, event.args)), event.mode
         marks = (e for e in self.ledger.events[position:] if isinstance(e, Marked) and e.tensor is event.tensor)
-        grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper makes it require grad before the call
+        grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper calls requires_grad_() before the graph
         self.steps.append(Move(source, event.operator, arguments, kwargs, grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
@@ -350,7 +349,7 @@ class _Builder:
 
 
 def _reads_otherwise(event: Viewed) -> bool:
-    """Whether a view's elements are of another type than those in the same place, or conjugated or negated there."""
+    """Whether a view interprets the same memory differently: by dtype, conjugation or negation."""
 
     def kind(tensor: Any) -> tuple[Any, ...]:
         return tensor.dtype, tensor.is_conj(), tensor.is_neg()

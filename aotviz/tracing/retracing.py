@@ -1,5 +1,5 @@
-"""torch's passes over a traced graph, used as they are (SYSTEM.md D2): operators decomposed in annotated regions alone,
-and regions of `torch.utils.checkpoint` computed again for a backward that the function itself calls."""
+"""torch's passes over a traced graph, used unchanged (SYSTEM.md D2): decomposing only annotated regions, and
+recomputing regions of `torch.utils.checkpoint` for a backward that the function itself calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from aotviz.torch_private.tracers import asks_for_inductor
 def decomposed_where_annotated(
     module: fx.GraphModule, table: Mapping[Any, Any], inputs: Sequence[Any]
 ) -> fx.GraphModule:
-    """The same graph, its nodes traced as `table` says where the user asked for Inductor:
-    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`. `inputs` are the graph's, fakes."""
+    """The graph, with `table` applied to the regions that the user annotated for Inductor by
+    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`. `inputs` are the graph's fakes."""
     before = list(module.graph.find_nodes(op="placeholder"))
     with fx_traceback.preserve_node_meta():
         made = selective_decompose(
@@ -32,7 +32,7 @@ def decomposed_where_annotated(
 
 
 def rematerialized(module: fx.GraphModule) -> tuple[fx.GraphModule, str]:
-    """The graph with what regions made computed again where the backward inside reads it, and what was done.
+    """Recompute the values of checkpointed regions that an inner backward reads. Returns the graph and what was done.
 
     Edits the tags of `module`.
     """

@@ -1,15 +1,16 @@
-"""Arguments that are views of a tensor that does not require grad, where that decides on gradients.
+"""Arguments that are views of a tensor that does not require grad, where that affects gradients.
 
 Note [Leaves that are views]
-A leaf can be a view of a tensor that does not require grad: `torch.arange(6.).view(2, 3).requires_grad_()`. What is
-taken of it is then a view of that tensor, too. After a write that autograd does not see, autograd makes the `grad_fn`
-of each such view again from that tensor, and finds nothing: no gradient goes to the leaf. A write counts for all
-tensors that share a version counter, so also for views that share no element with what is written. What is taken of the
-leaf under no_grad requires grad if that tensor does: it does not.
+A leaf can be a view of a tensor that does not require grad: `torch.arange(6.).view(2, 3).requires_grad_()`. A view of
+the leaf is then a view of that tensor, too. After a write that autograd does not see, autograd regenerates the
+`grad_fn` of each such view from that tensor, which has none: no gradient reaches the leaf. A write affects all tensors
+that share a version counter, even views without a common element. And a view of the leaf taken under no_grad requires
+grad only if that tensor does, so it does not.
 
-So where a call depends on that, its function is run again on arguments that are such leaves, and such views of leaves.
-In a trace a `grad_fn` is made again by repeating the operators that made the view, and may not be empty: so after such
-a write, each view is asked for it while that tensor requires grad. The gradients go there, and nobody asks for them.
+If a call depends on this, its function runs again on arguments that are such leaves, or such views of leaves. In a
+trace, autograd regenerates a `grad_fn` by repeating the operators that made the view, and fails if there is none. So
+after such a write, the `grad_fn` of each view is read while that tensor temporarily requires grad. The gradients then
+go to that tensor, where they are ignored.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from aotviz.tracing.ledger import Ledger
 
 @dataclass
 class Rootless:
-    """Such an argument, in the trace."""
+    """Such an argument in the trace."""
 
     argument: Any  # made by `viewed_like`
-    ends: bool  # it is no leaf itself, and loses its own history
+    ends: bool  # it is not a leaf itself, and loses its own grad_fn
     before: Before
-    others: Sequence[tuple[Any, Before]] = ()  # arguments of which each write counts for this one
-    counted: int = 0  # such writes
+    others: Sequence[tuple[Any, Before]] = ()  # arguments whose writes bump its version counter
+    counted: int = 0  # number of such writes
 
     def __post_init__(self) -> None:
-        self.version = operators.version(self.argument)  # when autograd last looked at the views
+        self.version = operators.version(self.argument)  # at which the views' grad_fn were last read
 
     def look(self, ledger: Ledger, leaves: Set[int]) -> list[Any]:
-        """What autograd does when it next looks, if there was a write. `leaves` are ids of such arguments that are.
-        Returns the views that no longer know the leaf."""
+        """Regenerate `grad_fn` of the views if there was a write. Returns the views that lost their connection to the
+        leaf. `leaves` are the ids of such arguments that are leaves."""
         counted = sum(operators.version(other) - before.version for other, before in self.others)
         if counted > self.counted:
             self.counted = counted
@@ -67,7 +68,7 @@ class Rootless:
 
 
 def viewed_like(root: Any, value: torch.Tensor) -> Any:
-    """A leaf that is a view of `root`, which does not require grad, or a view of such a leaf, as `value` is one."""
+    """A leaf that is a view of `root`, which does not require grad, or a view of such a leaf, like `value`."""
     with torch.enable_grad():
         leaf = torch.Tensor.requires_grad_(root.view(root.shape))
         return leaf if value.is_leaf else leaf.view(root.shape)

@@ -1,31 +1,31 @@
-"""The gradients of a trace, traced once more with a history, so that they can be differentiated themselves.
+"""Differentiating the gradients of a trace, so that they can be compiled for `create_graph=True`.
 
-The trace of a program holds the autograd graph of its forward. Here its outputs are differentiated again, this time
-with `create_graph`, and the gradients are the outputs of a new call. So what a custom `autograd.Function` does in its
-backward happens as it does in eager, and so do its errors.
+The trace of a program holds the autograd graph of its forward. Here its outputs are differentiated again, with
+`create_graph=True`, and the gradients become the outputs of a new call. So the backward of a custom `autograd.Function`
+behaves as in eager, including its errors.
 
 Note [Traced once more]
 Few programs are differentiated twice, and a trace is several times as large as the graphs that run. So a program keeps
-its trace only until its backward is compiled as it is. If it is asked for later, the stages that made it run again, on
-the same function and stand-ins, under the same modes. A function that is no graph may depend on what has changed since,
-so the new trace is compared with the old one's fingerprint.
+its trace only until its backward is compiled. If the trace is needed later, the stages that made it run again, on the
+same function and fakes, under the same modes. A Python function may depend on something that has changed since, so the
+new trace is compared with the old one's fingerprint.
 
 Note [What the new call takes]
-Its values are those that the first backward has at hand: what was saved, what was kept besides, and the tangents.
-A node of the forward that was saved is an input here and not computed again; so the outcome of a random operator
-is what it was. Gradients go to other inputs, one for each differentiable input of the first call: stand-ins, which
-have that input's place in autograd's graph, and whose contents are never read.
+Its values are those that the first backward has: saved tensors, other kept tensors, and the tangents. A node of the
+forward that was saved is an input here and not computed again; so random operators keep their results. Gradients go to
+other inputs, one for each differentiable input of the first call: these are placeholders with that input's gradient
+edge, and their contents are never read.
 
 Note [Wholes and parts]
-The history is that of whole tensors, subclasses among them, as autograd sees them; what was saved are parts, as the
-graph has them. So here a call is told in wholes (`outer`), and only what was saved or kept by the graph's own inputs.
-The new call goes through the stage "subclasses" as any other.
+Autograd sees whole tensors, some of them subclasses; the saved values are parts, as the graph has them. So here a call
+is described in wholes (`outer`), except for the saved and kept values. The new call goes through the stage "subclasses"
+like any other.
 
 Note [Where a second derivative leaves the gradients]
-A gradient reads what the forward computed, so its own derivative goes on there: in eager, through the history of each
-result on the way, where hooks are called, gradients are retained and `torch.autograd.grad` may ask for them. So the
-new call takes such results as arguments, with the history that the first call gave them, and its derivative ends there.
-The engine takes it from the results to the first call's node, and through that call's own backward.
+A gradient reads values of the forward, so its own derivative continues there: in eager, through the `grad_fn` of each
+result on the way, where hooks are called, gradients are retained, and `torch.autograd.grad` may ask for them. So the
+new call takes such results as arguments, with the `grad_fn` that the first call gave them, and its derivative ends
+there. The engine continues from the results to the first call's node, and through that call's own backward.
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ from aotviz.ir import graphs, results, symbolic_sizes
 from aotviz.ir.descriptors import PlainInput, input_parts
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.tracing import facts, fakes, functional, views
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.laid_out import flat_results, laid_out, plan
 from aotviz.tracing.open_trace import mark_backward
-from aotviz.tracing.strides import strides_in
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from aotviz.tracing.views import strides_in
 
 
 class NotDifferentiableAgain(RuntimeError):
-    """The gradients of a program can't be differentiated; says why, by name."""
+    """The gradients of a program cannot be differentiated; the message says why."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One input of the new call. `nodes` are what its parts hold the values of, None for those of a stand-in."""
+    """One input of the new call. `nodes` hold the values of its parts; None for an input whose contents are
+    never read."""
 
     descriptor: PlainInput
     nodes: tuple[fx.Node | None, ...]
     value: Any  # fake tensor or symbolic number
-    plan: Plan  # of its parts; a class may add to them while it is worked with
+    plan: Plan  # of its parts
     edge: Any  # where its gradient goes, or None
     is_leaf: bool
 
 
 class GradientTrace:
-    """Has what the stages after "differentiate" ask of a ForwardTrace."""
+    """Plays the role of a ForwardTrace for the stages after "differentiate"."""
 
     with_gradients = True
     grad_enabled_after = None
-    part_edges: Sequence[Any] = ()  # of parts that have a history of their own: the first call refused them
-    members: Mapping[int, Any] = {}  # of synthetic bases, neither
+    part_edges: Sequence[Any] = ()  # the first call refused parts with a grad_fn of their own
+    members: Mapping[int, Any] = {}  # this call has no synthetic bases
 
     def __init__(self, request: GradientRequest) -> None:
         self.request, self.at_hand = request, request.at_hand
@@ -85,8 +85,9 @@ class GradientTrace:
         self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
         self.trace = call.forward.trace
         self.bases: list[Any] = []
-        self.passed: tuple[Ref, ...] = ()  # results that a second derivative passes, and of them those where it ends:
-        self.ends: tuple[Ref, ...] = ()  # see Note [Where a second derivative leaves the gradients]
+        # See Note [Where a second derivative leaves the gradients].
+        self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
+        self.ends: tuple[Ref, ...] = ()  # those of them where it ends
         self._taken = False
         self.trace.reopen()
         with fakes.rng_preserved(), self.trace.active("is_forward"):
@@ -102,20 +103,21 @@ class GradientTrace:
         self.input_info = tuple(map(_input_info, self.arguments))
 
     def placing_views(self) -> AbstractContextManager[None]:
-        """As the first forward does."""
         placing: AbstractContextManager[None] = self.call.forward.placing_views()
         return placing
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Nothing to refuse: the forward was looked at when it was differentiated first. Gradients go no further than
-        to the results that are arguments here, or of the call that is differentiated, and so on."""
+        """Stop gradients at results that are arguments here, of the differentiated call, and so on. There is nothing to
+        refuse: the forward was checked when it was differentiated first."""
         with ExitStack() as stack:
             forward = self
             while isinstance(forward, GradientTrace):
                 for ref in forward.ends:
                     node, number, *_ = forward._place(ref)
-                    stop = node.register_prehook(lambda gradients, own=number: _without(gradients, own))
+                    stop = node.register_prehook(
+                        lambda gradients, own=number: tuple(None if i == own else g for i, g in enumerate(gradients))
+                    )
                     stack.callback(stop.remove)
                 forward = forward.call.forward
             stack.enter_context(self.placing_views())
@@ -125,7 +127,7 @@ class GradientTrace:
         call, forward = self.outer, self.call.forward
         request, outputs, incoming, cuts = self.request, [], [], []
         self.tangent_plans = [plan(tangent.value) for tangent in call.tangents]
-        self.tangents: list[Any] = []  # one per tangent of the call, None where none came in
+        self.tangents: list[Any] = []  # one per tangent of the call; None for a missing gradient
         for tangent, present in zip(call.tangents, request.tangents, strict=True):
             if present is None:
                 self.tangents.append(None)
@@ -140,7 +142,7 @@ class GradientTrace:
         for ref, value in zip(request.given, self.wholes, strict=True):
             outputs.append(forward.value(ref.kind, ref.index))
             incoming.append(value)
-            cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # all that comes there is in it
+            cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # `value` is the whole gradient there
         mark_backward([output.grad_fn for output in outputs])
         reached = set(self.at_hand.differentiated)
         wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
@@ -159,7 +161,7 @@ class GradientTrace:
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
             passed = set().union(*map(nodes_below, self.outputs))
-            places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the call may leave one as it was
+            places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
             self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
             self.ends = tuple(ref for ref in self.passed if ref in request.held)
             self._refuse_hooks_on_results(passed)
@@ -169,12 +171,12 @@ class GradientTrace:
         return {"input": forward.args, "output": forward.outputs, "member": forward.members}[ref.kind][ref.index]
 
     def _place(self, ref: Ref) -> torch.autograd.graph.GradientEdge:
-        """The place of a result in the history of the forward."""
+        """The gradient edge of a result of the forward."""
         value = self._value(ref)
         return torch.autograd.graph.GradientEdge(functional.grad_fn(value), value.output_nr)
 
     def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
-        """Raise where a second derivative would go through a result on which the function hangs a hook."""
+        """Raise if a second derivative would flow through a result on which the function registers a hook."""
         forward = self.call.forward
         hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
         hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
@@ -186,7 +188,7 @@ class GradientTrace:
             )
 
     def _whole(self, ref: Ref) -> Any:
-        """What stands for the gradient of a result, contiguous."""
+        """A placeholder for the whole gradient of a result, contiguous."""
         value = functional.inner(self.call.forward.value(ref.kind, ref.index))
         size = tuple(value.shape)
         stride = strides_in(range(len(size)), size)
@@ -195,7 +197,7 @@ class GradientTrace:
         return self.trace.functional(fake)
 
     def _arguments(self) -> list[Argument]:
-        """See Note [What the new call takes]; `runtime.double_backward` brings them in the same order."""
+        """See Note [What the new call takes]; `runtime.double_backward` passes them in the same order."""
         call, outer, forward = self.call, self.outer, self.call.forward
         made: list[Argument] = []
         one = PlainTensorMeta()
@@ -204,7 +206,7 @@ class GradientTrace:
             made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
 
         for saved in self.at_hand.saved:
-            node = None if saved.hook else self.origins.get(saved.name)  # it may have another node's name by chance
+            node = None if saved.hook else self.origins.get(saved.name)  # a packed value may have any node's name
             add(f"saved {saved.name}", (node,), _as_traced(saved.value, node), None)
         for index in self.at_hand.kept:
             node, value = forward.graph_input(index)
@@ -236,11 +238,8 @@ class GradientTrace:
                 OutputAliasInfo(
                     OutputType.non_alias,
                     type(output),
-                    base_index=None,
-                    dynamic_dims=frozenset(),
                     requires_grad=output.requires_grad,
                     has_tangent=output.requires_grad and same == index,
-                    view_chain=None,
                     layout=views.layout(functional.inner(output)),
                     same_object_as=None if same == index else same,
                 )
@@ -248,14 +247,14 @@ class GradientTrace:
         return tuple(infos)
 
     def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
-        """The trace's node behind an input of the graph, and its fake."""
+        """The trace's node behind a graph input, and its fake."""
         return [pair for argument in self.arguments for pair in _laid_out(argument)][index]
 
     def input_value(self, index: int) -> Any:
         return self.arguments[index].value
 
     def closed_from(self) -> Mapping[str, fx.Node]:
-        """The trace's nodes, by the names of those that they became in the graph that was closed last."""
+        """The trace's nodes, by the names that they have in the graph that was closed last."""
         return self._extraction.origins
 
     def value(self, kind: str, index: int) -> Any:
@@ -266,17 +265,17 @@ class GradientTrace:
             return [self.trace.node_of(functional.inner(value)) for value in values]
 
     def graph(self) -> fx.Graph:
-        """The gradients' graph, without what a later stage traced behind it."""
+        """The graph of the gradients, without nodes that a later stage traced after it."""
         return self._shown
 
     def closed(self, results: Sequence[Any]) -> fx.GraphModule:
-        """The graph module that computes `results` from the arguments, then the tangents of this call."""
+        """The graph module that computes `results` from the arguments and then the tangents of this call."""
         tangents = [node for node in graphs.placeholders(self.trace.graph) if node not in self._before]
         self._extraction = Extraction(self, tangents)
         return self.trace.graph_module(self._extraction.graph(results))
 
     def take(self) -> GradientTrace:
-        """This trace, to be continued; a fresh one for whoever comes second."""
+        """This trace, to be continued. A second caller gets a new one."""
         if self._taken:
             return GradientTrace(self.request).take()
         self._taken = True
@@ -284,7 +283,7 @@ class GradientTrace:
 
 
 class Extraction:
-    """Copies what `results` depend on out of a trace, up to the arguments."""
+    """Copies from a trace what `results` depend on, up to the arguments."""
 
     def __init__(self, of: GradientTrace, tangents: Sequence[fx.Node]) -> None:
         self.trace, self.arguments, self.tangents = of.trace, of.arguments, tangents
@@ -326,7 +325,7 @@ class Extraction:
         if node is not None:
             self._copied.setdefault(node, new)
             self.origins[new.name] = node
-        if isinstance(value, _SYMBOLIC):
+        if isinstance(value, SYMBOLIC):
             self._sizes.setdefault(symbolic_sizes.expression(value), (new, None))
         elif isinstance(value, torch.Tensor):
             for dimension, size in enumerate(value.shape):
@@ -334,7 +333,7 @@ class Extraction:
                     self._sizes.setdefault(symbolic_sizes.expression(size), (new, dimension))
 
     def _unpack(self, made: fx.Graph) -> None:
-        """What saved-tensor hooks that are graphs have packed, as their unpack hook gives it back."""
+        """Insert what the unpack graphs of saved tensor hooks return for packed values."""
         places = dict(zip((saved.name for saved in self.at_hand.saved), graphs.placeholders(made), strict=False))
         for packed, (hook, names) in self.at_hand.unpacked.items():
             node = self.known.get(packed)
@@ -344,7 +343,7 @@ class Extraction:
                 )
 
     def _recognise(self, trace: fx.Graph) -> None:
-        """Take what was saved also for nodes that compute it once more, as a second tracing of a backward does."""
+        """Use saved values also for nodes that compute them again, as happens when a backward is traced twice."""
         saved = {self._work(node): new for node, new in self._copied.items() if node.op == "call_function"}
         for node in trace.nodes if saved else ():
             if node.op == "call_function" and node not in self._copied:
@@ -357,7 +356,7 @@ class Extraction:
         return node.target, str(node.args), str(node.kwargs)
 
     def _needed(self, roots: list[fx.Node]) -> set[fx.Node]:
-        """The nodes to be copied: what `roots` depend on and no argument has the value of."""
+        """The nodes to copy: those that `roots` depend on, up to the arguments."""
         needed: set[fx.Node] = set()
         stack = list(roots)
         while stack:
@@ -382,7 +381,7 @@ class Extraction:
 
     def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:
         value = node.meta.get("val")
-        return self._sizes.get(symbolic_sizes.expression(value)) if isinstance(value, _SYMBOLIC) else None
+        return self._sizes.get(symbolic_sizes.expression(value)) if isinstance(value, SYMBOLIC) else None
 
     def _copy(self, made: fx.Graph, node: fx.Node) -> None:
         known = self._size_of(node)
@@ -400,12 +399,8 @@ class Extraction:
         self.origins[new.name] = node
 
 
-def _without(gradients: Sequence[Any], number: int) -> tuple[Any, ...]:
-    return tuple(None if i == number else gradient for i, gradient in enumerate(gradients))
-
-
 def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
-    """(node, fake) of each value of the graph that an argument is laid out in."""
+    """(node, fake) of each flat value of an argument."""
     return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
 
 
@@ -422,7 +417,7 @@ class Traced:
         self._call = None
 
     def __call__(self) -> JointCall:
-        """Raises NotDifferentiableAgain: the function is another one by now."""
+        """Raises NotDifferentiableAgain if the function now gives another trace."""
         call = self._call
         if call is not None:
             return call
@@ -436,8 +431,8 @@ class Traced:
 
 
 def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
-    """What a program keeps so that its gradients can be differentiated. `saved` are as the compiled forward lays them
-    out."""
+    """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
+    forward gives them."""
     return AtHand(
         traced,
         tuple(saved),
@@ -450,14 +445,14 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
 
 
 def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
-    """For nodes of the forward, the names of those of the trace that they are the values of, where that is sure."""
+    """Map nodes of the forward to the trace's nodes that have the same value, if that is certain."""
     traced = {node.name for node in call.graph_module.graph.nodes}
     forward = {node.name: node for node in call.forward_module.graph.nodes}
     closed_from = call.forward.closed_from()
     found = {}
     for name in names:
         node = forward.get(name)
-        if node is None:  # a pack hook that does not read what it packs
+        if node is None:  # a pack hook that ignores its argument
             continue
         if name not in traced and node.target is torch.ops.aten.clone.default:
             node = node.args[0]  # the old value of an input that the call overwrites
@@ -467,19 +462,19 @@ def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
         if node.op != "call_function":
             found[name] = origin.name
         elif origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val")):
-            found[name] = origin.name  # else, a pass has made another node of it
+            found[name] = origin.name  # otherwise a pass has replaced the node
     return found
 
 
 def _fingerprint(graph: fx.Graph) -> int:
-    """The same for two traces that did the same."""
+    """A hash that is equal for equal traces."""
     return hash(tuple((node.name, str(node.target), str(node.args), str(node.kwargs)) for node in graph.nodes))
 
 
 def _as_traced(value: Any, node: fx.Node | None) -> Any:
-    """A value that is at hand; where the trace has other symbols for its sizes, as it is there."""
+    """A saved value; if the trace has other symbols for its sizes, the trace's value."""
     now = None if node is None else node.meta.get("val")
-    if isinstance(value, _SYMBOLIC):
+    if isinstance(value, SYMBOLIC):
         return value if now is None or str(now) == str(value) else now
     differ = isinstance(now, torch.Tensor) and str(tuple(now.shape)) != str(tuple(value.shape))
     return now if differ else value
@@ -487,7 +482,7 @@ def _as_traced(value: Any, node: fx.Node | None) -> Any:
 
 def _alike(first: Any, second: Any) -> bool:
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        return tuple(first.shape) == tuple(second.shape) and first.dtype == second.dtype
+        return symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
     return type(first) is type(second)
 
 
@@ -497,24 +492,15 @@ def _input_info(argument: Argument) -> InputAliasInfo:
         is_leaf=argument.is_leaf,
         requires_grad=argument.edge is not None,
         requires_grad_after=argument.edge is not None,
-        mutates_data=False,
-        mutates_metadata=False,
-        mutations_hidden_from_autograd=False,
-        mutations_under_no_grad_or_inference_mode=False,
-        mutates_storage_metadata=False,
-        resizes_storage=False,
-        keep_input_mutations=False,
-        version_bumps=0,
-        layout_after=None,
     )
 
 
 def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
-    """Nodes of the forward that a second differentiation would read, and that nothing it has leads to.
+    """Nodes of the forward that a second differentiation would read and cannot compute from what is available.
 
-    It can go from what was saved and from inputs that nobody writes. What was computed from an input that the call
-    overwrites is gone unless it is saved too, as eager does; `saved` are the names of what is, and `taken` those of the
-    backward's own nodes. Random numbers that a partitioner draws again are left alone: it was told to save memory.
+    Available are saved values, and inputs that are not written. A value computed from an input that the call overwrites
+    is lost unless it is saved too, as eager does. `saved` are the names of saved values, `taken` those of the
+    backward's own nodes. Values that a partitioner chose to recompute are not saved here: it was told to save memory.
     """
     joint = call.graph_module.graph
     made = {node.name: node for node in forward.graph.nodes}
@@ -540,10 +526,10 @@ def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: s
 
 
 def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:
-    """Inputs that nothing saves, and that a second differentiation may read, or compute something from.
+    """Inputs that are not saved, and that a second differentiation may read directly or indirectly.
 
-    What autograd keeps of a function, it keeps for all orders: the forward values that the backward was traced with.
-    A partitioner may have saved something else from which the first backward can be computed, and no other.
+    Autograd keeps the forward values that a backward reads for all orders of differentiation. A partitioner may have
+    saved other values, which suffice for the first backward only.
     """
     joint = call.graph_module.graph
     backward = {node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"}

@@ -1,14 +1,14 @@
-"""Functions that seed torch's random generator, or take its state down and put it back.
+"""Functions that seed torch's random generator, or save and restore its state.
 
-A trace draws nothing, and a graph has no node for a generator's state: what follows `torch.manual_seed` would draw on
-from where the caller's generator was. `torch.random`'s functions find the generator in a global of their module; while
-a function is traced, a stand-in lies there that tells of who asks.
+A trace draws no numbers, and a graph has no node for a generator's state: after `torch.manual_seed`, a compiled call
+would still draw from the caller's state. The functions of `torch.random` find the generator in a global of their
+module; while a function is traced, that global is an object that reports who uses it.
 
 Note [Other threads draw]
-What a generator's method does to its state cannot be seen, only that the state is another one afterwards. A trace draws
-nothing, so in a process of one thread the traced function has seeded it. Another thread may draw at any time: then only
-a state that drawing does not lead to is the function's doing, one with another seed or one that is freshly seeded. The
-state that another thread has drawn from is left as it is, or that thread would draw the same numbers again.
+What a method of a generator does to its state is invisible; only the changed state can be seen. A trace draws nothing,
+so in a process with one thread the traced function must have seeded it. Another thread may draw at any time. Then the
+function is blamed only for a state that drawing cannot produce: another seed, or a freshly seeded state. A state that
+another thread has drawn from is not restored, or that thread would draw the same numbers again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SKIPPED = (torch.random.__file__, contextlib.__file__)
 
 
 class _Watched:
-    """torch's default generator, as the user's code finds it in the thread that traces."""
+    """torch's default generator, as the user's code in the tracing thread finds it."""
 
     def __init__(self, generator: torch.Generator, is_library: Callable[[str], bool], asked: Callable[[str], None]):
         self._generator, self._is_library, self._asked = generator, is_library, asked
@@ -54,10 +54,10 @@ class _Watched:
 def noted(
     asked: Callable[[str], None], is_library: Callable[[str], bool], others: Iterable[tuple[str, Any]] = ()
 ) -> Iterator[None]:
-    """Call `asked("torch.random.manual_seed()")` before the block's own code calls that, or another of these functions.
+    """Call `asked("torch.random.manual_seed()")` before user code calls this or a similar function.
 
-    It is called behind the block with the method of a generator that was seeded in another way: torch's own, or one
-    of the `others`, (name, value) pairs of which some are generators.
+    After the block, `asked` is called with the method of a generator that was seeded in another way: torch's own, or
+    one of the `others`, which are (name, value) pairs of which some are generators.
     """
     generator = torch.random.default_generator
     own = [(name, value) for name, value in others if isinstance(value, torch.Generator)]
@@ -76,8 +76,8 @@ def states_kept(
     asked: Callable[[str], None],
     excused: Callable[[torch.Generator], bool] = lambda _: False,
 ) -> Iterator[None]:
-    """Give generators their states back behind the block, and call `asked("x.manual_seed()")` for one that lost its,
-    unless another thread did that, or `excused` says so of it."""
+    """Restore the states of generators after the block, and call `asked("x.manual_seed()")` for one that was changed.
+    Changes by another thread, or for which `excused` is true, are ignored."""
     before = [(name, generator, generator.initial_seed(), generator.get_state()) for name, generator in generators]
     yield
     for name, generator, seed, state in before:
@@ -89,12 +89,12 @@ def states_kept(
 
 
 def others_run() -> bool:
-    """Whether another thread may draw. See Note [Other threads draw]."""
+    """Whether another thread may draw; see Note [Other threads draw]."""
     return threading.active_count() > 1
 
 
 def _is_seeded(generator: torch.Generator, seed: int) -> bool:
-    """Whether a generator that had this seed was seeded since."""
+    """Whether a generator that had this seed has been seeded since."""
     if generator.initial_seed() != seed:
         return True
     fresh = torch.Generator(generator.device).manual_seed(seed)
@@ -103,7 +103,7 @@ def _is_seeded(generator: torch.Generator, seed: int) -> bool:
 
 @contextlib.contextmanager
 def met() -> Iterator[dict[int, torch.Generator]]:
-    """By `identity`, the generators that what is traced inside draws from, besides torch's own."""
+    """The generators, by `identity`, that traced code draws from, other than torch's default generator."""
     global _drawn_from
     before, _drawn_from = _drawn_from, {}
     try:
@@ -113,6 +113,6 @@ def met() -> Iterator[dict[int, torch.Generator]]:
 
 
 def note(generator: torch.Generator) -> None:
-    """A trace draws from this generator."""
+    """Called when a trace draws from this generator."""
     if _drawn_from is not None:
         _drawn_from[identity(generator)] = generator

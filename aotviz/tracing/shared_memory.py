@@ -1,15 +1,16 @@
-"""Which inputs belong together: those that lie in one storage, that overlap, or that have one history (SYSTEM.md C2).
+"""Which inputs belong together: those that overlap or share autograd history (SYSTEM.md C2).
 
 Note [One history of all views]
-What is written to a view becomes part of the history of all views of that tensor, also of those that share no element
-with it: in eager, the gradient of each that is used afterwards goes to what was written, as zeros. So two such inputs
-are a group, if what was written is of another input that requires grad; that one's gradient would be None else.
+A write to a view becomes part of the `grad_fn` of all views of its base, even of those that share no element with it:
+in eager, the gradient of each view that is used afterwards also reaches the written value, as zeros. So two such inputs
+form a group if the written value comes from another input that requires grad; that input's gradient would otherwise be
+None.
 
 Note [Places in a storage]
-`as_strided` counts from where the storage begins. In a trace, an input that was written is a new tensor, alone in its
-memory: unless the input lay like that in its storage too, the same numbers mean other elements. And what has gaps in
-the caller's memory may have none there, so that `contiguous` and `reshape` make no copy. Then it becomes a view of its
-storage, a group of one.
+`as_strided` counts from the beginning of the storage. In a trace, an input that was written is a new tensor with memory
+of its own. Unless the input filled its storage in the same way, the same numbers mean other elements. And a tensor with
+gaps in the caller's memory may have none in the trace, so that `contiguous` and `reshape` do not copy. Such an input
+becomes a view of its storage: a group of one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from aotviz.tracing.forward import ForwardTrace
 
 
 def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
-    """Positions of inputs over one storage, where one of them is written: several, or one that has to be a group."""
+    """Positions of inputs that share a storage of which one is written: several, or one that must be a group."""
     by_storage: dict[Any, list[int]] = defaultdict(list)
     for position, value in enumerate(forward.program.args):
         if isinstance(value, torch.Tensor):
@@ -38,7 +39,7 @@ def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
 
 
 def is_placed(forward: ForwardTrace, position: int) -> bool:
-    """Whether an input is written, and seen in a way that depends on where it lies; see Note [Places in a storage]."""
+    """Whether an input is written, and used in a way that depends on its storage; see Note [Places in a storage]."""
     argument = forward.args[position]
     if not forward.input_info[position].mutates_data or is_subclass(argument):
         return False
@@ -47,18 +48,18 @@ def is_placed(forward: ForwardTrace, position: int) -> bool:
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
-    """Whether it begins where its storage does and has its elements in order, as a new tensor has."""
+    """Whether a tensor begins where its storage begins and is contiguous, like a new tensor."""
     return tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
 def connected(forward: ForwardTrace, positions: list[int]) -> list[list[int]]:
-    """Inputs over one storage, in sets: an input overlaps none of another set, and its gradient reaches none."""
+    """Group inputs over one storage so that inputs of different groups neither overlap nor share gradients."""
     sets = [[positions[k] for k in places] for places in overlap.groups([forward.program.args[p] for p in positions])]
     return _with_one_history(forward, sets)
 
 
 def _with_one_history(forward: ForwardTrace, sets: list[list[int]]) -> list[list[int]]:
-    """The sets, those put together whose inputs share no element; see Note [One history of all views]."""
+    """Merge groups without common elements that share gradients; see Note [One history of all views]."""
     for k, places in enumerate(sets):
         joined = [j for j, others in enumerate(sets) if j != k and _passes(forward, places, others)]
         if joined:
@@ -69,7 +70,7 @@ def _with_one_history(forward: ForwardTrace, sets: list[list[int]]) -> list[list
 
 
 def _passes(forward: ForwardTrace, places: list[int], others: list[int]) -> bool:
-    """Whether the gradient of one of these inputs goes to what was written before to one of the others."""
+    """Whether the gradient of one of these inputs reaches a value written earlier to one of the others."""
     return any(
         _share_history(forward, used, changed)
         and stale_uses.used_after(
@@ -85,7 +86,7 @@ def _passes(forward: ForwardTrace, places: list[int], others: list[int]) -> bool
 
 
 def _share_history(forward: ForwardTrace, used: int, changed: int) -> bool:
-    """Whether two inputs are views of one tensor, to autograd, and to one is written what comes from outside."""
+    """Whether two inputs are views of one base to autograd, and one is written with a value from another input."""
     args = forward.program.args
     whole = root(args[used])
     if whole is args[used] or whole is not root(args[changed]) or not whole.requires_grad:
@@ -100,9 +101,10 @@ def _share_history(forward: ForwardTrace, used: int, changed: int) -> bool:
 
 
 def root(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that this one has its history from: itself, if it is no view, or a view whose history is its own.
+    """The tensor whose `grad_fn` determines that of `tensor`: its base, or itself if its `grad_fn` is independent.
 
-    Such are a leaf made of a view, a view taken under no_grad, and one whose elements are of another type.
+    Independent are tensors that are not views, leaves made of views, views taken under no_grad, and views of another
+    dtype.
     """
     base = base_of(tensor)
     if base is None or base.requires_grad != tensor.requires_grad or base.dtype.to_real() != tensor.dtype.to_real():
@@ -111,5 +113,5 @@ def root(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def written(info: InputAliasInfo) -> bool:
-    """Whether what others see of its memory changes. What is given another storage may have been written before."""
+    """Whether the call changes what others see of its memory, even if it is then given another storage."""
     return info.mutates_data or info.leaves_data

@@ -1,9 +1,9 @@
-"""Whether a function uses a view of one input after it has written another, from before that write.
+"""Whether a function uses a view of one input after writing another, where the view was taken before the write.
 
-Autograd compares version counters, and those of two inputs may be one: they are views of one tensor, or one is what
-`.detach()` made of the other. Then a write to one makes autograd regenerate the history of each view of the other, and
-where that other is a leaf that is itself a view, nothing is left of it: see tracing/rootless.py. A trace, in
-which each input is a tensor of its own, does not see that.
+Two inputs may share a version counter: both are views of one tensor, or one is a `.detach()` of the other. Then a write
+to one makes autograd regenerate the `grad_fn` of each view of the other. If that other input is a leaf that is itself a
+view, nothing is left to regenerate from: see tracing/rootless.py. A trace, in which each input is a separate tensor,
+does not show that.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
 
 
 def found(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
-    """Whether a view of `leaf` is taken, one of the `others` written, and that view used, in this order.
+    """Whether a view of `leaf` is taken, one of the `others` written, and the view then used, in this order.
 
-    To take it again in the wrapper, after the call, is no use of it: autograd looks at the user's tensors there.
+    Recreating the view in the wrapper after the call is not a use: autograd then looks at the user's tensors.
     """
-    place = {node: k for k, node in enumerate(graph.nodes)}
     writes = list(_writes(ledger, others))
+    if not writes:
+        return False
+    place = {node: k for k, node in enumerate(graph.nodes)}
     views = {event.node for event in ledger.events if isinstance(event, Viewed)}
     for event, born in _views(ledger, leaf):
         written = next((write for k, write in writes if k > born), None)
@@ -35,29 +37,31 @@ def found(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
 
 
 def used_itself(ledger: Ledger, graph: Any, placeholder: Any, others: Sequence[Any]) -> bool:
-    """Whether one of the `others` is written or moved, and an input then used that is a view of such a leaf itself."""
-    place = {node: k for k, node in enumerate(graph.nodes)}
-    uses = [place[use] for use in placeholder.users if not use.meta.get("under_no_grad")]
-    return any(write.node is None or max(uses, default=-1) > place[write.node] for _, write in _writes(ledger, others))
+    """Whether one of the `others` is written or moved, and an input that is itself a view of such a leaf is used
+    afterwards."""
+    writes = [write for _, write in _writes(ledger, others)]
+    place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
+    last = max((place[use] for use in placeholder.users if writes and not use.meta.get("under_no_grad")), default=-1)
+    return any(write.node is None or last > place[write.node] for write in writes)
 
 
 def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
-    """Whether one of the `others` is written or moved, and an input then used, or a view of it from before."""
+    """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
     return used_itself(ledger, graph, placeholder, others) or found(ledger, graph, tensor, others)
 
 
 def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:
-    """The first move of one of the `others` after which this tensor is written while autograd looks."""
+    """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
     moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, Moved)]
     writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
     return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
 
 
 def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
-    """Whether a view of this very tensor that was taken under no_grad is used while autograd looks, or returned."""
+    """Whether a view of this very tensor that was taken under no_grad is used in grad mode, or returned."""
     unseen = [event for event in ledger.views_in(tensor) if not event.mode.grad]
     if unseen and any(True for _ in _writes(ledger, [tensor])):
-        return True  # the nodes that read such a view then are not the users of the one that made it
+        return True  # after a write, the view is recomputed, and its users are those of another node
     for event in unseen:
         if event.node is None or any(result is output for result in event.results for output in outputs):
             return True
@@ -72,14 +76,14 @@ def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
 
 
 def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
-    """The events in which one of these inputs is written or moved, with their numbers."""
-    for number, event in enumerate(ledger.events):
+    """The events that write or move one of these inputs, with their numbers."""
+    for number, event in enumerate(ledger.events if tensors else ()):
         if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
             yield number, event
 
 
 def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:
-    """Each view of `leaf` that requires grad, and where among the events the chain of views to it begins."""
+    """Each view of `leaf` that requires grad, and the position of the event that begins its chain of views."""
     for event in ledger.events:
         if isinstance(event, Viewed) and any(result.requires_grad for result in event.results):
             root, path = ledger.path(event.results[0])

@@ -1,8 +1,8 @@
-"""Python floats as tensors: torch's pass over a graph that computes with symbolic floats.
+"""Symbolic Python floats as tensors, by torch's pass over the graph.
 
-Dynamo passes a float that changes from call to call as a tensor of no dimensions, and the graph begins by taking its
-value. Inductor has no code for floats, so torch's pass computes with the tensor instead. A float that some operator
-takes only as a number is fixed to its value: the pass then asks Dynamo to trace the function again without that input.
+Dynamo passes a float that changes from call to call as a scalar tensor, and the graph begins by reading its value.
+Inductor has no code for floats, so torch's pass computes with the tensor instead. If an operator accepts the float only
+as a number, its value is fixed: the pass asks Dynamo to trace the function again without that input.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ _PROVENANCE = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack", "seq_nr"
 
 
 def is_float(value: Any) -> bool:
-    """Whether a value is a symbolic float."""
     return isinstance(value, torch.SymFloat)
 
 
 def reads(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that take the value of a float tensor."""
+    """The nodes that read the value of a float tensor."""
     found = graph.find_nodes(op="call_function", target=scalar_tensors.READ)
     return [node for node in found if is_float(node.meta.get("val"))]
 
 
 def as_tensors(module: fx.GraphModule, fake_mode: Any) -> None:
-    """Compute with tensors in the place of symbolic floats, in place.
+    """Compute with tensors instead of symbolic floats, in place.
 
-    Raises what Dynamo starts its analysis again for, where a float must be fixed to its value and Dynamo is there to do
-    so. Elsewhere the graph holds the value, and the guards say so.
+    Raises Dynamo's restart of its analysis if a float must be fixed and Dynamo is running. Otherwise the graph contains
+    the value, and the guards check it.
     """
     new: set[fx.Node] = set()
 
@@ -56,5 +55,5 @@ def as_tensors(module: fx.GraphModule, fake_mode: Any) -> None:
 
 
 def asks_for_restart(error: BaseException) -> bool:
-    """Whether Dynamo is going to trace the function again, knowing more."""
+    """Whether Dynamo is about to trace the function again with more knowledge."""
     return isinstance(error, TensorifyScalarRestartAnalysis)

@@ -1,12 +1,14 @@
-"""Layouts, and what can be said about a view before the call."""
+"""Layouts and strides: the views that lead from one layout to another, and strides of sizes that are symbols."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.tensors import with_bits, without_bits
 
@@ -14,35 +16,31 @@ _SAYABLE = (int, float, bool, str, type(None), torch.dtype)
 
 
 def plain(argument: Any) -> bool:
-    """Whether an operator's argument is known before the call, and can be written in a source."""
+    """Whether an operator's argument is known before the call and can be written in source code."""
     if isinstance(argument, (list, tuple)):
         return all(map(plain, argument))
     return isinstance(argument, _SAYABLE)
 
 
 def frozen(argument: Any) -> Any:
-    """The argument with its lists as tuples."""
+    """The argument with tuples in place of lists."""
     return tuple(map(frozen, argument)) if isinstance(argument, (list, tuple)) else argument
 
 
 def layout(tensor: torch.Tensor) -> Layout:
-    """Where a tensor lies in its storage."""
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
 
 def specialised(tensor: torch.Tensor) -> Layout:
-    """The layout as plain numbers: how tensors overlap is known for these sizes only.
-
-    A symbolic size that is asked for its value leaves a guard behind.
-    """
+    """The layout as plain numbers. Reading the value of a symbolic size adds a guard."""
     return Layout(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), int(tensor.storage_offset()))
 
 
 def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """How to get a tensor that lies at `where` from one that lies at `base`: (method, arguments) of each view.
+    """The views, as (method, arguments), that lead from a tensor with layout `base` to one with layout `where`.
 
-    A part of the base, permuted and expanded, is said with the views that say so; only where dimensions interlock it
-    needs `as_strided`, which functionalisation and autograd handle less well.
+    A part of the base, permuted and expanded, is expressed by those views. `as_strided`, which functionalization and
+    autograd handle less well, is used only if dimensions interlock.
 
     >>> recipe(Layout((2, 3), (3, 1), 0), Layout((3, 2), (1, 3), 0))
     (('view', ((-1,),)), ('view', ((2, 3),)), ('permute', ((1, 0),)))
@@ -72,9 +70,10 @@ def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ..
 
 
 def _picked(dims: list[tuple[int, int]], start: int, length: int) -> list[tuple[str, tuple[Any, ...]]] | None:
-    """From a run of `length` elements to those that `dims`, (size, stride) from the outermost, take of it from `start`.
+    """The steps from `length` elements in a row to those that `dims`, (size, stride) from the outermost, select from
+    `start`.
 
-    None where one dimension does not lie within a step of the next outer one, or the run ends too early for rows.
+    None if a dimension exceeds the step of the next outer one, or if the row ends too early.
     """
     steps: list[tuple[str, tuple[Any, ...]]] = []
     rows: tuple[int, ...] = ()
@@ -102,7 +101,6 @@ def _picked(dims: list[tuple[int, int]], start: int, length: int) -> list[tuple[
 
 
 def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
-    """Apply a recipe."""
     for method, arguments in steps:
         if method == "slice":
             tensor = torch.ops.aten.slice.Tensor(tensor, *arguments)
@@ -112,10 +110,10 @@ def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
 
 
 def lying_like(source: Any, origin: Layout, like: torch.Tensor) -> Any:
-    """A view of `source`, which lies at `origin`, where `like` lies in the same storage, and of its dtype.
+    """A view of `source`, which has the layout `origin`, with the layout and dtype of `like` in the same storage.
 
-    Where the dtypes differ otherwise than a complex one and its real one do, `source` is a flat tensor over all of the
-    storage, and its elements are not larger than those of `like`.
+    If the dtypes differ by more than complex and real, `source` is a flat tensor over the whole storage, and its
+    elements are not larger than those of `like`.
     """
     where = specialised(like)
     if like.dtype == source.dtype:
@@ -135,12 +133,12 @@ def lying_like(source: Any, origin: Layout, like: torch.Tensor) -> Any:
 
 
 def _as_real(where: Layout) -> Layout:
-    """Where the same complex elements lie as pairs of real ones."""
+    """The layout of the same complex elements as pairs of real ones."""
     return Layout((*where.size, 2), (*(2 * stride for stride in where.stride), 1), 2 * where.offset)
 
 
 def contiguous(where: Layout) -> bool:
-    """Whether the elements lie in order and without gaps. Dimensions of one element say nothing."""
+    """Whether the elements are in order and without gaps. Dimensions of size one do not matter."""
     return _dense([pair for pair in zip(where.size, where.stride, strict=True) if pair[0] != 1])
 
 
@@ -152,3 +150,27 @@ def _dense(dims: list[tuple[int, int]]) -> bool:
             return False
         length *= size
     return True
+
+
+def order_of(strides: Sequence[Any]) -> tuple[int, ...]:
+    """The dimensions from the outermost in memory to the innermost, even if the strides themselves are symbols.
+
+    >>> order_of((1, 4))
+    (1, 0)
+    """
+    return tuple(sorted(range(len(strides)), key=lambda i: -hint(strides[i])))
+
+
+def strides_in(order: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
+    """The strides of a dense tensor with this order of dimensions in memory.
+
+    >>> strides_in((1, 0), (2, 3))
+    (1, 2)
+    """
+    strides: list[Any] = [1] * len(size)
+    step: Any = 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        extent = size[dimension]
+        step = step * (max(extent, 1) if isinstance(extent, int) else extent)
+    return tuple(strides)

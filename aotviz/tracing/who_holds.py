@@ -1,9 +1,8 @@
-"""Who holds a tensor that a trace left behind: found by asking Python who refers to it, and said in the user's names.
+"""Who holds a tensor that a trace left behind, found with Python's garbage collector and described in the user's names.
 
-The search goes upwards, from the tensor to what holds it, to what holds that, and ends at something of the user's: a
-module's globals, a class, a function, an object. What leads only to objects of the trace is no leak. The container
-nearest to the tensor is then changed: a variable gets the value that it had, an entry of a dict goes, a cache behind
-`lru_cache` is cleared.
+The search goes from the tensor to its holders, to their holders, and ends at something of the user's: the globals of a
+module, a class, a function, an object. Objects of the trace do not count. Then the container nearest to the tensor is
+changed: a variable gets its previous value, an entry of a dict is deleted, a cache behind `lru_cache` is cleared.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ import torch
 
 from aotviz.ir.user_code import is_library
 
-MOST_STEPS = 12  # from a tensor upwards
-MOST_ITEMS = 1000  # of a container that is noted before a trace
+MOST_STEPS = 12  # from a tensor to its holders
+MOST_ITEMS = 1000  # in a container that is copied before a trace
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 _TRACES_OWN = ("aotviz.", "torch.fx", "torch._", "torch.utils._", "torch.overrides", "torch.autograd.")
 _PYTHONS_OWN = ("builtins", "collections", "functools", "itertools", "types", "weakref")
 _Memo = type(functools.lru_cache(lambda: None))
-_CHANGED = (dict, list, set, deque, CellType, _Memo)  # to take a tensor out
+_CHANGED = (dict, list, set, deque, CellType, _Memo)  # containers that a tensor can be removed from
 
 
 class Before:
-    """What the user's modules held before a trace, so that it can be put back: globals, and containers among them."""
+    """What the globals of the user's modules, and containers among them, held before a trace."""
 
-    _loaded = 0  # modules when `_own` was looked for
+    _loaded = 0  # number of modules when `_own` was computed
     _own: tuple[ModuleType, ...] = ()
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class Before:
 
     @classmethod
     def _modules(cls) -> tuple[ModuleType, ...]:
-        """The user's: those that come neither with Python nor from an installed package."""
+        """The user's modules: neither Python's own nor from an installed package."""
         if len(sys.modules) != cls._loaded:
             cls._loaded = len(sys.modules)
             cls._own = tuple(module for module in list(sys.modules.values()) if _is_users(module))
@@ -69,17 +68,17 @@ def _is_users(module: Any) -> bool:
 
 
 def any_of(tensors: list[Any], roots: Sequence[Any]) -> bool:
-    """Whether something of the user's holds one of these; arguments as for `taken_out`."""
+    """Whether something of the user's holds one of these tensors; arguments as for `taken_out`."""
     in_context = any(value is tensor for value in copy_context().values() for tensor in tensors)
     return in_context or any(_Search(tensors, roots).places())
 
 
 def taken_out(tensors: list[Any], before: Before, roots: Sequence[Any]) -> tuple[str, ...]:
-    """Take tensors out of whatever of the user's holds them; returns where they were, in words.
+    """Remove tensors from the user's objects; return descriptions of their places.
 
     Args:
-        tensors: what may be held. The list itself, and the frames that run, are not taken for holders.
-        before: what there was before the trace.
+        tensors: what may be held. This list and the running frames are not holders.
+        before: the state before the trace.
         roots: objects of the user's, at which the search ends.
     """
     found = list(_variables_of_context(tensors, before))
@@ -100,12 +99,12 @@ def _variables_of_context(tensors: Sequence[Any], before: Before) -> Iterator[st
 
 
 class _Search:
-    """The objects above some tensors, each with what refers to it, as far as they are the user's."""
+    """The objects above some tensors, with what refers to each, as far as they are the user's."""
 
     def __init__(self, tensors: list[Any], roots: Sequence[Any]) -> None:
         self.objects: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
         self.above: dict[int, list[int]] = {}
-        self.users: set[int] = set()  # what something of the user's leads to
+        self.users: set[int] = set()  # ids of objects that are reachable from the user's
         self._tensors = tuple(self.objects)
         self._roots = set(map(id, roots))
         self._globals = {id(vars(m)): m.__name__ for m in list(sys.modules.values()) if isinstance(m, ModuleType)}
@@ -114,12 +113,14 @@ class _Search:
 
     def _look(self, tensors: list[Any]) -> None:
         level = list(tensors)
-        self._own = [level, tensors, self.objects, vars(self)]  # refer to what is looked for, and are no holders
-        self._in_use: set[int] = set()  # the trace refers to it too
+        self._own = [level, tensors, self.objects, vars(self)]  # the search's own references do not count
+        self._in_use: set[int] = set()  # ids of objects that the trace refers to
         for _ in range(MOST_STEPS):
             children = {id(item) for item in level} - self.above.keys()
+            asked = tuple(level)  # Python 3.13 counts the tuple of arguments among the referrers
+            self._own.append(asked)
             own = {id(one) for one in self._own}
-            referrers = gc.get_referrers(*level) if level else []
+            referrers = gc.get_referrers(*asked) if level else []
             self._own.append(referrers)
             level.clear()
             for holder in referrers:
@@ -140,9 +141,9 @@ class _Search:
         return key in self._roots or key in self._globals or not _passes_on(self.objects[key])
 
     def _sort_out(self) -> None:
-        """What leads to the top: to something with a name, or to what only a variable of a running function holds.
+        """Mark what is reachable from something with a name, or held only by a variable of a running function.
 
-        A tensor that no object refers to is one that autograd keeps.
+        A tensor without referrers is kept by autograd.
         """
         for key, found in self.objects.items():
             nameless = key not in self.above and key not in self._in_use and not isinstance(found, torch.Tensor)
@@ -154,11 +155,11 @@ class _Search:
             self.users.update(key for key, holders in self.above.items() if not self.users.isdisjoint(holders))
 
     def holders(self, key: int) -> list[int]:
-        """What of the user's refers to an object, what has a name first."""
+        """The user's objects that refer to an object, those with a name first."""
         return sorted(self.users.intersection(self.above.get(key, ())), key=lambda holder: not self._ends(holder))
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """(holder, what it holds), by their ids: what is to be changed so that nothing leads to the tensors."""
+        """(holder, held object), by id, to be changed so that nothing leads to the tensors."""
         seen = set(self._tensors)
         queue = list(self._tensors)
         while queue:
@@ -171,7 +172,7 @@ class _Search:
                     queue.append(holder)
 
     def spelled(self, holder: int, held: int) -> str:
-        """Where something is, as the user would write it."""
+        """The place of an object, in the user's spelling."""
         path = [held, holder]
         while not self._ends(path[-1]):
             further = [key for key in self.holders(path[-1]) if key not in path]
@@ -198,14 +199,14 @@ def _is_the_traces(holder: Any) -> bool:
 
 
 def _passes_on(holder: Any) -> bool:
-    """Whether a thing has no name of its own, so that what holds it is what the user knows."""
+    """Whether an object has no name of its own, so the user knows it by its holder."""
     if isinstance(holder, (type, GeneratorType, _Memo)):
         return False
     return isinstance(holder, torch.Tensor) or type(holder).__module__ in _PYTHONS_OWN
 
 
 def _called(end: Any) -> str:
-    """What the user calls the object at which the search ended."""
+    """The user's name for the object at which the search ended."""
     if isinstance(end, _Memo):
         return f"the cache of {end.__qualname__}()"
     if isinstance(end, (FunctionType, MethodType, GeneratorType)):
@@ -216,7 +217,7 @@ def _called(end: Any) -> str:
 
 
 def _step(above: Any, holder: Any, held: Any) -> str:
-    """How the user gets from `holder`, which lies in `above`, to what it holds."""
+    """The user's spelling of the step from `holder`, which is held by `above`, to `held`."""
     if isinstance(holder, dict):
         keys = [key for key, value in holder.items() if value is held]
         if isinstance(above, _Memo) or not keys:
@@ -224,7 +225,9 @@ def _step(above: Any, holder: Any, held: Any) -> str:
         key = keys[0]
         if _owner_of(holder, [above]) is not None:
             return "" if key in _OF_MODULES else f".{key}"
-        if isinstance(above, dict) and any(above.get(name) is holder for name in _OF_MODULES):
+        # From Python 3.13 on, the object itself holds its attributes, not its dict.
+        attributes = above if isinstance(above, dict) else getattr(above, "__dict__", {})
+        if any(attributes.get(name) is holder for name in _OF_MODULES):
             return f".{key}"
         return f"[{key!r}]" if isinstance(key, _PLAIN) else f"[a {type(key).__qualname__}]"
     if isinstance(holder, (list, tuple, deque)):
@@ -232,11 +235,11 @@ def _step(above: Any, holder: Any, held: Any) -> str:
             names = above.__code__.co_freevars if holder is above.__closure__ else ()
             return next((f".{name}" for name, cell in zip(names, holder, strict=False) if cell is held), "")
         return next((f"[{index}]" for index, item in enumerate(holder) if item is held), "")
-    return next((f".{name}" for name in _attributes(holder, held)), "")
+    return next((f".{name}" for name in _attributes(holder, held) if name not in _OF_MODULES), "")
 
 
 def _owner_of(holder: dict[Any, Any], above: Iterable[Any]) -> Any:
-    """Whose attributes a dict holds, among some objects."""
+    """The object among `above` whose attributes a dict holds."""
     for owner in above:
         own = owner.__dict__ if isinstance(owner, type) else getattr(owner, "__dict__", None)
         if own is holder or (isinstance(owner, type) and own == holder):
@@ -245,7 +248,7 @@ def _owner_of(holder: dict[Any, Any], above: Iterable[Any]) -> Any:
 
 
 def _attributes(owner: Any, value: Any) -> list[str]:
-    """The names of attributes, in slots or not, that hold a value."""
+    """The names of attributes, slots included, that hold a value."""
     if type(owner).__module__ in _PYTHONS_OWN:
         return []
     names = [name for name, held in getattr(owner, "__dict__", {}).items() if held is value]
@@ -257,7 +260,7 @@ def _attributes(owner: Any, value: Any) -> list[str]:
 
 
 def _take(holder: Any, held: Any, above: Sequence[Any], before: Before) -> None:
-    """Let `holder` no longer hold something. `above` are the objects that hold it."""
+    """Remove `held` from `holder`. `above` are the holders of `holder`."""
     memo = next((one for one in (holder, *above) if isinstance(one, _Memo)), None)
     known = before.copies.get(id(holder))
     if memo is not None:
@@ -287,7 +290,7 @@ def _take(holder: Any, held: Any, above: Sequence[Any], before: Before) -> None:
 
 
 def _forget(owner: Any, name: str) -> None:
-    """Give an attribute the value that it has after `__init__`, None in most programs, or delete it."""
+    """Set an attribute to None if `__init__` assigns it, else delete it."""
     kind: Any = owner if isinstance(owner, type) else type(owner)
     code = getattr(kind.__init__, "__code__", None)
     stored = code is not None and any(i.opname == "STORE_ATTR" and i.argval == name for i in dis.get_instructions(code))

@@ -1,1 +1,1 @@
-"""What a recording looks like: a notebook widget, an HTML page, a summary in text. Never imports torch."""
+"""Show a recording as a notebook widget, an HTML page, or a text summary. This package does not import torch."""

@@ -1,9 +1,9 @@
-"""A recording as one HTML file that opens anywhere, offline, and asks nothing of any server.
+"""A recording as one HTML file that works offline and makes no requests to any server.
 
-The file holds the viewer, and the recording (msgpack), the editor and graphviz, zipped and as base64 text. Its content
-security policy allows the one script by its hash, what that makes of the file itself (the editor, workers), WebAssembly
-inside them, and no connection at all. A name in the recording is never part of the markup: the head's title is escaped,
-and all else stays base64 until the viewer has decoded and checked it.
+The file contains the viewer as a script, and the recording (msgpack), the editor and graphviz as gzip in base64. Its
+content security policy allows that one script by its hash, the scripts and workers that it creates from the file's
+content, WebAssembly in them, and no connections. Names in the recording cannot become markup: the title, the summary
+and the explanations are escaped, and everything else stays base64 until the viewer has decoded and checked it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from aotviz.recording.recorded import Recorded
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
 
-GAPS = re.compile(r"\{\{(title|preamble|summary|recording)\}\}")  # of page.html, which extensions/page makes
+GAPS = re.compile(r"\{\{(title|preamble|summary|recording)\}\}")  # placeholders in page.html (extensions/page)
 
 
 def to_html(data: RecordingData, packed: bytes | None = None, preamble: str = "") -> str:
-    """The page for a recording, with `preamble`, which is HTML, above the viewer.
+    """The page for a recording. `preamble` is HTML to show above the viewer.
 
-    `packed` is what the page holds: gzip of the msgpack of `data`, made here if None. Raises FrontEndMissing.
+    `packed` is the recording to embed, as `packing.pack` returns it; None means to pack `data`. Raises FrontEndMissing.
     """
     return _filled("page.html", data, packed, preamble)
 
 
 def to_served_html(data: RecordingData) -> str:
-    """The page for a recording whose server has "editor.js" and "graphviz.js" beside it. Raises FrontEndMissing."""
+    """The page for a server that also serves "editor.js" and "graphviz.js" next to it. Raises FrontEndMissing."""
     return _filled("served.html", data, None, "")
 
 
@@ -47,7 +47,7 @@ def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str)
 
 
 def write_html(recording: Recorded, path: str | os.PathLike[str]) -> Path:
-    """Writes the page, explanations first, and returns its path. Raises FrontEndMissing, OSError."""
+    """Write the page, with explanations above the viewer, and return its path. Raises FrontEndMissing, OSError."""
     target = Path(path)
     target.write_text(to_html(recording.data, preamble=page.preamble(recording)), encoding="utf-8", newline="\n")
     return target

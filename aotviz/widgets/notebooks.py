@@ -1,9 +1,9 @@
-"""Notebooks as pages in which workbenches work: `jupyter nbconvert --to aotviz_html notebook.ipynb`.
+"""Export notebooks to pages with working workbenches: `jupyter nbconvert --to aotviz_html notebook.ipynb`.
 
-Each output that shows a recording keeps it, packed, beside the summary that other readers show (packing.py), so nothing
-is run, asked of a kernel or fetched. This exporter makes nbconvert's own page, puts the recordings into it, and the
-viewer once: the page works offline. A workbench opens when it is scrolled to; until then, and where scripts are not
-allowed, its summary stands there.
+Each output that shows a recording also contains the packed recording (packing.py), so the export does not run cells,
+ask a kernel or fetch anything. The exporter makes nbconvert's own page, and adds the recordings and one copy of the
+viewer, so the page works offline. A workbench opens when it is scrolled into view. Until then, or where scripts are not
+allowed, the page shows its summary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE = re.compile(r'<script [^>]*\bid="aotviz-(?:viewer|editor|graphviz)">.*?</
 
 
 class WorkbenchHTML(HTMLExporter):
-    """nbconvert's HTML page, with the workbench in place of each output that keeps a recording.
+    """nbconvert's HTML page, with a workbench in place of each output that contains a recording.
 
     >>> import nbformat
     >>> page, _ = WorkbenchHTML().from_notebook_node(nbformat.v4.new_notebook())
@@ -36,7 +36,7 @@ class WorkbenchHTML(HTMLExporter):
     export_from_notebook = "HTML with aotviz workbenches"  # in JupyterLab's menu
 
     def from_notebook_node(self, nb: Any, resources: Any = None, **options: Any) -> tuple[str, Any]:
-        """The page and nbconvert's resources. Raises FrontEndMissing where the viewer is needed and is not built."""
+        """The page and nbconvert's resources. Raises FrontEndMissing if the viewer is needed but is not built."""
         shown = copy.deepcopy(nb)
         outputs = [output for cell in shown.cells for output in cell.get("outputs", ()) if "data" in output]
         found = [place(output.data, bookmark(output, nb.metadata)) for output in outputs]
@@ -48,7 +48,7 @@ class WorkbenchHTML(HTMLExporter):
 
 
 def bookmark(output: Any, notebook: Any) -> dict[str, str]:
-    """What was selected in an output, as our JupyterLab extension wrote it down, else as the widget's state has it."""
+    """What was selected in an output: as our JupyterLab extension stored it, else from the widget's state."""
     model = output.data.get(WIDGET, {})
     held = [
         output.get("metadata", {}).get(KEPT),
@@ -62,14 +62,14 @@ def bookmark(output: Any, notebook: Any) -> dict[str, str]:
 
 
 def place(data: Any, selected: dict[str, str]) -> bool:
-    """Puts the workbench where an output's data, by type, keeps a recording; whether it does."""
+    """Put a workbench into an output's data (a mapping of MIME types) if it contains a recording; return whether."""
     kept = data.get(KEPT)
     if not isinstance(kept, str) or not kept:
         return False
     summary = data.get("text/html", "")
     summary = summary if isinstance(summary, str) else "".join(summary)
     for other in [kind for kind in data if kind != "text/plain"]:
-        del data[other]  # nbconvert would show a widget, which needs a kernel, rather than HTML
+        del data[other]  # nbconvert would prefer a widget, which needs a kernel, to HTML
     selection = html.escape(json.dumps(selected))
     data["text/html"] = (
         f'<div class="aotviz-output"><div class="aotviz-place" data-bookmark="{selection}">{summary}</div>'
@@ -79,5 +79,5 @@ def place(data: Any, selected: dict[str, str]) -> bool:
 
 
 def viewer() -> str:
-    """The viewer for all workbenches of a page, as the page of `to_html` holds it."""
+    """The scripts of the viewer, from the page that `to_html` uses; one copy serves all workbenches of a page."""
     return "\n".join(PIECE.findall(static_files.read("page.html").decode()))

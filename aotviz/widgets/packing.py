@@ -1,8 +1,9 @@
-"""A recording in as few bytes as a page or a notebook can carry it, and quick to read.
+"""Encode a recording in few bytes, for a page or a notebook, so that it is still quick to read.
 
-It is as in a file but for what is long: columns of graphs are differences; a node that only reads the one d places
-before has d for its arguments; a value that differs from the one before in nothing but its storage is that difference;
-and all texts are one, with a NUL between any two. extensions/core/src/deltas.ts undoes it.
+The encoding is that of a file, except for the long parts. Columns of graphs are stored as differences. If the only
+argument of a node is the node d positions earlier, its arguments are stored as d. If a value differs from the one
+before it only in its storage, it is stored as that difference. All texts are joined with NULs into one.
+extensions/core/src/deltas.ts decodes it.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from msgspec.structs import replace
 
 from aotviz.recording.events import CompilationData, RecordingData, StageRecord, ValueRecord
 
-DIFFERENCES = ("name", "value", "sequence")  # columns of a graph that are written so; those of deltas.ts
-SEPARATOR = "\0"  # of texts
+DIFFERENCES = ("name", "value", "sequence")  # columns of a graph that are stored as differences; deltas.ts has the same
+SEPARATOR = "\0"  # between texts
 MOST_KEPT = 150_000  # characters that one output may add to a notebook
-MOST_UNZIPPED = 6_000_000  # bytes; a recording of more is not tried, so that no cell waits for it
-LONG = 10_000  # characters of a text that is left out where all would be too much
+MOST_UNZIPPED = 6_000_000  # bytes; a larger recording is not compressed at all, so that the cell does not wait for it
+LONG = 10_000  # characters; longer texts are left out if the recording is too large
 LEFT_OUT = "To keep the notebook small, generated code of more than 10,000 characters is not stored in it."
 
 
 def pack(data: RecordingData) -> bytes:
-    """gzip(msgpack), half as large as a file."""
+    """The recording as gzip(msgpack); half as large as the file that `save` writes."""
     return gzip.compress(_encoded(data), 9, mtime=0)
 
 
 def kept(data: RecordingData) -> str:
-    """A recording for a notebook: base64 of `pack`, if need be without generated code; "" if it is too large."""
+    """A recording for a notebook: base64 of `pack`, without long texts if necessary; "" if it is still too large."""
     for less in (data, _without_long_texts(data)):
         encoded = _encoded(less)
         if len(encoded) <= MOST_UNZIPPED:
@@ -51,7 +52,7 @@ def differences(column: Sequence[int]) -> list[int]:
 
 
 def values(records: Sequence[ValueRecord]) -> list[ValueRecord | int]:
-    """Records, or the step to the storage of one that is otherwise like the one before."""
+    """The records; one that differs from its predecessor only in its storage becomes the storage's difference."""
     steps = [_step(before, after) for before, after in pairwise(records)]
     return [*records[:1], *(record if step is None else step for record, step in zip(records[1:], steps, strict=True))]
 

@@ -1,11 +1,11 @@
-"""A recording in parts, for a page that asks a kernel for what its reader looks at.
+"""A recording in parts, for a page that asks a kernel for what the user looks at.
 
-A page with the whole recording has all of it at hand; one that talks to a kernel would wait for all of it to see one
-stage. So it gets an index first (which compilations there are), then a compilation without its graphs (stages,
-facts, wrapper), and a graph or a stage's texts when a view wants them. A part is msgpack in gzip, like a file. It
-brings its own texts: those that it refers to, under the numbers that it uses for them.
+A page that talks to a kernel should not wait for the whole recording to show one stage. So it first gets an index
+(which compilations there are), then a compilation without its graphs (stages, facts, wrapper), and a graph or a stage's
+texts when a view needs them. A part is gzip over msgpack, like a file. It contains the texts that it refers to, with
+their numbers.
 
-The records here are on the wire, so `generate_types.py` writes them to TypeScript along with those of `events.py`.
+The records here are sent to the page, so `generate_types.py` writes them to TypeScript along with those of `events.py`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from aotviz.recording.recorded import Recorded
 from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
-LEVEL = 4  # of gzip: between kernel and page time counts for more than the last kilobyte
+LEVEL = 4  # of gzip: between kernel and page, speed matters more than the last kilobyte
 
 
 class PartError(LookupError):
-    """The page asked for something that the recording does not have (any more)."""
+    """The page asked for something that the recording does not have, or no longer has."""
 
 
 class CompilationHead(Frozen, frozen=True):
@@ -107,7 +107,7 @@ class CodePart(Frozen, frozen=True):
 
 
 def index(recording: Recorded) -> RecordingIndex:
-    """What there is to look at."""
+    """The list of compilations, and the facts about the recording as a whole."""
     return RecordingIndex(
         format=FORMAT,
         version=VERSION,
@@ -119,7 +119,7 @@ def index(recording: Recorded) -> RecordingIndex:
 
 
 def head(compilation: Compilation) -> CompilationHead:
-    """What a list shows of a compilation."""
+    """The entry of a compilation in the list."""
     data = compilation.outline
     return CompilationHead(
         id=data.id,
@@ -153,14 +153,14 @@ def what_if(
     memory_budget: float,
     on_stage: Callable[[str], None] | None = None,
 ) -> CompilationPart:
-    """A compilation's facts if it were cut in another way. Raises PartError, and what `Compilation.what_if` raises."""
+    """A compilation's facts after another partition. Raises PartError, and what `Compilation.what_if` raises."""
     return _outline(_find(recording, compilation_id).what_if(partition_fn or None, memory_budget, on_stage), [])
 
 
 def _cache_lookups(recording: Recorded, found: Compilation) -> list[CacheLookup]:
-    """What a compilation asked of torch's caches, in the order of time."""
+    """A compilation's lookups in torch's caches, in order of time."""
     rows, strings = recording.rows
-    if strings is not found.strings:  # of our own; or of a log that has grown since: the page is told, and asks again
+    if strings is not found.strings:  # our own compilation; or the log has grown since, and the page will ask again
         return []
     position = next((i for i, data in enumerate(rows.compilations) if data.id == found.id), None)
     mine = [lookup for lookup in rows.cache_lookups if lookup.origin.compilation == position]
@@ -187,7 +187,7 @@ def _outline(found: Compilation, lookups: list[CacheLookup]) -> CompilationPart:
 
 
 def _lines(text: str) -> int:
-    """How many lines a text has, as its reader shows them."""
+    """The number of lines in a text, as the page counts them."""
     return text.count("\n") + (text[-1:] != "\n")
 
 
@@ -205,7 +205,7 @@ def graph(recording: Recorded, compilation_id: str, number: int) -> GraphPart:
 
 
 def code(recording: Recorded, compilation_id: str, stage: int) -> CodePart:
-    """What a stage wrote. Raises PartError."""
+    """The texts of one stage. Raises PartError."""
     stages = _find(recording, compilation_id).data.stages
     if not 0 <= stage < len(stages):
         raise PartError(f"compilation {compilation_id} has {len(stages)} stages; there is no stage {stage}")
@@ -213,10 +213,10 @@ def code(recording: Recorded, compilation_id: str, stage: int) -> CodePart:
 
 
 def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
-    """The part that a page asks for, as it goes there. Raises ValueError for what is none, and what the part raises.
+    """The part that a page asks for, packed. Raises ValueError for an unknown request, and the errors of the part.
 
-    `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], or another cut of a
-    compilation's joint graph: ["what if", id, partitioner's name or "", memory budget].
+    `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], or another partition of
+    a compilation's joint graph: ["what if", id, partitioner's name or "", memory budget].
     """
     match what:
         case ["index"]:
@@ -233,7 +233,7 @@ def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | 
 
 
 def pack(part: msgspec.Struct) -> bytes:
-    """gzip(msgpack), as it goes to the page."""
+    """The part as gzip(msgpack), the form in which it is sent to the page."""
     squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return squeeze.compress(msgspec.msgpack.encode(part)) + squeeze.flush()
 
@@ -248,7 +248,7 @@ def _find(recording: Recorded, compilation_id: str) -> Compilation:
 
 
 def _with_parts(values: Sequence[ValueRecord], first: Iterable[int]) -> list[int]:
-    """The values of these numbers and those that they are made of."""
+    """The numbers in `first`, and the numbers of all values that these contain, sorted."""
     found: set[int] = set()
     pending = list(first)
     while pending:
@@ -260,7 +260,7 @@ def _with_parts(values: Sequence[ValueRecord], first: Iterable[int]) -> list[int
 
 
 def _graph_texts(snapshot: GraphSnapshot) -> set[int]:
-    """The numbers of all texts of a graph."""
+    """The numbers of all texts that a graph refers to."""
     found = {*snapshot.name, *snapshot.target, *snapshot.stack, *snapshot.module, *snapshot.descriptor.values()}
     found.update(snapshot.output_descriptors)
     for args in snapshot.args:

@@ -1,7 +1,7 @@
-"""How a kernel answers what a page asks by comm: with bytes, or with why there are none.
+"""How a kernel answers a page's questions over a comm: with bytes, or with an error.
 
-An answer that takes long says which stage it is in, and ends before the next one when the page does not want it any
-more. Free of imports, because the panel of live compilations listens from `import aotviz` on.
+A slow answer reports each stage, and stops before the next stage if the page has cancelled it. This module imports
+nothing heavy, because `import aotviz` already starts the kernel's side of the live panel.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ OnStage = Callable[[str], None]
 
 
 class Cancelled(Exception):
-    """The page wants no answer any more."""
+    """The page no longer wants the answer."""
 
 
 class Answers:
-    """Those of one comm. `send(data, buffers=...)` is how it speaks.
+    """The answers of one comm. They are sent with `send(data, buffers=...)`.
 
     >>> answers = Answers(lambda data, buffers=None: print(data, buffers))
     >>> answers.answer("q", lambda on_stage: b"...")
@@ -26,17 +26,17 @@ class Answers:
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
-        self._cancelled: set[str] = set()  # questions whose answers nobody wants any more
+        self._cancelled: set[str] = set()  # questions whose answers are no longer wanted
 
     def cancel(self, question: object) -> None:
-        """The page does not want that answer."""
+        """Note that the page no longer wants the answer to this question."""
         self._cancelled.add(str(question))
 
     def answer(self, question: object, make: Callable[[OnStage], bytes]) -> None:
-        """Sends {"answer": question} with the bytes that `make` gives, or with the "error" that it raised.
+        """Send {"answer": question} with the bytes that `make` returns, or with the "error" that it raised.
 
-        `make` is given a function to call before each stage: it sends {"progress": question, "stage": name}, and
-        raises Cancelled where the answer is not wanted.
+        `make` gets a function to call before each stage. That function sends {"progress": question, "stage": name}, and
+        raises Cancelled if the page no longer wants the answer.
         """
         reply: dict[str, Any] = {"answer": question}
 
@@ -47,6 +47,6 @@ class Answers:
 
         try:
             self._send(reply, buffers=[make(on_stage)])
-        except Exception as error:  # the page shows it; raised here it would end in a log that nobody reads
+        except Exception as error:  # the page shows the error; if raised here, it would only reach a log
             self._send({**reply, "error": str(error) or type(error).__name__})
         self._cancelled.discard(str(question))

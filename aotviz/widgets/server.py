@@ -1,9 +1,9 @@
-"""The viewer in a browser of this machine: `python -m aotviz open FILE`.
+"""The viewer in a browser on this machine: `python -m aotviz open FILE`.
 
-One page is served, on the loopback interface, under a path that holds a random token, and beside it the two scripts
-that it may need later (the editor, graphviz); everything else is refused. The page is the one that `to_html` writes but
-for these two, which it fetches once it has shown something: then it asks nothing more. A request must also name this
-machine as its host: a site that points a name of its own at 127.0.0.1 gets nothing.
+The server listens on the loopback interface. It serves one page, under a path with a random token, and two scripts that
+the page may need later (the editor and graphviz). It refuses everything else. The page is the one that `to_html`
+writes, except that it fetches these two scripts after it has first drawn. A request's Host header must also name this
+machine, so that a website whose own name resolves to 127.0.0.1 (DNS rebinding) gets nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCRIPTS = ("editor.js", "graphviz.js")
 class Viewer:
     """A server for one recording. `url` opens it; `serve` answers until `close` is called, from another thread.
 
-    Raises FrontEndMissing, and OSError where the port is taken. Port 0 takes any that is free.
+    Raises FrontEndMissing, and OSError if the port is taken. Port 0 means any free port.
     """
 
     def __init__(self, recording: HasData, port: int = 0) -> None:
@@ -54,7 +54,7 @@ class _Answer(BaseHTTPRequestHandler):
     sys_version = ""
 
     def answer(self, path: str, page: bytes, scripts: dict[str, bytes]) -> None:
-        """The page at `path`, or one of the scripts, zipped, by their paths."""
+        """Send the page if it was requested (it is at `path`), or one of the gzipped scripts, by path."""
         host = self.headers.get("Host", "")
         port = self.server.server_port
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
@@ -81,4 +81,4 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_args: object) -> None:
-        """The terminal is for the address."""
+        """Log nothing: the terminal should show only the address."""

@@ -1,8 +1,7 @@
-"""The built front end, as files beside this one.
+"""The built front end, in the folder `static/`.
 
 `extensions/` is built into `static/` when the wheel is made, so an installed aotviz always has it and needs no Node.
-A checkout has it after `npm ci && npm run build` in `extensions/`; until then every use says exactly that, rather
-than failing somewhere in a notebook.
+A checkout has it after `npm ci && npm run build` in `extensions/`. Until then every use raises an error that says so.
 """
 
 from __future__ import annotations

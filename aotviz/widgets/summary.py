@@ -1,7 +1,7 @@
-"""A recording in a few lines, for places that run no script: nbconvert, a diff view, a mail.
+"""A short summary of a recording, for places that do not run scripts: nbconvert, a diff view, an email.
 
-One table a compilation: its stages, how long each took, the nodes after it, what it changed. As text and as HTML;
-every name is escaped there.
+It has one table per compilation: its stages, how long each took, the nodes after it, and what it changed. The summary
+is available as text and as HTML; in HTML every name is escaped.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ HEAD = ("stage", "ms", "nodes", "what changed")
 
 
 def title(data: RecordingData) -> str:
-    """E.g. "GPT2 (training) · aotviz"."""
+    """The page's title, e.g. "GPT2 (training) · aotviz"."""
     names = [f"{one.name}{f' ({one.kind})' if one.kind else ''}" for one in data.compilations[:3]]
     more = f" and {len(data.compilations) - 3} more" if len(data.compilations) > 3 else ""
     return f"{', '.join(names) or 'empty recording'}{more} · aotviz"
 
 
 def nodes(compilation: CompilationData, stage: StageRecord) -> str:
-    """E.g. "forward 12, backward 15"; "" for a stage without graphs."""
+    """The number of nodes in each graph, e.g. "forward 12, backward 15"; "" for a stage without graphs."""
     return ", ".join(f"{role} {len(compilation.graphs[index].op)}" for role, index in stage.graphs.items())
 
 
 def rows(compilation: CompilationData) -> list[tuple[str, str, str, str]]:
-    """One a stage, in the order of HEAD."""
+    """One row per stage, with the columns of HEAD."""
     return [
         (stage.name, f"{stage.elapsed_ns / 1e6:.2f}", nodes(compilation, stage), stage.summary)
         for stage in compilation.stages
@@ -34,7 +34,7 @@ def rows(compilation: CompilationData) -> list[tuple[str, str, str, str]]:
 
 
 def heading(compilation: CompilationData) -> str:
-    """The compilation's name, kind and time, and its error if it has one."""
+    """The compilation's name, kind, number of stages and time, and its error if there is one."""
     total = sum(stage.elapsed_ns for stage in compilation.stages) / 1e6
     kind = f" · {compilation.kind}" if compilation.kind else ""
     text = f"{compilation.name}{kind} · {len(compilation.stages)} stages · {total:.1f} ms"
@@ -46,7 +46,7 @@ def heading(compilation: CompilationData) -> str:
 
 
 def as_text(data: RecordingData) -> str:
-    """Aligned columns for a terminal."""
+    """The summary as aligned columns for a terminal."""
     if not data.compilations:
         return "aotviz recording: nothing was compiled"
     out: list[str] = []
@@ -60,7 +60,7 @@ def as_text(data: RecordingData) -> str:
 
 
 def as_html(data: RecordingData) -> str:
-    """Plain tables, without style or script."""
+    """The summary as plain HTML tables, without styles or scripts."""
     if not data.compilations:
         return "<p>aotviz recording: nothing was compiled</p>"
     out: list[str] = []

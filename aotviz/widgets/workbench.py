@@ -1,13 +1,14 @@
 """A recording as a notebook widget.
 
-What is synced, and so saved in the notebook, is almost nothing: a 1.5 kB entry. The page asks for the rest by comm
-message when it needs it: the viewer's bundles once per page, an index of the recording when the widget is displayed,
-and each part of it (parts.py) when it is first looked at. When more is compiled, the page is told so, once, and asks
-for the index again; nothing is asked of a recording that does not change. What is selected is synced too, so that the
-same place is open when the page is loaded again. A frontend that shows no widgets (nbconvert, GitHub, a terminal) gets
-the summary of `summary.py` from the same output. Beside it the output keeps the recording as it is then, in 150 kB:
-our JupyterLab extension shows that where the kernel is gone (extensions/jupyterlab/src/outputs.ts), and `notebooks.py`
-makes a page of it. What is selected is kept in the output's metadata, by Python at first, then by the extension.
+The synced state, which the notebook saves, is small: 1.5 kB. The page asks for everything else by comm message when it
+needs it: the viewer's bundles once per page, an index of the recording when the widget is displayed, and each part
+(parts.py) when the user first looks at it. When more is compiled, the kernel notifies the page once, and the page asks
+for the index again. The selection is synced too, so that the same place is open after a reload.
+
+A frontend that cannot show widgets (nbconvert, GitHub, a terminal) shows the summary (summary.py) from the same output.
+The output also contains a copy of the recording, of at most 150 kB. Our JupyterLab extension shows the copy when the
+kernel is gone (extensions/jupyterlab/src/outputs.ts), and `notebooks.py` makes a page from it. The selection is stored
+in the output's metadata, first by Python and then by the extension.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ class Workbench(anywidget.AnyWidget):
     def __init__(self, recording: Recorded, **traits: Any) -> None:
         self._recording = recording
         self._process = os.getpid()
-        self._stop: Callable[[], None] | None = None  # ends the following of the recording
-        self._told = False  # that there is more than in the index that the page has
+        self._stop: Callable[[], None] | None = None  # stops following the recording
+        self._told = False  # whether the page has been notified since it last asked for the index
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
         subshells.answer_where_asked(self.comm, _is_what_if)
         self._answers = Answers(self.send)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
-        """Sends the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
+        """Send the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
 
-        `what` is the name of a bundle, or a part of the recording (`parts.packed`). While another cut is made
-        {"progress": id, "stage": name} is sent before each stage; {"cancel": id} ends it before the next.
+        `what` is the name of a bundle, or a part of the recording (`parts.packed`). During a `what_if`,
+        {"progress": id, "stage": name} is sent before each stage, and {"cancel": id} stops it before the next stage.
         """
         if not isinstance(message, dict):
             return
@@ -77,13 +78,13 @@ class Workbench(anywidget.AnyWidget):
         return parts.packed(self._recording, what, on_stage)
 
     def _follow(self) -> None:
-        """From here on the page is told when what it has is no longer all."""
+        """From now on, notify the page when the index that it has just asked for is out of date."""
         if self._stop is None:
             self._stop = self._recording.follow(self._changed)
         self._told = False
 
     def _changed(self) -> None:
-        """Says so once, until the page has asked for the index again. No page is worth an error in a compilation."""
+        """Notify the page, but only once until it asks for the index again. Errors must not break a compilation."""
         if self._told or os.getpid() != self._process:
             return
         self._told = True
@@ -93,14 +94,14 @@ class Workbench(anywidget.AnyWidget):
             self._told = False
 
     def close(self) -> None:
-        """The page is told of nothing any more."""
+        """Stop following the recording, and close the widget."""
         if self._stop is not None:
             self._stop()
             self._stop = None
         super().close()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The widget, and a summary for frontends that show no widgets."""
+        """The widget, a summary for frontends that cannot show widgets, and a copy of the recording."""
         bundle = super()._repr_mimebundle_(**options)
         if bundle is None:
             return None

@@ -1,5 +1,5 @@
-// Builds the prebuilt ("federated") extension into labextension/, as JupyterLab wants to find it under
-// share/jupyter/labextensions/. `npm run build:jupyterlab` is all there is to do.
+// Builds the prebuilt ("federated") extension into labextension/, in the form that JupyterLab expects
+// under share/jupyter/labextensions/. Run `npm run build:jupyterlab`.
 //
 //   package.json                 names the container, for JupyterLab and `jupyter labextension list`
 //   static/remoteEntry.*.js      the container (src/container.js)

@@ -1,8 +1,8 @@
-// The pages that show one recording, complete but for it: page.html with the viewer in it. `page` is a file that needs
-// nothing else: the editor and graphviz stand behind the viewer, since they can wait. `servedPage` is what a server
-// that has these two sends: a fifth of the size. The viewer stands there as it is, since unzipping it would delay the
-// first picture. Whoever exports a recording (aotviz/widgets/html.py, the JupyterLab extension) fills in {{title}},
-// {{preamble}}, {{summary}} and {{recording}}.
+// Builds the page templates: page.html with the viewer, but without a recording. `page` is a self-contained file. The
+// editor and graphviz come after the viewer in it, because they are needed later. `servedPage` is for a server that has
+// these two: it is a fifth of the size. The viewer is not compressed, because unzipping it would delay the first
+// picture. The exporters (aotviz/widgets/html.py, the JupyterLab extension) fill in {{title}}, {{preamble}},
+// {{summary}} and {{recording}}.
 
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -26,7 +26,7 @@ async function filled(viewer, behind, connections) {
   const parts = {
     viewer: text,
     behind,
-    // This script, what it makes of the bundles (the editor, a worker), WebAssembly; no frames.
+    // Allows this script, what it creates from the bundles (the editor, a worker) and WebAssembly; no frames.
     policy: [
       "default-src 'none'",
       `script-src 'sha256-${createHash("sha256").update(text).digest("base64")}' blob: 'wasm-unsafe-eval'`,

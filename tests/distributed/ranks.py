@@ -1,7 +1,7 @@
 """Ranks: processes of this machine that train what they are told, one job after the other.
 
     with Ranks(world=2) as ranks:
-        found = ranks.train("FSDP2, whole", "aotviz_eager", seconds=60)   # one Found per rank
+        found = ranks.train("FSDP2, whole", "aotviz.compile: eager", seconds=60)   # one Found per rank
 
 They talk over loopback only, and nothing they do can hang: a job has its time, and when that is over, or one rank has
 failed and the others wait for it, all of them are killed; the next job starts them again.
@@ -26,7 +26,8 @@ from typing import Any, Self
 
 GRACE_S = 5.0  # that the others have after one rank has failed
 START_S = 240.0  # for importing torch, on a machine with fewer cores than ranks
-EAGER = "eager"
+EAGER = "not compiled"
+OURS = {f"aotviz.compile: {backend}": backend for backend in ("eager", "inductor")}  # others are torch.compile's
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Found:
 
 
 class Ranks:
-    """`world` processes, started when there is a job."""
+    """`world` processes, started at the first job. A job's backend is EAGER, one of OURS, or one of torch.compile's."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -160,7 +161,6 @@ def _train(program: str, backend: str, stem: str) -> None:
     import torch
 
     import aotviz
-    import aotviz.frontends.backend
     from tests.distributed.programs import PROGRAMS
 
     steps: list[list[torch.Tensor]] = []
@@ -169,7 +169,11 @@ def _train(program: str, backend: str, stem: str) -> None:
         steps.append([tensor.detach().clone() for tensor in (loss, *tensors) if tensor is not None])
 
     def compiled(module: Any) -> Any:
-        return module if backend == EAGER else torch.compile(module, backend=backend)
+        if backend == EAGER:
+            return module
+        if backend in OURS:
+            return aotviz.compile(module, backend=OURS[backend])
+        return torch.compile(module, backend=backend)
 
     torch._dynamo.reset()
     torch.manual_seed(0)

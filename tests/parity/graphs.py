@@ -26,15 +26,15 @@ Graphs = list[dict[str, Any]]  # a compilation each: role -> graph module
 ROLES = ("joint", "forward", "backward")
 CAUSES = {
     "order": "The nodes and the results are torch's, in another order.",
-    "views": """The operators are the same, as often and on as many elements, but for views. An output is a view of a
-tensor that the graph makes: torch's graph returns the view, beside the tensor itself where that is an output too; ours
-returns the tensor, and the wrapper makes the view, so that its base, history and version are those that eager gives it.
-Its gradient then comes as one of the tensor, and the backward begins with the view.""",
-    "copies": """Torch's graph copies what a dropout that drops nothing is given; eager, and ours, pass it on.""",
-    "pieces": """Dynamo cut the program into more pieces for one pipeline than for the other: where torch's backend
-raises on a piece (one that reads a number off a tensor, say), Dynamo runs that piece uncompiled, and ours compiles it.
-Counted are the pieces that both compiled, in the same cut. Of a piece that torch's backend raised on, Dynamo compiles
-the functions called there; ours has these within the whole piece.""",
+    "views": """The graphs have the same operators on the same numbers of elements, except for views. An output is a
+view of a tensor that the graph computes. Torch's graph returns the view, and also the tensor if that is an output.
+Our graph returns the tensor, and the wrapper makes the view, so that its base, `grad_fn` and version are eager's. Our
+backward therefore takes the gradient of the tensor instead of the view's.""",
+    "copies": "Torch's graph copies the input of a dropout that drops nothing. Eager and our graph return the input.",
+    "pieces": """Dynamo split the program into more pieces for one pipeline than for the other. If torch's backend
+raises an error on a piece, for example because it reads a number from a tensor, Dynamo runs that piece uncompiled and
+compiles only the functions that it calls. aotviz compiles the whole piece, which includes these functions. The table
+counts the pieces that both compiled and that were split in the same way.""",
     "other": "Not explained.",
 }
 LONGEST, WIDEST = 60, 150  # lines of an example, characters of a line
@@ -166,7 +166,7 @@ def table(rows: list[Row]) -> list[str]:
     whole = [row for row in judged if set(row["graphs"]["same"].values()) == {row["graphs"]["count"]}]
     lines += [
         "",
-        f"All graphs are torch's in {len(whole)} of {len(judged)} families. The others differ by these causes:",
+        f"In {len(whole)} of {len(judged)} families all graphs are torch's. The others differ for these reasons:",
     ]
     for why, meaning in CAUSES.items():
         having = [row for row in judged if why in row["graphs"].get("causes", [])]
@@ -176,5 +176,5 @@ def table(rows: list[Row]) -> list[str]:
         examples = [(row["key"], row["graphs"]["examples"].get(why)) for row in having]
         shown = min(((lines, key) for key, lines in examples if lines), key=lambda pair: len(pair[0]), default=None)
         if shown:
-            lines += ["", f"From {shown[1]}, what is torch's (-) and ours (+):", "", "```diff", *shown[0][2:], "```"]
+            lines += ["", f"From {shown[1]}, torch's lines (-) and ours (+):", "", "```diff", *shown[0][2:], "```"]
     return [*lines, ""]

@@ -13,13 +13,13 @@ EXAMPLES, NAMED = 6, 20
 
 HEAD = """# Parity
 
-Where aotviz, torch's own AOTAutograd and eager differ. `make parity` writes the first sections: it runs every case of
-theirs three times on the same inputs, in eager, through aotviz and through torch's own pipeline with the same lowering,
-and compares outputs, gradients (None included), mutations, aliasing, strides and version counters with eager's. The
-last sections come from sweeps; each says what it compares, and which command made it.
+This page lists where aotviz, torch's own AOTAutograd and eager differ. `make parity` writes the first sections. It runs
+every case three times on the same inputs: in eager, through aotviz, and through torch's own pipeline with the same
+lowering. It compares outputs, gradients (None included), mutations, aliasing, strides and version counters with those
+of eager. The last sections come from sweeps. Each says what it compares and which command wrote it.
 
-*equal*: no difference. *details*: only such as no ordinary program can turn into another number (the exact version
-counter, the stride of a dimension of one element). *wrong*: another difference. *raised*: an error.
+*equal* means no difference. *details* means a difference that no ordinary program can turn into another number: the
+exact version counter, or the stride of a dimension of size one. *wrong* is any other difference. *raised* is an error.
 """
 
 

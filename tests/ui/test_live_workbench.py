@@ -99,7 +99,7 @@ def test_what_is_compiled_later_shows_in_its_place(lab: Server, page: Page, scre
     jupyter.run_cell(page, 0)
     bench = page.locator(".workbench")
     expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
-    expect(bench).to_contain_text("its compilation shows here as it happens")
+    expect(bench).to_contain_text("Its compilation then appears here.")
     jupyter.run_cell(page, 1)
     expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph is first
     expect(bench.locator(".rail-divider")).to_have_count(0)

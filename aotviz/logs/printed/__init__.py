@@ -1,7 +1,7 @@
-"""Graphs that torch printed, read back: texts of a log become the snapshots that every view, table and diff knows.
+"""Parse graphs that torch printed: texts in a log become the snapshots that views, tables and diffs use.
 
-`printed_graphs.py` takes a text apart into graphs and lines; `statements.py` reads one line by `ast`;
-`printed_types.py` reads what stands in an annotation. Nothing of a text is ever run.
+`printed_graphs.py` splits a text into graphs and lines; `statements.py` parses one line with `ast`;
+`printed_types.py` parses the annotations. No part of a text is ever run.
 """
 
 from aotviz.logs.printed.printed_graphs import Printed, PrintedGraphs

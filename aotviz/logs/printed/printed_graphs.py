@@ -1,13 +1,13 @@
-"""The text of one printed graph, taken apart line by line into snapshots: one of the graph, one of each graph in it.
+"""Parse the text of a printed graph, line by line, into snapshots: one for the graph, and one for each graph inside it.
 
 Torch prints a graph as a class with a `forward`, and the graphs inside it (the branches of a `cond`, checkpointed
-regions) as classes inside that class. Every value stands on a line of its own, so a line that can't be read costs
-one node: it is kept by its name, with the words in it for arguments, and a note says which line it was. Reading
+regions) as classes inside that class. Every value has its own line, so a line that cannot be parsed affects only one
+node: the node keeps its name, gets the words of the line as arguments, and a note gives the line number. The parser
 never raises, and never runs anything.
 
-What a text does not say stays unknown: storages, requires_grad, module paths, sequence numbers, and the types of
-tuples. A value has its identity by its name: in graphs of one `family` (the joint graph and what is cut out of it),
-a node of the same name, type and target holds the same value.
+Facts that the text does not contain stay unknown: storages, requires_grad, module paths, sequence numbers, and the
+types of tuples. A value is identified by name: in graphs of one `family` (the joint graph and the graphs partitioned
+from it), nodes with the same name, type and target have the same value.
 """
 
 from __future__ import annotations
@@ -48,26 +48,30 @@ PLUMBING = re.compile(
     r"(?:_rf\w* = |_rf\w*\.__exit__\(|args_iter = |args_list\.clear\(\)|.*?, = pytree\.tree_leaves\()"
 )
 IN_PLACE = re.compile(r"_\.\w+$")
-INT64 = range(-(2**63), 2**63)  # what msgpack can carry
-MOST_NOTES = 20  # of a text; further ones are counted
+INT64 = range(-(2**63), 2**63)  # the integers that msgpack can encode
+MOST_NOTES = 20  # per text; further notes are only counted
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What a text held. `graphs` is by path: "" the graph itself, "true_graph_0" one inside it, "a.b" one in that."""
+    """The content of a text.
+
+    The keys of `graphs` are paths: "" for the graph itself, "true_graph_0" for a graph inside it, "a.b" for a graph
+    inside "a".
+    """
 
     graphs: dict[str, GraphSnapshot]
-    notes: tuple[str, ...] = ()  # what could not be read, with its line's number in the text
+    notes: tuple[str, ...] = ()  # what could not be parsed, with line numbers in the text
 
 
 @dataclass
 class _Graph:
-    """A graph whose lines are being read."""
+    """A graph while its lines are being parsed."""
 
     path: str
     indent: int
     parameters: list[tuple[str, str, str]] = field(default_factory=list)  # name, annotation, meaning
-    statements: list[tuple[Statement, int]] = field(default_factory=list)  # and the text of the user's frame
+    statements: list[tuple[Statement, int]] = field(default_factory=list)  # (statement, text number of the frame)
     declared: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> annotation, meaning
     returned: Any = None
     meanings: list[str] = field(default_factory=list)  # of the outputs
@@ -76,7 +80,7 @@ class _Graph:
 
 
 class PrintedGraphs:
-    r"""Reads the printed graphs of one compilation, with one table of texts and one of values.
+    r"""Parses the printed graphs of one compilation, which share a table of texts and a list of values.
 
     >>> reader = PrintedGraphs()
     >>> printed = reader.read('class G(torch.nn.Module):\n    def forward(self, x: "f32[4][1]cpu"):\n'
@@ -90,10 +94,10 @@ class PrintedGraphs:
         self.strings = strings or StringTable()
         self.values: list[ValueRecord] = []
         self._known: dict[tuple[str, str, str, str], int] = {}  # family, path, name, annotation -> value
-        self._target_of: list[int] = []  # of each value: the target that made it; NONE while only placeholders did
+        self._target_of: list[int] = []  # per value: its producer's target; NONE while only placeholders have it
 
     def read(self, text: str, role: str = "forward", family: str = "") -> Printed:
-        """The graphs in a text. `role` says what is known of the whole ("joint", "backward", ...); never raises."""
+        """The graphs in a text. `role` is that of the outermost graph ("joint", "backward", ...). Never raises."""
         lines = _Lines(clean(text))
         found: list[_Graph] = []
         try:
@@ -101,11 +105,11 @@ class PrintedGraphs:
         except RecursionError:
             lines.note("it is nested too deeply")
         graphs: dict[str, GraphSnapshot] = {}
-        backward_calls: dict[str, bool] = {}  # path of a graph that is named in another -> only in its backward
+        backward_calls: dict[str, bool] = {}  # path of an inner graph -> whether only backward nodes refer to it
         for graph in found:
             path = graph.path
             side = role if not path else "backward" if backward_calls.get(path) else "forward"
-            while path in graphs:  # of a text that names two graphs alike
+            while path in graphs:  # two graphs in the text have the same name
                 path += "_"
             if not graph.has_return:
                 lines.note(f"the graph {path!r} has no return" if path else "the text ends before the graph's return")
@@ -119,7 +123,7 @@ class PrintedGraphs:
         return Printed(graphs, tuple(lines.notes))
 
     def _collect(self, lines: _Lines, found: list[_Graph]) -> None:
-        """The graphs of a text, outermost first, each with its parameters and statements."""
+        """Append the graphs of a text to `found`, outermost first, each with its parameters and statements."""
         open_graphs: list[_Graph] = []
         for indent, line in lines:
             if line.startswith("class ") and (head := CLASS.match(line)):
@@ -131,7 +135,7 @@ class PrintedGraphs:
                 open_graphs.append(graph)
                 found.append(graph)
             elif line.startswith("def "):
-                if not open_graphs:  # a function on its own, as `gm.code` has it
+                if not open_graphs:  # a function without a class, as in `gm.code`
                     open_graphs.append(_Graph("", indent - 4))
                     found.append(open_graphs[0])
                 _parameters(open_graphs[-1], line, lines)
@@ -139,11 +143,11 @@ class PrintedGraphs:
                 while len(open_graphs) > 1 and indent < open_graphs[-1].indent + 8:
                     open_graphs.pop()
                 if indent <= open_graphs[-1].indent:
-                    continue  # behind the graph, e.g. "# graph id: 1397"
+                    continue  # after the graph, e.g. "# graph id: 1397"
                 self._line(open_graphs[-1], line, lines)
 
     def _line(self, graph: _Graph, line: str, lines: _Lines) -> None:
-        """One line of a body."""
+        """Parse one line of a graph's body."""
         if line.startswith("#"):
             frame = SOURCE.match(line)
             graph.source = NONE if frame is None else self.strings.add(
@@ -181,7 +185,7 @@ class PrintedGraphs:
         return nodes.snapshot()
 
     def value(self, family: str, name: str, note: str, target: int) -> int:
-        """The number of a node's value. `target` is NONE for a placeholder: it is given what another graph made."""
+        """The number of a node's value. `target` is NONE for a placeholder, whose value another graph computes."""
         known = annotation(note) if note else None
         if known is None:
             return NONE
@@ -239,7 +243,7 @@ class _Nodes:
             self.descriptor[index] = self.text(meaning)
 
     def add(self, made: Statement, source: int) -> None:
-        """One node of the body."""
+        """Add one node of the body."""
         index, root = len(self.op), made.callee[0]
         if made.kind == "rename" and root in self.position and self.op[self.position[root]] == "p":
             self._rename(self.position.pop(root), made)
@@ -275,7 +279,7 @@ class _Nodes:
         )
 
     def encode(self, arg: Any, index: int) -> Any:
-        """One argument of the node at `index` (see GraphSnapshot)."""
+        """Encode one argument of the node at `index` (see GraphSnapshot)."""
         kind = type(arg)
         if kind is Name:
             at = self.position.get(arg.text)
@@ -295,7 +299,7 @@ class _Nodes:
         return clean(arg) if kind is str else arg
 
     def _callee(self, made: Statement, root: str) -> tuple[str, str, list[Any]]:
-        """The node's kind and target, and the argument that stands before the dot."""
+        """(op, target, leading arguments) of a node. The leading arguments are those that come from the dotted name."""
         index, parts = len(self.op), made.callee
         if made.kind == "operator":
             return "f", f"operator.{root}", []
@@ -316,7 +320,7 @@ class _Nodes:
         return made.kind == "guess" and arg.text not in self.position
 
     def _rename(self, index: int, made: Statement) -> None:
-        """`l_x_ = L_x_`: a placeholder whose parameter's name differs from its own."""
+        """Handle `l_x_ = L_x_`: a placeholder whose name differs from its parameter's name."""
         self.name[index] = self.text(made.name)
         self.position[made.name] = index
 
@@ -333,10 +337,11 @@ class _Nodes:
         self.stack.append(source)
 
     def _sides(self) -> str:
-        """Which nodes belong to the backward, a letter a node. A printed joint graph does not say, but its order does.
+        """Which nodes belong to the backward, one letter per node, for GraphSnapshot.backward.
 
-        The forward is traced first. It ends with the last value that it returns or writes into an input (torch puts
-        those writes at the very end); where the outputs don't say what they are, at the first reader of a tangent.
+        A printed joint graph does not say this, but its order does, since the forward is traced first. The forward ends
+        with the last value that it returns or writes to an input (torch puts these writes at the end of the graph). If
+        the outputs have no descriptions, the forward ends before the first node that reads a tangent.
         """
         nodes = len(self.op)
         if self.role != "joint":
@@ -356,7 +361,7 @@ class _Nodes:
 
 
 def _reads(arg: Any, index: int) -> Iterator[int]:
-    """The nodes that an encoded argument of the node at `index` refers to."""
+    """The positions of the nodes that an encoded argument of the node at `index` refers to."""
     if isinstance(arg, dict):
         arg = list(arg.values())
     if isinstance(arg, list):
@@ -368,7 +373,7 @@ def _reads(arg: Any, index: int) -> Iterator[int]:
 
 
 class _Lines:
-    """A text's lines: indent and content, blank ones and blocks of metadata skipped."""
+    """The lines of a text as (indent, content), without blank lines and blocks of metadata."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
@@ -388,11 +393,11 @@ class _Lines:
                 yield len(raw) - len(raw.lstrip()), line
 
     def until(self, closing: tuple[str, ...]) -> list[str]:
-        """The next lines, up to the one that opens with one of `closing`, which is the last."""
+        """The next lines, up to and including the first that starts with one of `closing`."""
         taken = []
         while self.number < len(self._lines):
             line = self._lines[self.number].strip()
-            if line.startswith(("class ", "def ")):  # what should close was lost
+            if line.startswith(("class ", "def ")):  # the closing line is missing
                 break
             self.number += 1
             taken.append(line)
@@ -409,7 +414,7 @@ class _Lines:
 
 
 def _parameters(graph: _Graph, line: str, lines: _Lines) -> None:
-    """The parameters of a `def`, on its line or on lines of their own."""
+    """Parse the parameters of a `def`, which are on its line or on separate lines."""
     graph.parameters = []
     if line.endswith("("):
         for part in lines.until((")",)):
@@ -440,7 +445,7 @@ def _note(node: ast.expr | None) -> str:
 
 
 def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
-    """What a graph returns, on one line or on lines of their own with what each output means."""
+    """Parse a graph's return, which is one line, or has a separate line with a description for each output."""
     graph.has_return = True
     where = lines.number
     text = line.removeprefix("return").strip()

@@ -1,7 +1,7 @@
-"""What torch writes behind a value's name, e.g. `"f32[s0, 3][3, 1]cpu"`: dtype, sizes, strides and device.
+"""Parse the annotations of printed values, e.g. `"f32[s0, 3][3, 1]cpu"`: dtype, sizes, strides and device.
 
-A tensor subclass is printed as `DTensor(f32[8][1]cuda:0, S(0))`; what is read is the tensor inside. Symbolic numbers
-are printed as `Sym(s0)`. Strides and device are left out by some of torch's printers, and stay unknown then.
+A tensor subclass is printed as `DTensor(f32[8][1]cuda:0, S(0))`; the result describes the tensor inside. Symbolic
+numbers are printed as `Sym(s0)`. Some of torch's printers leave out strides and device; these are then unknown.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Annotation:
     kind: str
     dtype: str = ""  # e.g. "torch.float32"
     shape: tuple[int | str, ...] = ()  # elements
-    stride: tuple[int | str, ...] = ()  # elements; empty also where it was not printed
+    stride: tuple[int | str, ...] = ()  # elements; also empty if it was not printed
     device: str = ""
-    text: str = ""  # of a symbolic number: its expression
+    text: str = ""  # the expression of a symbolic number
 
 
-@lru_cache(4096)  # the values of a model have few types
+@lru_cache(4096)  # a model's values have few different types
 def annotation(text: str) -> Annotation | None:
-    """The type in a printed annotation; None for one that says nothing of a value.
+    """The type in a printed annotation; None if the annotation does not describe a value.
 
     >>> annotation("f32[s0, 3][3, 1]cuda:0")
     Annotation(kind='tensor', dtype='torch.float32', shape=('s0', 3), stride=(3, 1), device='cuda:0', text='')
@@ -61,7 +61,7 @@ def annotation(text: str) -> Annotation | None:
 
 
 def numbers(text: str) -> tuple[int | str, ...]:
-    """The sizes in a bracket, split at its commas; a symbolic one may hold commas of its own.
+    """The sizes in a bracket, split at commas, but not at commas inside a symbolic size.
 
     >>> numbers("4, Max(1, s0), 2*s1")
     (4, 'Max(1, s0)', '2*s1')

@@ -1,8 +1,8 @@
-"""One line of a printed graph, read by `ast` into what it calls, on what, under which name.
+"""Parse one line of a printed graph with `ast`: what it calls, with which arguments, and the name of the result.
 
-A statement means the same wherever it stands, and a joint graph and its two halves share most of theirs, so what was
-read once is kept. What depends on the graph (is `x` of `x.mean(0)` a node, or a package?) is left to `graphs.py`: a
-name stays a `Name` here.
+A line is parsed in the same way in every graph, and a joint graph shares most lines with its forward and backward, so
+results are cached. `printed_graphs.py` decides what depends on the graph, e.g. whether the `x` in `x.mean(0)` is a node
+or a package. In this module a name is a `Name`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-TRAILER = re.compile(r";  \w+(?: = \w+)* = None\s*$")  # the frees that torch writes behind a line
+TRAILER = re.compile(r";  \w+(?: = \w+)* = None\s*$")  # the `x = None` that torch appends to free values
 HEAD = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<note>\"[^\"]*\"|[^=\"]+?))?\s*=(?!=)\s*(?P<rest>.*)", re.DOTALL)
 WORD = re.compile(r"[^\W\d]\w*")
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what `ast.parse` raises on bad text
@@ -48,19 +48,19 @@ NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
 class Unreadable(ValueError):
-    """A line is not one that torch's printers write."""
+    """A line that torch's printers do not write."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A word that is a node of the graph, if the graph has one of that name."""
+    """A word that refers to a node, if the graph has a node of that name."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """Anything that is only shown: a dtype, a device, an object's repr."""
+    """An argument that is kept only as text: a dtype, a device, an object's repr."""
 
     text: str
 
@@ -70,10 +70,10 @@ class Statement:
     """`name: annotation = callee(*args, **kwargs)`.
 
     `kind` is "call" (`callee` are the parts of a dotted name), "operator" (`callee` has one part), "attribute"
-    (a dotted name, not called), "rename" (`args` has the other name), or "guess": the line could not be read, and
-    `args` are the words in it.
+    (a dotted name, not called), "rename" (`args` has the other name), or "guess" (the line could not be parsed, and
+    `args` are the words in it).
 
-    An argument is a plain constant, a Name, a Text, a list or tuple of arguments, a dict, or a slice of arguments.
+    An argument is a plain constant, a Name, a Text, a list of arguments, a dict, or a slice of arguments.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Statement:
 
 
 def parse(text: str) -> list[ast.stmt]:
-    """The statements of a text. Raises what UNREADABLE names; a text's odd escapes are not the reader's to warn of."""
+    """The statements of a text. Raises the errors in UNREADABLE. Warnings about invalid escapes are suppressed."""
     if "\\" not in text:
         return ast.parse(text).body
     with warnings.catch_warnings():
@@ -94,7 +94,7 @@ def parse(text: str) -> list[ast.stmt]:
 
 
 def parse_expression(text: str) -> ast.expr:
-    """The one expression in a text. Raises what UNREADABLE names."""
+    """The one expression in a text. Raises the errors in UNREADABLE."""
     (found,) = parse(text)
     if not isinstance(found, ast.Expr):
         raise Unreadable("not an expression")
@@ -103,7 +103,7 @@ def parse_expression(text: str) -> ast.expr:
 
 @lru_cache(8192)
 def statement(line: str) -> Statement:
-    """What a line does. Raises Unreadable for a line that makes no value.
+    """Parse a line. Raises Unreadable if the line does not assign a value.
 
     >>> found = statement('add: "f32[4][1]cpu" = torch.ops.aten.add.Tensor(x, 1);  x = None')
     >>> found.name, found.annotation, found.callee, found.args
@@ -122,7 +122,7 @@ def statement(line: str) -> Statement:
 
 
 def expression(text: str) -> Any:
-    """An argument. Raises Unreadable.
+    """Parse an argument. Raises Unreadable.
 
     >>> expression("[x, 1.5, torch.float32]")
     [Name(text='x'), 1.5, Text(text='torch.float32')]
@@ -134,7 +134,7 @@ def expression(text: str) -> Any:
 
 
 def plain_target(parts: tuple[str, ...]) -> str:
-    """A function by the name that a user would type.
+    """A function's name as the user would write it.
 
     >>> plain_target(("torch", "ops", "aten", "add", "Tensor")), plain_target(("getattr",))
     ('aten.add.Tensor', 'builtins.getattr')
@@ -155,7 +155,7 @@ def _assigned(node: ast.stmt) -> tuple[str, str, ast.expr]:
 
 
 def _in_place(first: ast.stmt, second: ast.stmt) -> Statement:
-    """An operator that Python writes as a statement, and the line that gives its result a name."""
+    """Parse an operator that is a statement in Python (`+=`, `x[i] = y`), and the assignment that names its result."""
     name, annotation, _ = _assigned(second)
     if isinstance(first, ast.AugAssign):
         operator = OPERATORS[type(first.op)].rstrip("_")
@@ -197,7 +197,7 @@ def _value(name: str, annotation: str, value: ast.expr) -> Statement:
 
 
 def _is_getattr(call: ast.Call) -> bool:
-    """Whether a call is how torch writes an attribute whose name is no Python name: `getattr(self, "0")`."""
+    """Whether a call is how torch writes an attribute whose name is not an identifier: `getattr(self, "0")`."""
     return isinstance(call.func, ast.Name) and call.func.id == "getattr" and _dotted(call) is not None
 
 
@@ -264,7 +264,7 @@ def _call(node: Any) -> Any:
 
 def _complex(node: Any) -> Any:
     try:
-        return Text(str(ast.literal_eval(node)))  # `(1+2j)`, the one sum that is a constant
+        return Text(str(ast.literal_eval(node)))  # `(1+2j)`: a complex constant is the only sum among arguments
     except (ValueError, TypeError):
         return Text(ast.unparse(node))
 
@@ -300,7 +300,7 @@ ARGUMENTS: dict[type[ast.AST], Callable[[Any], Any]] = {
 
 
 def _guess(text: str) -> Statement:
-    """What can be said of a line that Python can't read: its name, the words before the bracket, all other words."""
+    """A statement for a line that Python cannot parse: the name, the words before the bracket, and all other words."""
     found = HEAD.match(text)
     if found is None:
         raise Unreadable("not an assignment")

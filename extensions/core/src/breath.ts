@@ -1,8 +1,8 @@
-// Long work in steps, between which a page can show how far it is, be scrolled, and be told to stop.
+// Splits long work into steps. Between them the page can show the progress, scroll, and cancel the work.
 
-export type Work<T> = Generator<number, T, void>; // after each step: the share that is done, from 0 to 1
+export type Work<T> = Generator<number, T, void>; // yields the finished share after each step, from 0 to 1
 
-const BREATH_MS = 30; // of work, before the page may do something else
+const BREATH_MS = 30; // of work before the page gets a turn
 
 export function atOnce<T>(work: Work<T>): T {
   for (;;) {
@@ -11,7 +11,7 @@ export function atOnce<T>(work: Work<T>): T {
   }
 }
 
-/** `told` hears the share that is done. Raises the signal's reason where that comes before the end. */
+/** Calls `told` with the finished share. Raises the signal's reason if it aborts before the end. */
 export async function inSteps<T>(work: Work<T>, signal: AbortSignal, told: (share: number) => void): Promise<T> {
   for (;;) {
     await new Promise((done) => setTimeout(done));

@@ -1,5 +1,5 @@
 /**
- * The bytes of base64 text. Where the browser has none of its own, a callback for each letter would take longer still.
+ * The bytes of base64 text. Without a decoder of the browser's own this is a loop: a callback per letter is slower.
  */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   const { fromBase64: native } = Uint8Array as { fromBase64?(text: string): Uint8Array<ArrayBuffer> };
@@ -10,10 +10,10 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** What gzip's bytes unzip to. They are written at once: a Blob's stream would fetch them from another process. */
+/** Unzips gzip's bytes. They are written directly, because a Blob's stream would fetch them from another process. */
 export function unzipped(zipped: Uint8Array<ArrayBuffer>): ReadableStream<Uint8Array<ArrayBuffer>> {
   const { readable, writable } = new DecompressionStream("gzip");
   const writer = writable.getWriter();
-  for (const done of [writer.write(zipped), writer.close()]) done.catch(() => {}); // who reads is told
+  for (const done of [writer.write(zipped), writer.close()]) done.catch(() => {}); // the reader gets the error
   return readable;
 }

@@ -1,5 +1,5 @@
-// What a stage changed, in numbers: nodes that came and went, by the values they hold (a node that was only renamed
-// holds the value that it held).
+// What a stage changed, in numbers: the nodes that it added and removed. Nodes are identified by their values, because
+// a renamed node still has the same value.
 
 import { previousGraph, type Recording } from "./model";
 import type { CompilationData } from "./wire";
@@ -9,11 +9,11 @@ export interface GraphChange {
   readonly nodes: number;
   readonly added: number;
   readonly removed: number;
-  readonly bytes: number; // of what its nodes make, each storage once; -1 where a size is symbolic
-  readonly isNew: boolean; // no stage before had a graph of this role
+  readonly bytes: number; // of what its nodes compute, each storage once; -1 if a size is symbolic
+  readonly isNew: boolean; // no earlier stage had a graph of this role
 }
 
-/** Per graph of a stage; in the order of its roles. */
+/** One for each graph of a stage, in the order of the roles. */
 export function changes(recording: Recording, compilation: CompilationData, stage: number): GraphChange[] {
   return [...(compilation.stages[stage]?.graphs ?? [])].map(([role, graph]) => {
     const now = recording.graphValues(compilation, graph);
@@ -30,7 +30,7 @@ export function changes(recording: Recording, compilation: CompilationData, stag
   });
 }
 
-/** As multisets: a value that two nodes hold counts twice, and so do nodes without one. */
+/** Compares multisets: a value of two nodes counts twice, and so do nodes without a value. */
 export function difference(before: readonly number[], now: readonly number[]): { added: number; removed: number } {
   const counts = new Map<number, number>();
   for (const value of before) counts.set(value, (counts.get(value) ?? 0) + 1);

@@ -1,5 +1,6 @@
-// Counts what a recording holds without making any of it. A file of 100 MB takes a page a second to count and may
-// take it minutes to read, so a large one is counted first: it opens, or the reader is told how large it is.
+// Counts the contents of a recording without creating any records. Counting a file of 100 MB takes a second, but
+// decoding it may take minutes. So a large recording is counted first. Then it opens, or a message says how large it
+// is.
 
 import { isList, isMap, isText, Reader } from "./msgpack";
 
@@ -25,7 +26,7 @@ const NUMBER_BYTES: Readonly<Record<number, number>> = {
   0xd3: 8,
 };
 
-/** Raises MsgpackError where the bytes end too early or have another shape. */
+/** Raises MsgpackError if the bytes end too early or have another structure. */
 export function countsOf(bytes: Uint8Array): Counts {
   return new Counter(bytes).counts();
 }
@@ -43,7 +44,7 @@ class Counter extends Reader {
     return this.found;
   }
 
-  /** Passes over a map; `read` passes over the one field that is asked for. */
+  /** Skips a map; `read` skips the value of the one field that is needed. */
   private field(name: string, read: () => void): void {
     const size = this.count(this.mapSize());
     for (let i = 0; i < size; i++) {
@@ -70,7 +71,7 @@ class Counter extends Reader {
     for (let left = 1; left > 0; left--) left += this.pass();
   }
 
-  /** Passes over the next value, but not over what is in it; how many values those are. */
+  /** Skips the head of the next value; returns how many values it contains. */
   private pass(): number {
     const tag = this.peek();
     if (isMap(tag)) return 2 * this.count(this.mapSize());

@@ -1,6 +1,6 @@
-// From the bytes of a file to a RecordingData that the views can trust: its head, unzip (bounded), msgpack with a check
-// of every field against the SCHEMA generated from events.py, then of every index against the list that it points into.
-// Whatever is wrong becomes one RecordingError whose message says what and where, and what to do.
+// Decodes the bytes of a file into a RecordingData that the views can trust. It reads the head, unzips (bounded), reads
+// msgpack and checks every field against the SCHEMA generated from events.py. Then it checks every index against the
+// list that it points into. Every problem becomes one RecordingError that says what is wrong, where, and what to do.
 
 import { atOnce, inSteps } from "./breath";
 import { unzipped } from "./bytes";
@@ -20,24 +20,24 @@ import {
   type Wire,
 } from "./wire";
 
-const MAX_STAGES = 2000; // a list of more than this is not from a pipeline
-const MAX_COMPILATIONS = 20_000; // a shelf holds 256; the logs of a large job, thousands
+const MAX_STAGES = 2000; // no pipeline has more
+const MAX_COMPILATIONS = 20_000; // a recording of ours has at most 256; the logs of a large job have thousands
 const MAX_BYTES = 1 << 28; // of msgpack, unzipped
 
 const LARGE = 1 << 23; // bytes of msgpack that take a second to read, or more
 
 export class RecordingError extends Error {}
 
-/** What a reader is told while a large recording is read, and whether he still wants it. */
+/** Reports progress while a large recording is decoded, and tells whether the reader cancelled it. */
 export interface Opening {
   readonly signal: AbortSignal;
   told(share: number): void; // from 0 to 1
 }
 
 /**
- * `file` is what `recording.save` wrote, or what a page holds: the same without the head.
- * `takesLong` is told how large a recording is before it is read, if that takes longer than anybody waits without a
- * word. Such a one is read step by step. Raises RecordingError, and the signal's reason.
+ * `file` is what `recording.save` wrote, or what a page contains: the same without the head.
+ * `takesLong` is called with the size before a recording is decoded that is so large that a reader expects progress.
+ * Such a recording is decoded step by step. Raises RecordingError, and the signal's reason.
  */
 export async function decodeRecording(
   file: Uint8Array,
@@ -50,11 +50,11 @@ export async function decodeRecording(
 }
 
 /**
- * What follows a file's head, as aotviz/recording/files.py writes it: the magic bytes and two of the version. Raises
- * RecordingError.
+ * The bytes after a file's head. The head has the magic bytes and two bytes of the version, as
+ * aotviz/recording/files.py writes it. Raises RecordingError.
  */
 export function withoutHead(file: Uint8Array): Uint8Array {
-  // A page's, or no recording.
+  // Either a page's recording, or no recording.
   if (file.length === 0 || MAGIC.some((byte, i) => i < file.length && file[i] !== byte)) return file;
   const end = MAGIC.length + 2;
   const version = file.length < end ? NONE : file[end - 2]! * 256 + file[end - 1]!;
@@ -72,8 +72,8 @@ function newer(version: number): RecordingError {
 }
 
 /**
- * In words; "" where it is damaged, as the readers will say. Raises RecordingError for a recording that is whole but
- * too large for a page.
+ * The size in words, or "" if the recording is damaged; then decoding says so. Raises RecordingError for a recording
+ * that is complete but too large for a page.
  */
 function sizeOf(bytes: Uint8Array): string {
   let counts;
@@ -96,7 +96,7 @@ function sizeOf(bytes: Uint8Array): string {
   );
 }
 
-/** Takes the head's fields as they come, so that a newer recording is told from a damaged one. */
+/** Reads the fields one by one, to tell a newer recording from a damaged one. */
 class Head {
   known = false; // whether it is a recording at all
   deltas = false;
@@ -133,7 +133,7 @@ async function read(bytes: Uint8Array, opening: Opening | undefined): Promise<Re
   return data;
 }
 
-/** One record of a recording that comes in parts. The numbers in it are the source's to check. */
+/** One record of a recording that comes in parts. The source checks the numbers in it. */
 export async function decodePart(bytes: Uint8Array, record: string): Promise<unknown> {
   const reader = new RecordReader(await gunzip(bytes));
   let part;
@@ -146,7 +146,7 @@ export async function decodePart(bytes: Uint8Array, record: string): Promise<unk
   return part;
 }
 
-/** What a reader raised about `what`, in words. */
+/** The RecordingError for an error that decoding `what` raised. */
 function damaged(error: unknown, what: string): unknown {
   if (error instanceof Unexpected) return new RecordingError(`This recording is damaged: ${error.said(what)}`);
   if (error instanceof MsgpackError) return new RecordingError(`This recording is damaged: ${error.message}.`);
@@ -194,7 +194,7 @@ function checkIndices(data: RecordingData): void {
     if (compilation.stages.length > MAX_STAGES) {
       throw new RecordingError(`This recording is damaged: ${where} claims ${compilation.stages.length} stages.`);
     }
-    let good: Partial<ValueRecord> = {}; // the value before: as a rule, the next says the same
+    let good: Partial<ValueRecord> = {}; // the previous value: usually the next has the same fields
     for (let j = 0; j < values; j++) {
       const value = compilation.values[j]!;
       const { dtype, device, text, parts } = value;
@@ -202,11 +202,11 @@ function checkIndices(data: RecordingData): void {
       good = value;
       if (!isWithin(dtype, strings) || !isWithin(device, strings) || !isWithin(text, strings))
         within([dtype, device, text], strings, `${where}.values[${j}]`);
-      if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: nothing contains itself
+      if (parts.length) within(parts, j, `${where}.values[${j}].parts`); // earlier ones: no cycles
     }
     compilation.graphs.forEach((graph, j) => checkGraph(graph, strings, values, `${where}.graphs[${j}]`));
     for (const [j, storage] of compilation.storages.entries()) {
-      // An earlier one: no circles.
+      // Only an earlier one, so that there is no cycle.
       storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`));
       if (storage.writes.some(({ tensor }) => tensor < 0))
         throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);

@@ -1,18 +1,17 @@
-// A page that holds a recording holds it smaller than a file does, so that gzip makes next to nothing of it and the
-// page shows something sooner. aotviz/widgets/packing.py writes it so, and says so in "deltas"; files have none of it:
-// long columns of graphs are differences (5, 6, 7 is 5, 1, 1); a node that only reads the one d places before has d for
-// its arguments; a value that differs from the one before in nothing but its storage is that difference; and all texts
-// are one, with a separator between any two.
+// A page stores its recording in a smaller form than a file, so that gzip compresses it well and the page opens sooner.
+// aotviz/widgets/packing.py writes this form and marks it with "deltas"; files never use it. Long columns of graphs are
+// differences (5, 6, 7 is 5, 1, 1). A node that reads only the node d places earlier has d as its arguments. A value
+// that differs from the previous one only in its storage is that difference. All texts are joined by a separator.
 
 import { MsgpackError } from "./msgpack";
 import type { RecordingData, Wire } from "./wire";
 
-const COLUMNS = ["name", "value", "sequence"] as const; // those of packing.py
+const COLUMNS = ["name", "value", "sequence"] as const; // the same as in packing.py
 const SEPARATOR = "\0";
 const MOST_TEXTS = 1 << 24;
-const NEAR = 128; // distances whose arguments are made once
+const NEAR = 128; // distances whose arguments are created once
 
-/** Makes the columns and arguments those of a file. Texts and values became so when they were read (records.ts). */
+/** Restores the columns and arguments of the file format. records.ts has already restored texts and values. */
 export function addUp(data: RecordingData): void {
   for (const { graphs } of data.compilations) {
     for (const graph of graphs) {
@@ -22,7 +21,7 @@ export function addUp(data: RecordingData): void {
   }
 }
 
-/** The texts of one that has all. Raises MsgpackError where they are more than a page can hold. */
+/** Splits the joined texts. Raises MsgpackError if there are more than a page can hold. */
 export function parted(text: string): string[] {
   const texts = text.split(SEPARATOR, MOST_TEXTS + 1);
   if (texts.length > MOST_TEXTS) throw new MsgpackError("it has too many texts");

@@ -1,5 +1,5 @@
-// The only way the views make elements. Strings become text nodes, never markup, so that a name from a recording
-// can't be anything but text.
+// Views create elements only with these functions. Strings become text nodes, never markup, so that a name from a
+// recording is always plain text.
 
 export type Child = Element | string | number | null | undefined | false | Child[];
 
@@ -61,7 +61,7 @@ export function replace(parent: Element, ...children: Child[]): void {
   append(parent, children);
 }
 
-/** An empty, loading or error state: what is the case, and what to do. */
+/** An empty, loading or error state: what happened, and what to do. */
 export function notice(
   kind: "empty" | "loading" | "error",
   title: string,
@@ -85,7 +85,7 @@ export function keepInView(scroller: Element, element: Element): void {
     scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
 }
 
-/** A sentence with its `code` as code. */
+/** A sentence in which `code` in backticks becomes a code element. */
 export function quoted(text: string): Child {
   const parts = text.split("`");
   return parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", {}, part) : part)) : text;

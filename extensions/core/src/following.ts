@@ -1,18 +1,18 @@
-// Keeps what is shown up to date with a process that goes on: a notice that there is more leads to one question, and
-// never to two at a time. Between two questions there is a pause, longer where answers take long, so that a kernel that
-// compiles has its time for itself.
+// Keeps the page up to date with a running process. A notice of news leads to one question, and only one question is
+// open at a time. There is a pause between two questions, longer if answers are slow, so that the questions do not slow
+// down a kernel that compiles.
 
 const LEAST_PAUSE_MS = 250;
 const PAUSE = 4; // times what the last question took
 
 /**
- * `notice` is to be called when there is more; `refresh` asks for it. What fails is asked for again at the next notice.
+ * Call `notice` when there is more; `refresh` asks for it. After a failure, the next notice asks again.
  */
 export function following(refresh: () => Promise<unknown>): { notice(): void; stop(): void } {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let asking = false;
   let more = false;
-  let free = 0; // when the next question may be asked
+  let free = 0; // time from which the next question is allowed
   let stopped = false;
   const ask = async (): Promise<void> => {
     timer = undefined;

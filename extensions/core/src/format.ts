@@ -1,4 +1,4 @@
-// Facts as short text: the words of the field, units stated.
+// Formats facts as short text, in torch's terms and with units.
 
 import type { ValueRecord } from "./wire";
 
@@ -28,7 +28,7 @@ export function shape(sizes: readonly (number | string)[]): string {
   return `[${sizes.join(", ")}]`;
 }
 
-/** What the numbers of texts stand for; a Recording has them. */
+/** Looks up texts by number; a Recording does this. */
 export interface Texts {
   text(index: number): string;
 }
@@ -45,7 +45,7 @@ export function value(texts: Texts, record: ValueRecord | null, values: readonly
   return texts.text(record.text) || record.kind;
 }
 
-/** E.g. 20,000. By hand: the first use of the browser's own formatter takes longer than opening the recording. */
+/** E.g. 20,000. We do not use the browser's formatter: its first use takes longer than opening the recording. */
 export function thousands(count: number): string {
   return Number.isInteger(count) ? String(count).replace(/\B(?=(\d{3})+$)/g, ",") : String(count);
 }
@@ -73,7 +73,7 @@ export function plural(count: number, noun: string, many = `${noun}s`): string {
   return `${thousands(count)} ${count === 1 ? noun : many}`;
 }
 
-/** `.slice(0, 1, end)`: one view of a chain. A slice up to the end says so by the largest number there is. */
+/** `.slice(0, 1, end)`: one view of a chain. For a slice up to the end, torch has the largest integer as its end. */
 export function viewStep(step: string): string {
   return `.${step.replace("9223372036854775807", "end")}`;
 }

@@ -1,6 +1,5 @@
-// A graph of a recording. Of each node only what it reads is found out at once, since drawing needs that of all of
-// them; its texts, its module and its users are looked up when they are asked for: a page of twenty thousand nodes
-// shows sixty boxes first.
+// A graph of a recording. The inputs of all nodes are computed at once, because drawing needs them. A node's texts,
+// module and users are looked up on demand: the page of a graph with twenty thousand nodes first shows sixty boxes.
 
 import type { CompilationData, GraphSnapshot, ValueRecord, Wire } from "./wire";
 
@@ -31,11 +30,11 @@ export interface Node {
   readonly sequence: number;
   readonly backward: boolean;
   readonly descriptor: string;
-  readonly inputs: readonly number[]; // nodes it reads, each once
+  readonly inputs: readonly number[]; // nodes that it reads, each once
   readonly users: readonly number[]; // nodes that read it, in order
 }
 
-/** Lists of numbers, one a node, end to end: that of node i is `all` from `starts[i]` to `starts[i + 1]`. */
+/** A list of numbers for each node, joined: node i has `all` from `starts[i]` to `starts[i + 1]`. */
 export interface Lists {
   readonly starts: Int32Array;
   readonly all: ArrayLike<number>;
@@ -45,16 +44,17 @@ export interface Graph {
   readonly snapshot: GraphSnapshot;
   readonly role: string;
   readonly nodes: readonly Node[];
-  readonly inputs: Lists; // those of the nodes, for who wants them of all
+  readonly inputs: Lists; // of all nodes
   readonly outputDescriptors: readonly string[];
 }
 
 /**
- * Whether a node runs in the backward: all of a backward graph do, and none of a forward graph, wherever it was traced:
- * the partitioner moves what it can into the forward. Elsewhere `mark`, from GraphSnapshot.backward, tells.
+ * Whether a node runs in the backward. All nodes of a backward graph do, and no node of a forward graph does, even if
+ * it was traced in the backward: the partitioner moves such nodes to the forward if it can. For other graphs the answer
+ * is `mark`, from GraphSnapshot.backward.
  */
 export function runsBackward(role: string, mark: string | undefined): boolean {
-  const half = /^(forward|inference|backward)\b/.exec(role)?.[1]; // "forward 2" is one too
+  const half = /^(forward|inference|backward)\b/.exec(role)?.[1]; // also matches "forward 2"
   return half ? half === "backward" : mark === "1";
 }
 
@@ -187,7 +187,7 @@ function listOf({ starts, all }: Lists, index: number): number[] {
 function inputsOf({ op, args, kwargs }: GraphSnapshot): Lists {
   const starts = new Int32Array(op.length + 1);
   const all: number[] = [];
-  const readBy = new Int32Array(op.length).fill(-1); // of each node, who was last found to read it
+  const readBy = new Int32Array(op.length).fill(-1); // for each node, the last node found to read it
   for (let index = 0; index < op.length; index++) {
     const given = args[index]!;
     if (!Array.isArray(given)) collect(given, index, all, readBy);
@@ -199,7 +199,7 @@ function inputsOf({ op, args, kwargs }: GraphSnapshot): Lists {
   return { starts, all };
 }
 
-/** The other way round: of each node those in whose list it stands, in order. */
+/** The inverse: for each node, the nodes whose list contains it, in order. */
 export function turned({ starts, all }: Lists): Lists {
   const size = starts.length - 1;
   const turnedStarts = new Int32Array(size + 1);

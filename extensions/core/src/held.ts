@@ -1,4 +1,4 @@
-// What of a compilation has come so far. Its parts (aotviz/widgets/parts.py) come one by one and fill up one record.
+// The loaded parts of a compilation. Its parts (aotviz/widgets/parts.py) arrive one by one and fill one record.
 
 import {
   type CodePart,
@@ -9,12 +9,12 @@ import {
   NONE,
 } from "./wire";
 
-/** What has come of a compilation: the record's lists fill up. */
+/** The loaded parts of a compilation; the lists of the record fill as parts arrive. */
 export interface Held {
   readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
   about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
-  readonly code: Set<number>; // stages whose texts are there
-  opened: boolean; // whether its stages and facts are there
+  readonly code: Set<number>; // stages whose texts are loaded
+  opened: boolean; // whether its stages and facts are loaded
 }
 
 /** A compilation of which only the head is known. */
@@ -60,7 +60,7 @@ function outline(head: CompilationHead): CompilationData {
 export function takeCompilation(held: Held, part: CompilationPart): void {
   const { values, graphs } = held.data;
   Object.assign(held.data, part.compilation);
-  if (!part.compilation.values.length) held.data.values = values; // they come with the graphs
+  if (!part.compilation.values.length) held.data.values = values; // the graphs bring them
   held.data.graphs = graphs;
   held.about = part;
   held.opened = true;

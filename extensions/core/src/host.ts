@@ -1,10 +1,10 @@
-// What the workbench asks of the place it runs in. A place supplies heavy parts when they are first needed.
+// What the workbench needs from its host page. The host supplies the large bundles on first use.
 
 import type { Editor } from "./editor/types";
 
 export interface Host {
   /** CodeMirror, as its own bundle. */
   editor(): Promise<Editor>;
-  /** A worker that runs `worker/graphviz.ts`; rejects where none can be had. */
+  /** A worker that runs `worker/graphviz.ts`; rejects if it cannot be started. */
   graphvizWorker(): Promise<Worker>;
 }

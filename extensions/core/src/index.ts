@@ -1,4 +1,4 @@
-// What `core` offers to the places that show a workbench.
+// The exports of `core` for the packages that show a workbench.
 
 export { fromBase64, unzipped } from "./bytes";
 export { decodeRecording, gunzip, RecordingError } from "./decode";

@@ -1,5 +1,5 @@
-// The keys of the whole workbench, and the page that lists them (`?`). A view that handles a key itself prevents its
-// default or stops it; where text is typed or an editor has the focus, only Escape and the help are ours.
+// The keys of the whole workbench, and the help that lists them (`?`). A view that handles a key itself prevents its
+// default or stops it. In a text field or an editor, this file handles only Escape and the help key.
 
 import { h } from "./dom";
 import type { State } from "./state";
@@ -18,7 +18,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["?", "this list"],
 ];
 const WRITES = "input:not([type=checkbox]), textarea, select, [contenteditable=true], .cm-editor";
-// In which arrows move something.
+// Elements in which the arrow keys move something.
 const OWN_ARROWS = "[role=tab], [role=radio], [role=tree], [role=treeitem], [role=grid], .canvas";
 
 export interface Keyboard {
@@ -99,7 +99,7 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     if (!help.hidden) {
       if (event.key === "Escape" || event.key === "?") show(false);
       else if (event.key !== "Tab" && event.key !== "Enter" && event.key !== " ") return;
-      if (event.key === "Tab") close.focus(); // the one control there is
+      if (event.key === "Tab") close.focus(); // the only control
       if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
       return;
     }
@@ -115,6 +115,6 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     event.stopPropagation();
     action();
   });
-  body.tabIndex = -1; // so that a click anywhere gives us the keys
+  body.tabIndex = -1; // so that a click anywhere gives the workbench the focus
   return { help, button };
 }

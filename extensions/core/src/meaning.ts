@@ -1,7 +1,7 @@
-// What a descriptor's text tells the views. Ours are words (aotviz/ir/descriptors.py); torch's partitioners put
-// some of their own, which print as Python expressions.
+// Reads the text of a descriptor for the views. Our descriptors are words (aotviz/ir/descriptors.py). Torch's
+// partitioners add some of their own, which print as Python expressions.
 
-/** An input of the backward that comes from outside; before the trace is done it has only its name to tell. */
+/** Whether this is a tangent. Before the trace stage only its name shows this. */
 export function isTangent(node: { readonly op: string; readonly name: string; readonly descriptor: string }): boolean {
   if (node.op !== "p") return false;
   const { descriptor } = node;

@@ -1,5 +1,4 @@
-// Reading a recording: its parts are brought when they are first asked for, and a graph is read once and kept; the
-// views share it.
+// The recording as the views read it. A part is loaded on first use. A graph is decoded once, and all views share it.
 
 import { type Graph, readGraph } from "./graph";
 import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./held";
@@ -18,14 +17,14 @@ import {
 } from "./wire";
 
 /**
- * A part of a recording that a view can't do without. Numbers are positions: of the compilation, its stage or graph.
+ * A part of a recording that a view needs. The numbers are positions of the compilation, its stage or its graph.
  */
 export type Need =
   | { readonly what: "compilation"; readonly compilation: number }
   | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
   | { readonly what: "code"; readonly compilation: number; readonly stage: number };
 
-/** A recording with its lookups. What has not been looked at is absent until `load` has brought it. */
+/** A recording with its lookups. A part is absent until `load` has loaded it. */
 export class Recording {
   private readonly graphs = new Map<GraphSnapshot, Graph>();
   private held: readonly Held[];
@@ -38,14 +37,14 @@ export class Recording {
     this.held = now.compilations.map(unopened);
   }
 
-  /** Which compilations there are. Another object where `refresh` found more. */
+  /** The index of compilations. It is a new object if `refresh` found more. */
   get index(): RecordingIndex {
     return this.now;
   }
 
   /**
-   * Asks what there is by now, and takes it up. What was loaded stays, as far as it is still so. `open` is the position
-   * of a compilation that is kept even if the kernel has dropped it. Null where nothing is new.
+   * Asks for the current index and uses it. Loaded parts stay if they are still valid. `open` is the position of a
+   * compilation that is kept even if the kernel has dropped it. Null if nothing is new.
    */
   async refresh(open: number): Promise<News | null> {
     const next = await this.source.index(true);
@@ -55,7 +54,7 @@ export class Recording {
     return news;
   }
 
-  /** A recording that is all there. */
+  /** A complete recording. */
   static whole(data: RecordingData): Recording {
     const source = new WholeSource(data);
     return new Recording(source, source.index());
@@ -69,27 +68,27 @@ export class Recording {
     return this.source.strings[index] ?? "";
   }
 
-  /** The compilation as far as it is loaded: of one that was never opened, what the index says. */
+  /** The loaded parts of the compilation; if it was never opened, this is its entry in the index. */
   compilation(position: number): CompilationData {
     return this.held[position]!.data;
   }
 
-  /** The value numbers of a graph's nodes, one a node, once its compilation is loaded. */
+  /** The value numbers of a graph's nodes, one per node, once its compilation is loaded. */
   graphValues(compilation: CompilationData, graph: number): readonly number[] {
     return this.about(compilation)?.graph_values[graph] ?? [];
   }
 
-  /** What a graph's operators make, each storage once, in bytes; -1 where a size is symbolic. */
+  /** Bytes of the results of a graph's operators, each storage once; -1 if a size is symbolic. */
   graphBytes(compilation: CompilationData, graph: number): number {
     return this.about(compilation)?.graph_bytes[graph] ?? NONE;
   }
 
-  /** How long each text of a stage is, by its name. */
+  /** The length of each text of a stage, by its name. */
   codeLines(compilation: CompilationData, stage: number): ReadonlyMap<string, number> {
     return this.about(compilation)?.code_lines[stage] ?? new Map();
   }
 
-  /** What it asked of torch's caches. */
+  /** Its lookups in torch's caches. */
   cacheLookups(compilation: CompilationData): readonly CacheLookup[] {
     return this.about(compilation)?.cache_lookups ?? [];
   }
@@ -98,7 +97,7 @@ export class Recording {
     return this.held.find(({ data }) => data === compilation)?.about;
   }
 
-  /** Null for a stage without such a graph, and for one that is not loaded. */
+  /** Null for a stage without such a graph, and for a graph that is not loaded. */
   graph(compilation: CompilationData, stage: StageRecord, role: string): Graph | null {
     const index = stage.graphs.get(role);
     const snapshot = index === undefined ? undefined : compilation.graphs[index];
@@ -109,7 +108,7 @@ export class Recording {
     return graph;
   }
 
-  /** What a view must ask for to have a stage's graph; nothing where the stage has none. */
+  /** What a view must load to have a stage's graph; empty if the stage has no graph. */
   graphNeed(compilation: number, stage: number, role: string): Need[] {
     const graph = this.compilation(compilation).stages[stage]?.graphs.get(role);
     return graph === undefined ? [] : [{ what: "graph", compilation, graph }];
@@ -117,22 +116,22 @@ export class Recording {
 
   has(need: Need): boolean {
     const held = this.held[need.compilation];
-    if (!held) return true; // and nothing will come of asking
+    if (!held) return true; // loading it would not help
     if (need.what === "compilation") return held.opened;
     return need.what === "graph" ? held.data.graphs[need.graph] !== undefined : held.code.has(need.stage);
   }
 
-  /** Whether there is a kernel to ask for more than was recorded. */
+  /** Whether there is a kernel that can compute more than was recorded. */
   get asksKernel(): boolean {
     return this.source.whatIf !== undefined;
   }
 
-  /** The compilation, cut in another way: its stages and facts. Null where there is no kernel. */
+  /** The compilation, partitioned in another way: its stages and facts. Null without a kernel. */
   whatIf(compilation: number, wish: Wish, wait: Wait): Promise<CompilationData> | null {
     return this.source.whatIf?.(this.compilation(compilation).id, wish, wait).then((part) => part.compilation) ?? null;
   }
 
-  /** Brings what is missing of `needs`. Null where nothing is to be waited for, as in a recording that is all there. */
+  /** Loads the missing parts of `needs`. Null if all are loaded, as in a complete recording. */
   load(needs: readonly Need[]): Promise<void> | null {
     const waits = needs.flatMap((need) => (this.has(need) ? [] : (this.bring(need) ?? [])));
     return waits.length ? Promise.all(waits).then(() => undefined) : null;
@@ -151,7 +150,7 @@ export class Recording {
           ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
           : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
     if (!coming) return null;
-    // Whether it came or failed: a failure may be tried again.
+    // After a failure too, so that it can be tried again.
     const done = coming.finally(() => this.coming.delete(key));
     this.coming.set(key, done);
     return done;
@@ -179,7 +178,7 @@ export function previousGraph(
   return null;
 }
 
-/** Whether its stages have times of their own: torch's log has none for them. */
+/** Whether its stages have times; stages from torch's log have none. */
 export function timed(compilation: CompilationData): boolean {
   return !compilation.compile_id || compilation.stages.some((stage) => stage.elapsed_ns > 0);
 }

@@ -1,13 +1,13 @@
-// Reads msgpack. Written for bytes from a stranger: every length is checked against what is left, so that a few
-// hostile bytes can't ask for gigabytes; nesting is bounded; maps become Map, so that a key such as "__proto__" is
-// only a key. Integers beyond 2^53 become bigint and floats become Float, because the graph's arguments are shown
-// as Python code and must read as they were (slice(..., 9223372036854775807), 1.0).
+// Reads msgpack. The bytes are untrusted: every length is checked against the remaining bytes, so that a few
+// hostile bytes cannot cause an allocation of gigabytes; nesting is bounded; maps become Map, so that a key such as
+// "__proto__" is only a key. Integers beyond 2^53 become bigint and floats become Float, because the graph's arguments
+// are shown as Python code and must read as they were (slice(..., 9223372036854775807), 1.0).
 
 import { Float, type Wire } from "./wire";
 
 const MAX_DEPTH = 100;
 export const MAX_ITEMS = 1 << 25; // of all lists and maps. A graph of a million nodes has 28 million
-const SHORT = 40; // bytes of a text that is sooner read letter by letter than by a TextDecoder
+const SHORT = 40; // bytes: a shorter text is faster to decode letter by letter than with a TextDecoder
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export class MsgpackError extends Error {}
@@ -22,7 +22,7 @@ export class Reader {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
-  /** How much of the bytes is read, from 0 to 1. */
+  /** The share of the bytes that has been read, from 0 to 1. */
   protected get share(): number {
     return this.at / this.bytes.length;
   }
@@ -39,12 +39,12 @@ export class Reader {
     return start;
   }
 
-  /** The first byte of what comes next. */
+  /** The first byte of the next value. */
   protected peek(): number {
     return this.bytes[this.at] ?? -1;
   }
 
-  /** Passes over what comes next if it is the same bytes as those from `start` to `end`; whether it is. */
+  /** Skips the next bytes if they equal those from `start` to `end`; returns whether they do. */
   protected again(start: number, end: number): boolean {
     const { bytes, at } = this;
     const length = end - start;
@@ -133,7 +133,7 @@ export class Reader {
     this.depth--;
   }
 
-  /** How many items the list has that comes next. Raises MsgpackError where none does. */
+  /** The number of items of the next list. Raises MsgpackError if the next value is no list. */
   protected listSize(): number {
     const tag = this.bytes[this.take(1)]!;
     if (tag >= 0x90 && tag < 0xa0) return tag & 0x0f;
@@ -142,7 +142,7 @@ export class Reader {
     throw new MsgpackError(`byte ${this.at - 1} begins no list`);
   }
 
-  /** The same of a map. */
+  /** The same for a map. */
   protected mapSize(): number {
     const tag = this.bytes[this.take(1)]!;
     if (tag >= 0x80 && tag < 0x90) return tag & 0x0f;
@@ -151,7 +151,7 @@ export class Reader {
     throw new MsgpackError(`byte ${this.at - 1} begins no map`);
   }
 
-  /** And of a text, in bytes. */
+  /** The size of the next text, in bytes. */
   protected textSize(): number {
     const tag = this.bytes[this.take(1)]!;
     if (tag >= 0xa0 && tag < 0xc0) return tag & 0x1f;
@@ -162,8 +162,8 @@ export class Reader {
   }
 
   /**
-   * Adds `size` texts. Those without any letter beyond ASCII are cut from one text that is decoded once. Where
-   * something else comes, `other` hears how many texts came before it.
+   * Adds `size` texts. ASCII texts are cut from one text that is decoded once. If the next value is not a text, `other`
+   * is called with the number of texts before it.
    */
   protected texts(size: number, into: string[], other: (index: number) => never): void {
     const { bytes } = this;
@@ -192,7 +192,7 @@ export class Reader {
     }
   }
 
-  /** So many numbers, in one loop that the browser soon makes fast. `other` says what stands for something else. */
+  /** Reads `size` numbers in one loop, which browsers optimise well. `other` replaces values that are not numbers. */
   protected numbers(size: number, other: (value: Wire, index: number) => number): number[] {
     const { bytes } = this;
     const out = new Array<number>(size);
@@ -242,7 +242,7 @@ function narrowed(value: bigint): number | bigint {
   return Number.isSafeInteger(number) ? number : value;
 }
 
-/** What a value is, by its first byte. */
+/** The type of a value, by its first byte. */
 export function isText(tag: number): boolean {
   return (tag >= 0xa0 && tag < 0xc0) || (tag >= 0xd9 && tag <= 0xdb);
 }

@@ -1,6 +1,6 @@
-// What a running process has recorded since the page last asked. Of our own pipeline, a compilation only grows: graphs,
-// values and texts keep their numbers, so those that are loaded stay. Of torch's log, what was read may be sorted
-// otherwise when more of it is read, so a compilation that changed is loaded anew.
+// Finds what a running process has recorded since the page last asked. A compilation of our own pipeline only grows:
+// graphs, values and texts keep their numbers, so loaded ones stay. The compilation of a torch log may be ordered
+// differently when more of the log is read, so a changed one is loaded again.
 
 import { type Held, unopened } from "./held";
 import type { CompilationData, CompilationHead, CompilationPart, RecordingIndex } from "./wire";
@@ -8,7 +8,7 @@ import type { CompilationData, CompilationHead, CompilationPart, RecordingIndex 
 export interface News {
   readonly index: RecordingIndex;
   readonly held: readonly Held[];
-  /** Where each compilation is now, by its old position; -1 for one that was dropped. */
+  /** The new position of each compilation, by its old position; -1 if it was dropped. */
   readonly moved: readonly number[];
   /** In words, e.g. "3 more stages". */
   readonly said: string;
@@ -16,7 +16,7 @@ export interface News {
 
 type Load = (id: string) => CompilationPart | Promise<CompilationPart>;
 
-/** Compares two indexes; of compilations that are open, brings what is new. Null where there is nothing new. */
+/** Compares two indexes, and loads what is new in the open compilations. Null if nothing is new. */
 export async function anew(
   before: RecordingIndex,
   after: RecordingIndex,
@@ -54,7 +54,7 @@ export async function anew(
   };
 }
 
-/** The index, with the compilation that is open in it, even where the kernel has dropped it. */
+/** The index with the open compilation, even if the kernel has dropped it. */
 function keeping(open: CompilationHead | undefined, index: RecordingIndex): RecordingIndex {
   const gone = open && !index.compilations.some(({ id }) => id === open.id);
   return gone ? { ...index, compilations: [open, ...index.compilations] } : index;
@@ -76,7 +76,7 @@ function grow(held: Held, part: CompilationPart): void {
   }
   next.stages = next.stages.map((stage, i) => (same(data.stages[i], stage) ? data.stages[i]! : stage));
   for (const field of Object.keys(next) as (keyof CompilationData)[]) {
-    // What is the same stays the same object, so that no view of it is drawn anew.
+    // An unchanged part stays the same object, so that its views are not redrawn.
     if (!same(data[field], next[field])) Object.assign(data, { [field]: next[field] });
   }
   held.about = part;
@@ -86,7 +86,7 @@ function more(count: number, noun: string): string {
   return count > 0 ? `${count} more ${noun}${count === 1 ? "" : "s"}` : "";
 }
 
-/** Whether two parts of a recording say the same. */
+/** Whether two parts of a recording are equal. */
 export function same(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;

@@ -1,5 +1,5 @@
-// How a compilation ended that did not come to its end: it failed, and the caller got the error; or it was refused and
-// runs in eager, as Dynamo captured it, and the caller got a right result. What is said of the two is told apart here.
+// How an unfinished compilation ended. Either it failed, and the caller got the error. Or it was refused, Dynamo's
+// graph ran in eager, and the caller got a correct result. This file has the words for both.
 
 import type { ErrorRecord } from "./wire";
 
@@ -8,22 +8,22 @@ export function endedAs({ ran_in_eager }: ErrorRecord): string {
   return ran_in_eager ? "ran in eager" : "failed";
 }
 
-/** The class of what is said: red for a failure alone. */
+/** The CSS class of the text: only a failure is red. */
 export function colourOf({ ran_in_eager }: ErrorRecord): "warn" | "removed" {
   return ran_in_eager ? "warn" : "removed";
 }
 
-/** Of the stage that ended it, as the subject's verb: "metadata failed". */
+/** The stage that ended it, with a verb: "metadata failed". */
 export function didIn({ ran_in_eager }: ErrorRecord): string {
   return ran_in_eager ? "refused the program" : "failed";
 }
 
-/** In one line of a list. */
+/** As one line of a list. */
 export function inShort(error: ErrorRecord): string {
   return error.ran_in_eager ? "ran in eager" : `${error.type} in ${error.stage}`;
 }
 
-/** Whole, as a text. */
+/** The whole error as text. */
 export function inFull(error: ErrorRecord): string {
   return error.ran_in_eager ? `ran in eager: ${error.message}` : `${error.type} in ${error.stage}: ${error.message}`;
 }

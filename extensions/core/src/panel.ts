@@ -1,18 +1,17 @@
-// The place of the view that is open: mounted when what it needs is loaded, never before. While something is on its
-// way the view of before stays, and after a moment a word about the wait covers it; the wait can be ended, and what
-// failed be tried again.
+// Shows the open view. A view is mounted when everything that it needs is loaded. During loading the previous view
+// stays visible; after a moment a notice covers it. The reader can cancel the loading, and retry after a failure.
 
 import { h, notice, replace } from "./dom";
 import { VIEWS } from "./views/registry";
 import type { Context, Mounted, View } from "./views/view";
 
-const PATIENCE_MS = 150; // an answer that comes sooner shows no sign of the wait
+const PATIENCE_MS = 150; // no notice for an answer that comes sooner
 
 export class Panel implements Mounted {
   private readonly place = h("div", { class: "view" });
   private readonly cover = h("div", { class: "cover", hidden: true });
   private open: { view: View; mounted: Mounted } | null = null;
-  private turn = 0; // of waits; one that was overtaken says nothing more
+  private turn = 0; // number of the current wait; an older one shows nothing more
   private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -62,7 +61,7 @@ export class Panel implements Mounted {
     this.open?.mounted.destroy();
   }
 
-  /** Asks for what the view can't do without. Null where it is all there. */
+  /** Loads what the view needs. Null if everything is loaded. */
   private request(view: View): Promise<void> | null {
     const { state } = this.context;
     const { recording, selection } = state;

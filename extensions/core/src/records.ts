@@ -1,6 +1,6 @@
-// Reads msgpack straight into the records of the SCHEMA, with no tree of maps and lists in between. The first thing
-// that is not as the schema says is an Unexpected, which gathers its place in the recording on its way out: nothing is
-// spent on places while all is well.
+// Reads msgpack directly into the records of the SCHEMA, without a tree of maps and lists in between. The first value
+// that does not match the schema raises an Unexpected. It collects its place in the recording as it propagates, so that
+// valid data costs no time for places.
 
 import { atOnce, type Work } from "./breath";
 import { parted } from "./deltas";
@@ -11,7 +11,7 @@ const MANY = 64; // texts of a list that are decoded together
 
 type Fields = (typeof SCHEMA)[string]["fields"];
 
-/** What was read is not what the schema says. */
+/** A value does not match the schema. */
 export class Unexpected extends Error {
   private place = "";
 
@@ -22,32 +22,31 @@ export class Unexpected extends Error {
     super();
   }
 
-  /** The same, of a part of what is read. `step` leads to the part, e.g. ".name" or "[2]". */
+  /** The same error in a part of the record. `step` leads to the part, e.g. ".name" or "[2]". */
   in(step: string): this {
     this.place = step + this.place;
     return this;
   }
 
-  /** As a sentence about a record that is called `name`. */
+  /** The error as a sentence about a record called `name`. */
   said(name: string): string {
     return `${name}${this.place} should be ${this.expected}, but is ${this.got}.`;
   }
 }
 
 /**
- * The last record of a name, and where the last value of each field stood: the same bytes again are the same value
- * again.
+ * The last record of a name, and the bytes of each field's last value: the same bytes give the same value.
  */
 interface Last {
   record: Record<string, unknown>;
   readonly fields: readonly { start: number; end: number; value: unknown }[];
 }
 
-/** Hears of each field of the outermost record, also of those that the schema does not know. */
+/** Called for each field of the outermost record, including fields that the schema does not know. */
 export type Heard = (field: Wire, value: unknown) => void;
 
 export class RecordReader extends Reader {
-  /** Whether it holds texts or values as only a page may (deltas.ts). */
+  /** Whether it has texts or values in the form of a page (deltas.ts). */
   packed = false;
   private readonly last = new Map<string, Last>(); // of records that are written by position
 
@@ -59,8 +58,8 @@ export class RecordReader extends Reader {
   }
 
   /**
-   * All the bytes as one record, step by step: the columns of a large graph one after the other. Raises Unexpected,
-   * MsgpackError.
+   * Reads all bytes as one record, step by step: the columns of a large graph one after the other. Raises Unexpected
+   * and MsgpackError.
    */
   *whole(name: string): Work<unknown> {
     const record = yield* this.byName(name);
@@ -155,7 +154,7 @@ export class RecordReader extends Reader {
     return out;
   }
 
-  /** The arguments of nodes. What is the same bytes as the one before is that one: most nodes read the node before. */
+  /** The arguments of nodes. The same bytes as the previous node's give the same object; this is the usual case. */
   private anything(size: number): unknown[] {
     const out = new Array<unknown>(size);
     let [start, end]: [number, number] = [0, 0];
@@ -204,7 +203,7 @@ export class RecordReader extends Reader {
     return this.read(found);
   }
 
-  /** A record that is written without the names of its fields, as all small ones are that there are many of. */
+  /** A record that is written without field names, as small and frequent records are. */
   private byPosition(schema: Schema): Record<string, unknown> {
     const name = schema[1] as string;
     const { fields } = SCHEMA[name]!;
@@ -213,7 +212,7 @@ export class RecordReader extends Reader {
     let last = this.last.get(name);
     if (!last)
       this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
-    const out = { ...last.record }; // a copy is sooner made than a record field by field
+    const out = { ...last.record }; // a copy is faster than a new record, field by field
     for (let i = 0; i < size; i++) {
       const before = last.fields[i]!;
       const [field, part] = fields[i]!;
@@ -233,7 +232,7 @@ export class RecordReader extends Reader {
     return out;
   }
 
-  /** Values. In a page, a number stands for the value before in another storage, so many on. */
+  /** Values. In a page, a number is the previous value with its storage increased by that number. */
   private values(schema: Schema, size: number): unknown[] {
     const out = new Array<unknown>(size);
     let before: ValueRecord | null = null;
@@ -248,14 +247,14 @@ export class RecordReader extends Reader {
     return out;
   }
 
-  /** The texts of a recording: a list, or in a page one text. */
+  /** The texts of a recording: a list, or one joined text in a page. */
   private strings(schema: Schema): unknown {
     if (!isText(this.peek())) return this.read(schema);
     this.packed = true;
     return parted(this.value() as string);
   }
 
-  /** A record that is written with the names of its fields, as all large ones are. */
+  /** A record that is written with field names, as large records are. */
   private *byName(name: string): Work<Record<string, unknown>> {
     if (!isMap(this.peek())) throw this.unexpected(inWords(["record", name]));
     const { fields } = SCHEMA[name]!;
@@ -287,7 +286,7 @@ export class RecordReader extends Reader {
     return out;
   }
 
-  /** Enters the list that comes next; how many items it has. Raises Unexpected where none does. */
+  /** Enters the next list and returns its length. Raises Unexpected if the next value is no list. */
   private listOf(schema: Schema): number {
     if (!isList(this.peek())) throw this.unexpected(inWords(schema));
     const size = this.listSize();
@@ -295,7 +294,7 @@ export class RecordReader extends Reader {
     return size;
   }
 
-  /** What to raise where something else comes next. */
+  /** The error for a next value of the wrong type. */
   private unexpected(expected: string): Unexpected {
     return new Unexpected(expected, shown(this.value()));
   }
@@ -326,7 +325,7 @@ function shown(value: Wire): string {
   return value instanceof Map ? "a map" : String(value instanceof Float ? value.value : value).slice(0, 40);
 }
 
-/** As a rule that after those read; undefined where the schema knows no such field. */
+/** Usually the field after those read; undefined if the schema has no such field. */
 function fieldOf(fields: Fields, key: Wire, next: number): Fields[number] | undefined {
   return fields[next]?.[0] === key ? fields[next] : fields.find(([name]) => name === key);
 }
@@ -335,7 +334,7 @@ function isNamed(schema: Schema): boolean {
   return schema[0] === "record" && !SCHEMA[schema[1] as string]!.array;
 }
 
-/** Made field by field, which the browser does sooner than a copy that is then changed. */
+/** Created field by field, which is faster than changing a copy. */
 function anotherStorage(
   { kind, dtype, shape, stride, offset, device, storage, requires_grad, parts, text }: ValueRecord,
   step: number,
@@ -343,7 +342,7 @@ function anotherStorage(
   return { kind, dtype, shape, stride, offset, device, storage: storage + step, requires_grad, parts, text };
 }
 
-/** Whether a value whose first byte is `tag` may be what the schema says. */
+/** Whether a value whose first byte is `tag` can match the schema. */
 function begins(tag: number, schema: Schema): boolean {
   if (typeof schema !== "string") {
     if (schema[0] === "or") return schema.slice(1).some((one) => begins(tag, one as Schema));

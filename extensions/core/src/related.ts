@@ -1,5 +1,5 @@
-// Which compilations belong to one: those that its function led to before and after. Read off the index alone, so that
-// the rail can name them before any is loaded.
+// Finds the compilations that are related to one: earlier and later ones of the same function. It needs only the index,
+// so the rail can name them before any is loaded.
 
 import type { CompilationHead, RecordingIndex } from "./wire";
 
@@ -9,21 +9,21 @@ export interface Related {
   readonly kind: "earlier" | "again" | "gradient" | "of";
 }
 
-const GRADIENT = "gradient of "; // how the pipeline names the program that a backward of the backward needs
+const GRADIENT = "gradient of "; // the pipeline's name for a compilation of the gradient of a gradient
 
 /**
- * Of one function: names repeat, and torch's ids do after a reset, so the function's own number counts where there is
- * one.
+ * Whether two compilations are of one function. Names repeat, and torch's ids repeat after a reset, so the function's
+ * number decides if there is one.
  */
 function family({ name, compile_id, frame, rank }: CompilationHead): string {
   const known = frame >= 0 ? [compile_id !== "", frame] : [/^(.*)\/\d+$/.exec(compile_id)?.[1]];
-  const own = name.replace(/\/\d+\]$/, "]"); // ours within torch.compile are named "step [0/1]"
+  const own = name.replace(/\/\d+\]$/, "]"); // within torch.compile our names are "step [0/1]"
   return JSON.stringify([rank, ...known, compile_id ? "" : own]);
 }
 
 /**
- * The compilation before of the same function and the next one; the programs for gradients of gradients that it led
- * to; and of such a program, the compilation that led to it.
+ * The previous and the next compilation of the same function, and the compilations of its gradients of gradients. For
+ * the compilation of a gradient of a gradient, also the compilation that it belongs to.
  */
 export function related({ compilations }: RecordingIndex, position: number): Related[] {
   const self = compilations[position]!;

@@ -1,12 +1,12 @@
-// What a compilation found in torch's caches, and so did not compile, in its place among the stages.
+// The cache hits of a compilation: what it loaded from torch's caches instead of compiling, placed among the stages.
 
 import { type CacheLookup, type CompilationData } from "./wire";
 
 export interface Replay {
   readonly cache: string; // in words
-  readonly what: string; // that was found
-  readonly saved_ns: number; // what compiling it had taken, 0 if unknown
-  readonly after: number; // so many stages had been logged by then
+  readonly what: string; // what the cache had
+  readonly saved_ns: number; // the time that compiling it took originally, 0 if unknown
+  readonly after: number; // the number of stages logged before it
 }
 
 const CACHES: Readonly<Record<string, readonly [cache: string, what: string]>> = {
@@ -15,9 +15,9 @@ const CACHES: Readonly<Record<string, readonly [cache: string, what: string]>> =
   "fx bundled": ["Inductor's cache of graphs", "the code of a graph was loaded with the program"],
 };
 
-const SLACK_NS = 1_000; // numbers of that size are rounded; logs tell microseconds
+const SLACK_NS = 1_000; // numbers of this size are rounded, and logs have microseconds
 
-/** In the order of time. `text` gives the text of a number. */
+/** In order of time. `text` looks up the text of a number. */
 export function replays(
   compilation: CompilationData,
   lookups: readonly CacheLookup[],
@@ -26,7 +26,7 @@ export function replays(
   return [...ours(compilation), ...theirs(compilation, lookups, text)];
 }
 
-/** Of our own pipeline, a stage says what Inductor found. */
+/** In our own pipeline, a stage says what Inductor found in its cache. */
 function ours({ stages }: CompilationData): Replay[] {
   return stages.flatMap(({ replays: found }, i) =>
     [...found].map(([role, saved_ns]) => ({

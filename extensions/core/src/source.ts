@@ -1,6 +1,6 @@
-// Where a recording's parts come from. `WholeSource` has all of it: a file that the page or JupyterLab opened.
-// `KernelSource` asks for each part when it is first looked at. Both give the same records, with texts numbered in
-// `strings`; a kernel numbers the texts of each compilation apart, so what it sends is numbered anew here.
+// Where a recording's parts come from. `WholeSource` has the whole recording: a file that the page or JupyterLab
+// opened. `KernelSource` asks the kernel for each part on first use. Both return the same records, with texts numbered
+// in `strings`. A kernel numbers the texts of each compilation separately, so they are renumbered here.
 
 import { checkGraph, decodePart, RecordingError } from "./decode";
 import {
@@ -18,19 +18,19 @@ import {
   type Wire,
 } from "./wire";
 
-type Soon<T> = T | Promise<T>; // a part that is at hand is given at once, so that nothing flickers
+type Soon<T> = T | Promise<T>; // a loaded part is returned synchronously, so that nothing flickers
 
 export interface Source {
-  /** The texts that the numbers of all parts stand for. A source that is asked more knows more. */
+  /** The texts, by the numbers that the parts use. The list grows as parts are loaded. */
   readonly strings: readonly string[];
-  /** `again`: it was asked before, and the answer may take as long as the kernel is busy. */
+  /** `again`: this is not the first request, and the answer may take as long as the kernel is busy. */
   index(again?: boolean): Soon<RecordingIndex>;
   /** A compilation without its graphs. */
   compilation(id: string): Soon<CompilationPart>;
   graph(id: string, number: number): Soon<GraphPart>;
-  /** What a stage wrote. */
+  /** The texts of a stage. */
   code(id: string, stage: number): Soon<CodePart>;
-  /** The compilation cut in another way; absent where nobody can be asked. */
+  /** The compilation, partitioned in another way; absent without a live program. */
   whatIf?(id: string, wish: Wish, wait: Wait): Promise<CompilationPart>;
 }
 
@@ -99,7 +99,7 @@ function head(data: CompilationData): CompilationHead {
   };
 }
 
-/** -1 where a size is symbolic. */
+/** -1 if a size is symbolic. */
 function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
   let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(dtype)?.[0] ?? 8) / 8));
   for (const size of shape) {
@@ -109,25 +109,25 @@ function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
   return bytes;
 }
 
-/** As graph_bytes in aotviz/recording/sizes.py; a test holds the two together. */
+/** The same as graph_bytes in aotviz/recording/sizes.py; a test compares the two. */
 function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], strings: readonly string[]): number {
-  // Per storage, of which there are as a rule fewer than values.
+  // By storage; usually there are fewer storages than values.
   const largest = new Array<number>(values.length).fill(0);
   const seen = new Uint8Array(values.length);
-  let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // as a rule, as of the value before
+  let same: Pick<ValueRecord, "dtype" | "shape"> = { dtype: NONE, shape: [] }; // usually the previous value's
   let bytes = 0; // of one of these
   let sum = 0;
   const { op, value } = graph;
   for (let i = op.indexOf("p"); i >= 0; i = op.indexOf("p", i + 1)) {
     const storage = values[value[i]!]?.storage ?? NONE;
-    if (storage >= 0) largest[storage] = Infinity; // nobody makes what is given
+    if (storage >= 0) largest[storage] = Infinity; // inputs are not computed
   }
   const pending: number[] = [];
   for (let i = 0; i < op.length; i++) {
     if (op[i] === "p" || op[i] === "o") continue;
     pending.push(value[i]!);
     for (let number = pending.pop(); number !== undefined; number = pending.pop()) {
-      if (number < 0 || seen[number]) continue; // a tuple may hold a value twice, and be held twice
+      if (number < 0 || seen[number]) continue; // a tuple may contain a value twice, and may itself occur twice
       seen[number] = 1;
       const { kind, dtype, shape, storage, parts } = values[number]!;
       for (let k = 0; k < parts.length; k++) pending.push(parts[k]!);
@@ -147,7 +147,7 @@ function graphBytes(graph: GraphSnapshot, values: readonly ValueRecord[], string
   return sum;
 }
 
-/** Another cut of a compilation's joint graph; "" keeps its partitioner. */
+/** Another partition of a compilation's joint graph; "" keeps its partitioner. */
 export interface Wish {
   readonly partition_fn: string;
   readonly memory_budget: number; // a share from 0 to 1
@@ -161,18 +161,18 @@ export type Question =
   | readonly ["graph", string, number]
   | readonly ["code", string, number];
 
-/** How an answer is waited for: for as long as a reader waits, unless `patient`. */
+/** How to wait for an answer: only as long as a reader would wait, unless `patient`. */
 export interface Wait {
   readonly patient?: boolean;
-  /** Of a patient question: it ends when the kernel does not say that it is there. */
+  /** For a patient question: give up when the kernel does not answer that it is alive. */
   readonly asLongAsAlive?: boolean;
-  /** Tells the kernel that the answer is not wanted any more; it is waited for all the same. */
+  /** Tells the kernel that the answer is no longer wanted; the question stays open until the kernel answers. */
   readonly signal?: AbortSignal;
-  /** Hears what the kernel does meanwhile. */
+  /** Called with the stage that the kernel is running. */
   readonly onStage?: (stage: string) => void;
 }
 
-/** Sends a question to where the recording is; the answer is a part, as packed by aotviz/widgets/parts.py. */
+/** Sends a question to the process with the recording; the answer is a part, as packed by aotviz/widgets/parts.py. */
 export type Ask = (question: Question, wait?: Wait) => Promise<Uint8Array>;
 
 export class KernelSource implements Source {
@@ -222,7 +222,7 @@ export class KernelSource implements Source {
     )) as CompilationPart;
   }
 
-  /** Takes up texts; the answer gives our number for a number of theirs. */
+  /** Adds texts; returns a function from the kernel's number of a text to ours. */
   private learn(table: TextTable): (theirs: number) => number {
     const ours = new Map<number, number>([[NONE, NONE]]);
     table.numbers.forEach((theirs, i) => {
@@ -237,7 +237,7 @@ export class KernelSource implements Source {
     return (theirs) => {
       const number = ours.get(theirs);
       if (number === undefined)
-        throw new RecordingError(`This recording is damaged: the text of number ${theirs} did not come with its part.`);
+        throw new RecordingError(`This recording is damaged: text ${theirs} is missing from its part.`);
       return number;
     };
   }

@@ -1,6 +1,6 @@
 // The one shared selection: which compilation, stage, graph, view and node the reader is looking at. Views read it
-// and change it here, never each other. What is selected may still be on its way from a kernel; the stage and node
-// that are meant are kept, and selected when it arrives.
+// and change it here, never each other. A selected compilation may still be loading from a kernel. The intended stage
+// and node are kept, and selected when it arrives.
 
 import type { Graph, Node } from "./graph";
 import { type Need, previousGraph, type Recording } from "./model";
@@ -12,24 +12,24 @@ export interface Selection {
   readonly role: string; // the graph of the stage, "" if it has none
   readonly view: string;
   readonly node: number; // index in the graph, or -1
-  readonly against: Against | null; // what the diff compares with; null for the stage before
+  readonly against: Against | null; // what the diff compares with; null for the previous stage
 }
 
-/** A graph to compare with: of the stage of that name, else of one called like the selected. */
+/** A graph to compare with: of the stage with that name, else of the stage with the selected stage's name. */
 export interface Against {
   readonly compilation: number;
   readonly stage?: number;
   readonly role?: string;
 }
 
-/** A graph by its place. */
+/** A graph by its position. */
 export interface Place {
   readonly compilation: number;
   readonly stage: number;
   readonly role: string;
 }
 
-/** A selection that outlives the page: by names, which stay true when numbers do not. */
+/** A selection that outlives the page. It has names, which stay valid when numbers change. */
 export interface Bookmark {
   readonly compilation?: string; // id
   readonly stage?: string; // name
@@ -38,7 +38,7 @@ export interface Bookmark {
   readonly node?: string; // name
 }
 
-/** A node by what is known of it in another graph. */
+/** Properties that identify a node in another graph. */
 interface Meant {
   readonly name: string;
   readonly target?: string;
@@ -48,7 +48,7 @@ interface Meant {
 export class State {
   private readonly listeners = new Set<(now: Selection, before: Selection) => void>();
   private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1, against: null };
-  private opened = false; // whether the stage is chosen: it can't be before the compilation is loaded
+  private opened = false; // whether a stage has been selected, which needs the loaded compilation
   private meantStage: { name: string; role: string | undefined } | null = null;
   private meantNode: Meant | null = null;
   private said = "";
@@ -97,12 +97,12 @@ export class State {
     return this.graph?.nodes[this.current.node] ?? null;
   }
 
-  /** What must be loaded for `graph`; for other graphs of the compilation with their stage and role. */
+  /** What must be loaded for `graph`, or for the graph of another stage and role. */
   graphNeed(stage = this.current.stage, role = this.current.role): Need[] {
     return this.recording.graphNeed(this.current.compilation, stage, role);
   }
 
-  /** What came since the compilation was opened, in words; "" where nothing did. */
+  /** What is new since the compilation was opened, in words; "" if nothing is. */
   get news(): string {
     return this.said;
   }
@@ -120,7 +120,7 @@ export class State {
     this.set({ compilation, stage: 0, role: "", node: -1 });
   }
 
-  /** Goes to a stage; the selected node goes along where the new graph has the same value. */
+  /** Goes to a stage. The node with the same value stays selected if the new graph has one. */
   openStage(stage: number, role?: string): void {
     const record = this.compilation.stages[stage];
     if (!record) return;
@@ -141,7 +141,7 @@ export class State {
     this.set({ node });
   }
 
-  /** Goes to the node of this name in a graph that may not be loaded yet. */
+  /** Goes to the node with this name, in a graph that may not be loaded yet. */
   openNamed(stage: number, role: string, name: string): void {
     const record = this.compilation.stages[stage];
     if (!record) return;
@@ -149,12 +149,12 @@ export class State {
     this.set({ stage, role: roleOf(record, role), node: -1 });
   }
 
-  /** What to compare with from here on; null for the stage before. */
+  /** Sets what to compare with; null for the previous stage. */
   compareWith(against: Against | null): void {
     this.set({ against });
   }
 
-  /** The graph to compare the selected one with, or null where there is none; its compilation may not be loaded yet. */
+  /** The graph to compare the selected one with, or null. Its compilation may not be loaded yet. */
   get opposite(): Place | null {
     const { against, compilation, stage, role } = this.current;
     if (!against) {
@@ -170,7 +170,7 @@ export class State {
       : null;
   }
 
-  /** What must be loaded to compare. */
+  /** What must be loaded for the comparison. */
   oppositeNeed(): Need[] {
     const { against } = this.current;
     const place = this.opposite;
@@ -180,12 +180,12 @@ export class State {
     ];
   }
 
-  /** Called when a part of the recording has come: selects what was meant. */
+  /** Called when a part of the recording has arrived: selects the intended stage and node. */
   arrived(): void {
     this.set({});
   }
 
-  /** Takes up what the kernel has recorded since; what is selected stays so. */
+  /** Loads what the kernel has recorded since, and keeps the selection. */
   async refresh(): Promise<void> {
     const news = await this.recording.refresh(this.current.compilation);
     if (!news) return;
@@ -205,7 +205,7 @@ export class State {
     for (const listener of [...this.listeners]) listener(this.current, before);
   }
 
-  /** Brings parts; what fails is the panel's to tell. */
+  /** Loads parts; the panel reports failures. */
   private fetch(needs: readonly Need[]): void {
     this.recording.load(needs)?.then(
       () => this.arrived(),
@@ -213,7 +213,7 @@ export class State {
     );
   }
 
-  /** The stage and node that are meant, as far as they are there to be selected. */
+  /** Selects the intended stage and node if they are loaded. */
   private settled(): Partial<Selection> {
     const { compilation, recording } = this;
     let { stage, role, node } = this.current;
@@ -226,7 +226,7 @@ export class State {
       this.opened = true;
       this.meantStage = null;
     }
-    this.fetch(this.graphNeed(stage, role)); // the facts, the search and most views are about it
+    this.fetch(this.graphNeed(stage, role)); // the facts, the search and most views need it
     const record = compilation.stages[stage];
     const graph = record && recording.graph(compilation, record, role);
     if (this.meantNode && graph && node < 0) {

@@ -1,11 +1,11 @@
-// Light or dark is what the page around us says by the colour it gives us, whatever the operating system prefers:
-// Jupyter's and VS Code's variables come in through CSS, and we look at the result.
+// Light or dark follows the colour that the page gives us, and not the operating system's preference: Jupyter's and VS
+// Code's variables apply through CSS, and we read the resulting colour.
 
 export function followTheme(body: HTMLElement): () => void {
   const look = (): void => {
     const [r = 255, g = 255, b = 255] = (getComputedStyle(body).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
     const theme = 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light";
-    if (body.getAttribute("data-theme") !== theme) body.setAttribute("data-theme", theme); // who watches it paints anew
+    if (body.getAttribute("data-theme") !== theme) body.setAttribute("data-theme", theme); // its observers repaint
   };
   const observer = new MutationObserver(() => {
     look();

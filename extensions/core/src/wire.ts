@@ -27,7 +27,7 @@ export interface ValueRecord {
   readonly kind: string; // "tensor" | "symint" | "symfloat" | "symbool" | "tuple" | "other"
   readonly dtype: number; // string, e.g. "torch.float32"
   readonly shape: (number | string)[]; // elements; symbolic sizes as text, e.g. "s0"
-  readonly stride: (number | string)[]; // elements; empty for a layout that has none
+  readonly stride: (number | string)[]; // elements; empty for a layout without strides
   readonly offset: number | string; // elements
   readonly device: number; // string
   readonly storage: number; // storage group: values with the same number share memory; -1 if unknown
@@ -228,7 +228,7 @@ export interface CompilationData {
   readonly wrapper: WrapperRecord | null;
   readonly error: ErrorRecord | null;
   readonly compile_id: string; // Dynamo's, e.g. "0/3", or "!1/0/3" in compiled autograd; "" for our own
-  readonly attempts: number; // how often it was begun; Dynamo begins anew after e.g. a graph break
+  readonly attempts: number; // how often Dynamo tried; it starts again after e.g. a graph break
   readonly rank: number; // of the process that compiled it, -1 where there is one process
   readonly log: number; // index into RecordingData.logs
   readonly stack: number; // the user's frames when it began, the compiled function's own last
@@ -382,7 +382,7 @@ export interface TensorDescription {
   readonly origin: Origin;
   readonly describer: number; // numbers of different describers don't compare
   readonly tensor: number;
-  readonly storage: number; // -1 if it has none
+  readonly storage: number; // -1 without a storage
   readonly base: number; // tensor that it is a view of, -1 if none
   readonly sources: number[]; // where it was found, e.g. "L['x']"
   readonly dtype: string;

@@ -1,5 +1,5 @@
-// The workbench: a recording, shown in an element. A rail of stages, tabs of views, the facts of the selected node;
-// one selection for all. It lives in a shadow root, so that no style of the page around it gets in or out.
+// The workbench shows a recording in an element. It has a rail of stages, tabs of views, and the facts of the selected
+// node, with one shared selection. It is in a shadow root, which isolates its styles from those of the page.
 
 import { decodeRecording, type Opening, RecordingError } from "./decode";
 import { append, type Child, h, notice, replace, quoted } from "./dom";
@@ -24,24 +24,24 @@ import type { Context, Mounted } from "./views/view";
 import type { CompilationData, CompilationHead, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
-const MOST_OPTIONS = 100; // compilations in a list to pick from; of more, the view of them can be searched
+const MOST_OPTIONS = 100; // compilations in the list of the head; the compilations view can search more
 
 export interface Workbench {
   destroy(): void;
 }
 
 interface Shown extends Workbench {
-  /** Takes up what came since. */
+  /** Loads what is new. */
   refresh(): Promise<void>;
 }
 
 export interface Options {
-  /** Where to begin: what an earlier page's `onSelect` was last told. */
+  /** The initial selection: the last bookmark that an earlier page's `onSelect` got. */
   readonly bookmark?: Bookmark;
   readonly onSelect?: (bookmark: Bookmark) => void;
-  /** Whether to take the keyboard at once: where there is nothing else on the page. */
+  /** Whether to take the focus immediately, for a page with nothing else on it. */
   readonly focus?: boolean;
-  /** Calls back whenever there is more in the recording than was told, until the result is called. */
+  /** Calls back whenever the recording has grown, until the returned function is called. */
   readonly follow?: (changed: () => void) => () => void;
 }
 
@@ -51,7 +51,7 @@ interface Frame {
   destroy(): void;
 }
 
-/** An element's shadow root with the workbench's style, and in it the element that everything is in. */
+/** Creates an element's shadow root with the workbench's style, and the root element in it. */
 export function frame(element: HTMLElement): Frame {
   const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
@@ -59,12 +59,12 @@ export function frame(element: HTMLElement): Frame {
   root.adoptedStyleSheets = [sheet];
   const body = h("div", { class: "workbench", data: { "lm-suppress-shortcuts": "true" } });
   root.replaceChildren(body);
-  element.setAttribute("data-lm-suppress-shortcuts", "true"); // or Jupyter takes our arrow keys
+  element.setAttribute("data-lm-suppress-shortcuts", "true"); // otherwise Jupyter handles our arrow keys
   const destroy = followTheme(body);
   return { root, body, destroy };
 }
 
-/** Shows the recording in a file's bytes, or says why it can't. */
+/** Shows the recording in a file's bytes, or the error. */
 export function openRecording(
   element: HTMLElement,
   bytes: Promise<Uint8Array>,
@@ -79,7 +79,7 @@ export function openRecording(
   );
 }
 
-/** Shows the recording that a kernel sends part by part, or says why it can't. */
+/** Shows the recording that a kernel sends part by part, or the error. */
 export function openKernel(element: HTMLElement, ask: Ask, host: Host, options: Options = {}): Promise<Workbench> {
   return openSource(element, () => new KernelSource(ask), host, options, true);
 }
@@ -94,7 +94,7 @@ export function mountWorkbench(
   return show(frame(element), Recording.whole(data), host, new Layouter(() => host.graphvizWorker()), options);
 }
 
-/** `source` may say what takes long; it is in sight when the promise is kept, and then may be cancelled. */
+/** `source` may announce long work. When the returned promise resolves, the notice is visible and can be cancelled. */
 async function openSource(
   element: HTMLElement,
   source: (say: (what: string) => Promise<Opening>) => Source | Promise<Source>,
@@ -107,7 +107,7 @@ async function openSource(
   let shown: Shown | null = null;
   const say = async (what: string): Promise<Opening> => {
     const stop = new AbortController();
-    const bar = h("progress", { max: 1, "aria-label": "How far it is" });
+    const bar = h("progress", { max: 1, "aria-label": "Progress" });
     replace(
       place.body,
       notice(
@@ -126,7 +126,7 @@ async function openSource(
     try {
       shown = show(place, await Recording.open(await source(say)), host, layouter, options);
     } catch (error) {
-      const stopped = error instanceof DOMException && error.name === "AbortError"; // by the reader
+      const stopped = error instanceof DOMException && error.name === "AbortError"; // the reader cancelled it
       const title = stopped
         ? "The recording was not opened."
         : error instanceof RecordingError
@@ -146,7 +146,7 @@ async function openSource(
   };
   let opening = Promise.resolve();
   const news = following(async () => {
-    await opening; // a notice that comes meanwhile is not lost
+    await opening; // so that a notice that arrives meanwhile is not lost
     await shown?.refresh();
   });
   const stop = options.follow?.(news.notice);
@@ -161,7 +161,7 @@ async function openSource(
   };
 }
 
-/** Kept when the browser has shown what there is, or does not show anything now. */
+/** Resolves when the browser has painted, or when the page is in the background. */
 function shownSoon(): Promise<void> {
   return new Promise((done) => {
     requestAnimationFrame(() => setTimeout(done));
@@ -173,7 +173,7 @@ function show(place: Frame, recording: Recording, host: Host, layouter: Layouter
   return (recording.index.compilations.length ? showState : awaitFirst)(place, recording, host, layouter, options);
 }
 
-/** Nothing is compiled yet: what to do, until something is. */
+/** The notice for a recording without compilations; it says what to do. */
 function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
   let shown: Shown | null = null;
   replace(
@@ -182,7 +182,7 @@ function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: La
       "empty",
       "Nothing was compiled.",
       options.follow
-        ? "Call the compiled function once: its compilation shows here as it happens."
+        ? "Call the compiled function once. Its compilation then appears here."
         : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again.",
     ),
   );
@@ -230,7 +230,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
-    // What had it is drawn anew: keep the keys.
+    // The focused element was redrawn: keep the focus.
     if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true });
   };
   let headOf: unknown[] = [];
@@ -392,7 +392,7 @@ function stageLine(state: State): Child[] {
       h("span", { class: "spring" }),
       choice,
     ),
-    stage.name !== error?.stage && h("p", {}, stage.summary),
+    stage.name !== error?.stage && h("p", {}, quoted(stage.summary)),
     failure,
   ];
 }

@@ -1,10 +1,11 @@
 import { readFileSync } from "node:fs";
 
-import { beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { changes, difference } from "../src/changes";
 import { diffNodes } from "../src/code/nodes";
 import { decodeRecording } from "../src/decode";
+import { quoted } from "../src/dom";
 import { type Graph } from "../src/graph";
 import { Recording } from "../src/model";
 import { related } from "../src/related";
@@ -214,5 +215,26 @@ describe("two compilations", () => {
     state.compareWith(null);
     state.openStage(state.compilation.stages.findIndex(({ name }) => name === "decompose"));
     expect(state.opposite).toMatchObject({ compilation: 0, role: "joint" });
+  });
+});
+
+describe("a stage's summary", () => {
+  beforeEach(() => {
+    vi.stubGlobal("document", {
+      createElement: (tag: string) => ({ tag, text: "", append(text: string) { this.text += text; } }), // prettier-ignore
+    });
+  });
+  afterEach(() => vi.unstubAllGlobals());
+
+  test("shows code between backticks as code, and no backticks", () => {
+    expect(quoted("captured `f` at `model.py:3`")).toMatchObject([
+      "captured ",
+      { tag: "code", text: "f" },
+      " at ",
+      { tag: "code", text: "model.py:3" },
+      "",
+    ]);
+    for (const place of ["../src/views/stages/index.ts", "../src/workbench.ts"])
+      expect(readFileSync(new URL(place, import.meta.url), "utf8")).not.toMatch(/\}, stage\.summary\)/);
   });
 });

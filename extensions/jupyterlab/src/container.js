@@ -1,7 +1,7 @@
-// What JupyterLab loads first: the "container" that module federation asks for, written by hand because it is this
-// small, and because our bundler then is the one that builds everything else. JupyterLab runs this script, calls
-// `init` with the packages that it shares, and `get` for the plugins. The plugins' bundle takes JupyterLab's packages
-// from `packages` (see `shared` in build.mjs), so it has to be loaded after they are there.
+// JupyterLab loads this file first: the "container" of module federation. It is written by hand because it is small,
+// and because esbuild can then build everything else. JupyterLab runs this script, calls `init` with the packages that
+// it shares, and calls `get` for the plugins. The plugins' bundle reads JupyterLab's packages from `packages` (see
+// `shared` in build.mjs), so it must be loaded after `init`.
 
 const base = new URL(".", document.currentScript.src).href;
 const packages = {};

@@ -1,4 +1,4 @@
-// `.aotviz` files: what they are to JupyterLab, and the document that a double click opens. No kernel takes part.
+// Registers `.aotviz` files with JupyterLab, and the document that a double click opens. It needs no kernel.
 
 import { ABCWidgetFactory, type DocumentRegistry, DocumentWidget } from "@jupyterlab/docregistry";
 
@@ -40,8 +40,8 @@ export class RecordingFactory extends ABCWidgetFactory<RecordingDocument, Docume
     });
     const document = new DocumentWidget({ content, context });
     document.title.icon = icon;
-    document.toolbar.hide(); // the workbench has its own head
-    // E.g. saved anew by a run.
+    document.toolbar.hide(); // the workbench has its own header
+    // For example, a run saved the file again.
     void context.ready.then(() => context.model.contentChanged.connect(() => content.reload()));
     return document;
   }

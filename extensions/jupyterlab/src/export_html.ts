@@ -1,11 +1,11 @@
-// A recording as one HTML file, made in the browser: the page that the Python package writes too, with this recording
-// in it. The page never takes the recording's words as markup: the title is escaped, all else is base64.
+// Writes a recording as one HTML file, in the browser. It is the same page that the Python package writes. No text of
+// the recording can become markup: the title is escaped, and everything else is base64.
 
-declare const PAGE: string; // the page's file name, put in by build.mjs
+declare const PAGE: string; // the page's file name, defined by build.mjs
 
 const ESCAPED: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;" };
 
-/** The page with its gaps filled; `title` is any text. */
+/** The page template with its placeholders filled; `title` can be any text. */
 export function fill(page: string, title: string, recording: Uint8Array): string {
   const parts: Record<string, string> = {
     title: `${title} · aotviz`.replace(/[&<>"']/g, (letter) => ESCAPED[letter]!),
@@ -22,12 +22,12 @@ function base64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-/** Has the browser save the page for a recording; `name` is that of its file or function. */
+/** Makes the browser save the page of a recording; `name` is the name of its file or function. */
 export async function download(recording: Uint8Array, name: string): Promise<void> {
   const { decodeRecording } = await import("@aotviz/core");
-  await decodeRecording(recording); // a page that can't be opened is of no use
+  await decodeRecording(recording); // raises if the page could not open this recording
   const answer = await fetch(new URL(PAGE, import.meta.url));
-  if (!answer.ok) throw new Error(`The Jupyter server gave no page to fill in (${answer.status}).`);
+  if (!answer.ok) throw new Error(`The Jupyter server did not send the page template (${answer.status}).`);
   const stem = name.replace(/\.aotviz$/, "") || "recording";
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([fill(await answer.text(), stem, recording)], { type: "text/html" }));

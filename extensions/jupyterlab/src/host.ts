@@ -1,8 +1,8 @@
-// The heavy parts, as files beside the plugins' own: each is fetched from the Jupyter server when it is first needed.
+// The editor and graphviz are files beside those of the plugins, fetched from the Jupyter server on first use.
 
 import type { Host } from "@aotviz/core";
 
-declare const GRAPHVIZ: string; // the worker's file name, put in by build.mjs
+declare const GRAPHVIZ: string; // the worker's file name, defined by build.mjs
 
 export const host: Host = {
   editor: async () => (await import("@aotviz/core/editor")).editor,

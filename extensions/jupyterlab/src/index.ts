@@ -1,5 +1,5 @@
-// The plugins: one opens recordings (files, outputs of notebooks, palette, launcher), one shows what running kernels
-// compile.
+// There are two plugins. One opens recordings (files, outputs of notebooks, palette, launcher). The other shows the
+// compilations of running kernels.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette, MainAreaWidget, showErrorMessage, WidgetTracker } from "@jupyterlab/apputils";
@@ -23,7 +23,7 @@ const OPEN = "aotviz:open-recording";
 const LIVE = "aotviz:show-live-compilations";
 const EXPORT = "aotviz:export-html";
 
-/** A command, in the palette and, if it can be run from nothing, in the launcher. */
+/** Adds a command to the palette and, if it needs no context, to the launcher. */
 function offer(
   commands: CommandRegistry,
   id: string,
@@ -36,7 +36,7 @@ function offer(
     ...options,
     label: (args) => (args["isPalette"] ? `${CATEGORY}: ${options.label}` : options.label),
   });
-  palette?.addItem({ command: id, category: CATEGORY, args: { isPalette: true } }); // which shows no categories
+  palette?.addItem({ command: id, category: CATEGORY, args: { isPalette: true } }); // the palette shows no categories
   launcher?.add({ command: id, category: CATEGORY });
 }
 
@@ -141,7 +141,7 @@ const live: JupyterFrontEndPlugin<void> = {
       widget.title.caption = `${name}, as its kernel compiles it`;
       widget.title.icon = icon;
       widget.title.closable = true;
-      widget.toolbar.hide(); // the workbench has its own head
+      widget.toolbar.hide(); // the workbench has its own header
       app.shell.add(widget, "main");
       app.shell.activateById(widget.id);
     });

@@ -1,9 +1,11 @@
-// An output of a notebook that shows a recording: by its widget while the kernel that made it runs, else from what the
-// output keeps of the recording (aotviz/widgets/workbench.py). So a notebook that is opened again shows what it holds.
+// Renders a notebook output that shows a recording. While the kernel that made the output runs, this is its widget.
+// Otherwise it is the recording that the output contains (aotviz/widgets/workbench.py), so a reopened notebook still
+// shows its recordings.
 //
-// Only ipywidgets knows whether a widget's model is there, and it says so by putting the widget into its renderer, or
-// not. So that renderer is made here, out of sight, and shown once a widget is in it. In a notebook that is not trusted
-// it is never made: a widget is code, what is kept is data, and the workbench treats it as a stranger's.
+// Only ipywidgets knows whether a widget's model exists, and the only sign is whether it puts a widget into its
+// renderer. So the renderer is created hidden, and it is shown once it contains a widget. In an untrusted notebook it
+// is never created, because a widget is code. The recording in the output is data, and the workbench treats it as
+// untrusted.
 
 import type { Bookmark } from "@aotviz/core";
 import type { DocumentRegistry } from "@jupyterlab/docregistry";
@@ -15,18 +17,18 @@ import { RecordingView } from "./recording_view";
 const KEPT = "application/vnd.aotviz.recording+gzip";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 const SUMMARY = "text/html";
-const RANK = -20; // before ipywidgets' -10
-const PATIENCE_MS = 3_000; // for a widget whose kernel runs
-const REST_MS = 500; // after a selection, until it is written into the notebook
+const RANK = -20; // preferred to ipywidgets' -10
+const PATIENCE_MS = 3_000; // to wait for a widget whose kernel runs
+const REST_MS = 500; // between a selection and its write into the notebook
 
 type Session = DocumentRegistry.Context["sessionContext"];
 
-/** What we use of a notebook's panel; a dependency on @jupyterlab/notebook would be for this alone. */
+/** The parts of a notebook's panel that we use. With this type we need no dependency on @jupyterlab/notebook. */
 interface NotebookPanel extends Widget {
   readonly content: { readonly rendermime: IRenderMimeRegistry };
 }
 
-/** Has the outputs of each notebook that keep a recording shown by an OutputView. */
+/** Registers OutputView for outputs that contain a recording, in every notebook. */
 export const notebooks: DocumentRegistry.WidgetExtension = {
   createNew(panel, context) {
     const { rendermime } = (panel as NotebookPanel).content;
@@ -43,11 +45,11 @@ export const notebooks: DocumentRegistry.WidgetExtension = {
 
 export class OutputView extends Panel implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
-  private shown = ""; // what of the model is shown
+  private shown = ""; // the part of the model that is shown
   private live: IRenderMime.IRenderer | null = null; // ipywidgets' renderer, with or without a widget in it
-  private made: unknown = null; // the factory that made it
+  private made: unknown = null; // the factory that created `live`
   private kept: Widget | null = null;
-  // By the reader: what a workbench selects while it opens is not worth a change of the notebook.
+  // Only the reader's selections change the notebook, not those that a workbench makes while it opens.
   private touched = false;
   private rest: ReturnType<typeof setTimeout> | undefined;
 
@@ -62,7 +64,7 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     this.node.addEventListener("aotviz-bookmark", (event) => this.remember((event as CustomEvent<Bookmark>).detail));
   }
 
-  /** Called again for each change of the output, e.g. of the bookmark: then there is nothing to do. */
+  /** Called for each change of the output. If only the bookmark changed, there is nothing to do. */
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
     const shown = JSON.stringify([model.trusted, model.data[KEPT], model.data[WIDGET]]);
@@ -73,7 +75,7 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     const alive = (): boolean => !this.isDisposed && this.shown === shown;
     if (model.trusted && WIDGET in model.data) {
       if (this.session.isReady) await this.tryWidget(alive);
-      // Ipywidgets hears of it at the same time.
+      // ipywidgets gets the same signal.
       else void this.session.ready.then(() => setTimeout(() => void this.tryWidget(alive))).catch(() => undefined);
     }
     if (alive() && !this.isLive) this.showKept(model);
@@ -83,7 +85,7 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     return this.live instanceof Panel && this.live.widgets.length > 0;
   }
 
-  /** Returns when there is a widget to be seen, or when it is known, or likely, that there will be none. */
+  /** Returns when a widget is visible, or when none will come or is likely to come. */
   private async tryWidget(alive: () => boolean): Promise<void> {
     const factory = this.registry.getFactory(WIDGET);
     if (!alive() || !this.model || !factory || factory === this.made) return;
@@ -124,7 +126,9 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     if (this.kept) this.addWidget(this.kept);
   }
 
-  /** Writes what is selected into the output's metadata: what is opened again, and what nbconvert makes, is there. */
+  /**
+   * Writes the selection into the output's metadata, so that a reopened notebook and nbconvert's page start with it.
+   */
   private remember(bookmark: Bookmark): void {
     if (!this.touched) return;
     clearTimeout(this.rest);
@@ -141,7 +145,7 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
   }
 }
 
-/** The bookmark in an output's metadata, which may be anybody's: texts alone. */
+/** The bookmark in an output's metadata, which is untrusted: only strings are read. */
 function bookmarkIn({ metadata }: IRenderMime.IMimeModel): Bookmark {
   const held = (metadata[KEPT] as { bookmark?: unknown } | undefined)?.bookmark;
   const entries = typeof held === "object" && held !== null ? Object.entries(held) : [];

@@ -1,4 +1,4 @@
-// A workbench as a JupyterLab widget, wherever its bytes come from: a file or a kernel.
+// A workbench as a JupyterLab widget. The recording comes from a file or from a kernel.
 
 import type { Ask, Options, Workbench } from "@aotviz/core";
 import type { Message } from "@lumino/messaging";
@@ -8,13 +8,13 @@ import { host } from "./host";
 
 /** A compilation in a running kernel. */
 export interface LiveCompilation {
-  /** Asks for a part of its recording. */
+  /** Asks the kernel for a part of the recording. */
   readonly ask: Ask;
-  /** Calls back when there is more in it, until the result is called. */
+  /** Calls back when the recording grows, until the returned function is called. */
   readonly follow: (changed: () => void) => () => void;
-  /** All of it, as it stands now. */
+  /** The whole recording as it is now. */
   recording(): Promise<Uint8Array>;
-  /** The view is closed. */
+  /** Called when the view is closed. */
   release(): void;
 }
 
@@ -36,7 +36,7 @@ export class RecordingView extends Widget {
     return "load" in this.source ? (this.bytes ??= this.source.load()) : this.source.recording();
   }
 
-  /** Shows what there is now. */
+  /** Loads the recording again and shows it. */
   reload(): void {
     this.bytes = null;
     const before = this.workbench;
@@ -57,7 +57,7 @@ export class RecordingView extends Widget {
     if (!this.workbench) this.reload();
   }
 
-  /** JupyterLab has given our element the keyboard; the workbench in it takes it, once it is there. */
+  /** JupyterLab has focused our element; the workbench takes the focus once it exists. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     void this.workbench?.then(

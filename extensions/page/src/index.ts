@@ -1,6 +1,6 @@
-// The static page's entry, and that of a notebook that nbconvert made a page of (aotviz/widgets/notebooks.py).
-// This bundle holds the workbench; recordings stand beside it as zipped text, and so do, in a file, the editor and
-// graphviz: then nothing is ever requested from anywhere. A page that is served asks its server for these two.
+// The entry of the static page, and of a notebook that nbconvert exported as a page (aotviz/widgets/notebooks.py).
+// This bundle is the workbench. The page has the recordings as zipped text. A page that is a file also has the editor
+// and graphviz, so it sends no requests. A page from a server requests these two from that server.
 
 import { type Bookmark, type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
 
@@ -11,13 +11,13 @@ function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
 const bundles = new Map<string, Promise<string>>();
 
 /**
- * The address of a bundle that stands behind the script that runs this. It is the same however often it is asked for.
+ * The address of a bundle that the page has after this script. Every call returns the same address.
  */
 function bundle(name: string): Promise<string> {
   let url = bundles.get(name);
   if (!url) {
     bundles.set(name, (url = unzippedBundle(name)));
-    url.catch(() => bundles.delete(name)); // it may be asked for again
+    url.catch(() => bundles.delete(name)); // so that the next call tries again
   }
   return url;
 }
@@ -27,7 +27,7 @@ async function unzippedBundle(name: string): Promise<string> {
     await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
   const held = document.getElementById(`aotviz-${name}`);
   const answer = held ? new Response(unzipped(embedded(held))) : await fetch(`${name}.js`);
-  if (!answer.ok) throw new Error(`The server gave no ${name} (${answer.status}).`);
+  if (!answer.ok) throw new Error(`The server did not send ${name} (${answer.status}).`);
   return URL.createObjectURL(new Blob([await answer.arrayBuffer()], { type: "text/javascript" }));
 }
 
@@ -36,9 +36,9 @@ const host: Host = {
   graphvizWorker: async () => new Worker(await bundle("graphviz")),
 };
 
-const SERVED_MS = 2000; // after which a served page fetches what it may yet need: its server need not stay
+const SERVED_MS = 2000; // until a served page fetches what it may need later, because its server may stop
 
-/** The page of one recording, whose address remembers what is selected. */
+/** A page with one recording; its address contains the selection. */
 function openPage(recording: HTMLElement): void {
   const place = document.getElementById("workbench")!;
   place.replaceChildren();
@@ -55,12 +55,12 @@ function openPage(recording: HTMLElement): void {
   void opened.then(() =>
     setTimeout(() => {
       for (const name of ["editor", "graphviz"])
-        if (!document.getElementById(`aotviz-${name}`)) bundle(name).catch(() => undefined); // who needs it is told
+        if (!document.getElementById(`aotviz-${name}`)) bundle(name).catch(() => undefined); // the view reports it
     }, SERVED_MS),
   );
 }
 
-/** A page with other things on it: each workbench opens when it is about to be seen, in place of its summary. */
+/** A page with other content: each workbench replaces its summary when the reader is about to scroll to it. */
 function openWhereSeen(): void {
   const seen = new IntersectionObserver(
     (entries) => {

@@ -1,6 +1,6 @@
-// The anywidget entry. It is copied into every notebook that saves its widgets, so it holds next to nothing: the
-// workbench, the editor and graphviz are bundles that the kernel sends when first asked, kept once per page by their
-// hash, however many widgets show. The recording comes the same way, part by part as it is looked at.
+// The anywidget entry. Every notebook that saves its widgets gets a copy of it, so it is small. The workbench, the
+// editor and graphviz are bundles that the kernel sends on the first request. A page keeps one copy of each by its
+// hash, for all widgets. The kernel also sends the recording, part by part, when the reader opens a part.
 
 import type * as Core from "@aotviz/core";
 import type { Bookmark, Editor, Question, Wait } from "@aotviz/core";
@@ -17,12 +17,12 @@ interface Model {
   off(name: "msg:custom", handler: (message: Answer, buffers: DataView[]) => void): void;
 }
 
-declare const HASHES: { readonly [bundle: string]: string }; // put in by build.mjs
+declare const HASHES: { readonly [bundle: string]: string }; // defined by build.mjs
 
 const PATIENCE_MS = 30_000;
-const BEAT_MS = 10_000; // between two questions whether the kernel is there, while it works on a long one
-const AGAIN_MS = 1_000; // until a first question is asked again
-const answered = new WeakSet<Model>(); // those whose kernel has answered something
+const BEAT_MS = 10_000; // between two checks that the kernel is alive, while it works on a long question
+const AGAIN_MS = 1_000; // until the first question is sent again
+const answered = new WeakSet<Model>(); // models whose kernel has answered at least once
 const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundles")] ??= new Map()) as Map<
   string,
   Promise<string>
@@ -30,18 +30,18 @@ const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundle
 const GONE = "The kernel that made this was restarted, or has ended. Run the cell again.";
 let questions = 0;
 
-/** Ends the waiting for a kernel that is gone. JupyterLab marks a widget's element then; other places don't tell. */
+/** Aborts when the kernel is gone. JupyterLab then marks a widget's element; other frontends give no sign. */
 function gone(model: Model, el: HTMLElement): AbortSignal {
   const controller = new AbortController();
   const look = (): void => {
     if (el.closest(".jupyter-widgets-disconnected")) controller.abort(new Error(GONE));
   };
-  model.on("comm_live_update", () => queueMicrotask(look)); // the mark is set by another listener
+  model.on("comm_live_update", () => queueMicrotask(look)); // another listener sets the mark
   look();
   return controller.signal;
 }
 
-/** Whether it could be sent: JupyterLab raises where a kernel's connection is closed. */
+/** Whether the message was sent: JupyterLab raises an error if the kernel's connection is closed. */
 function sent(model: Model, content: unknown): boolean {
   try {
     model.send(content);
@@ -51,7 +51,7 @@ function sent(model: Model, content: unknown): boolean {
   return true;
 }
 
-/** Asks the kernel for bytes. */
+/** Sends a question to the kernel; the answer is bytes. */
 function ask(
   model: Model,
   lost: AbortSignal,
@@ -100,14 +100,14 @@ function ask(
       : setTimeout(() => {
           endFor(
             new Error(
-              "The kernel does not answer. It may be busy with a cell: then try again when that is done. If it was restarted, run this cell again.",
+              "The kernel does not answer. If it is running a cell, try again when that cell is done. If it was restarted, run this cell again.",
             ),
           );
         }, PATIENCE_MS);
     model.on("msg:custom", hear);
     if (!sent(model, { ask: want, question })) return endFor(new Error(GONE));
-    // A kernel that was restarted knows nothing of this question. One without subshells says nothing while it works on
-    // it.
+    // A restarted kernel does not know this question. A kernel without subshells answers nothing while it works on the
+    // question.
     const isAlive = (): void =>
       void ask(model, lost, ["alive"]).then(
         () => (beside ||= !ended),
@@ -121,7 +121,7 @@ function ask(
       beat = setInterval(isAlive, BEAT_MS);
       isAlive();
     }
-    // JupyterLab asks by way of a subshell, which answers while a cell runs, but not before it has made one.
+    // JupyterLab sends questions through a subshell, which answers while a cell runs, but only once it exists.
     again = answered.has(model) ? undefined : setTimeout(() => sent(model, { ask: want, question }), AGAIN_MS);
   });
 }
@@ -136,7 +136,7 @@ function bundle(model: Model, lost: AbortSignal, name: string): Promise<string> 
       return URL.createObjectURL(new Blob([await new Response(text).blob()], { type: "text/javascript" }));
     });
     shelf.set(key, url);
-    url.catch(() => shelf.delete(key)); // so that running the cell again tries again
+    url.catch(() => shelf.delete(key)); // so that running the cell again fetches it again
   }
   return url;
 }
@@ -144,7 +144,7 @@ function bundle(model: Model, lost: AbortSignal, name: string): Promise<string> 
 async function render({ model, el }: { model: Model; el: HTMLElement }): Promise<() => void> {
   const place = document.createElement("div");
   place.textContent = "Loading the workbench …";
-  const style = document.createElement("style"); // a workbench has no width of its own: in an HBox it would have none
+  const style = document.createElement("style"); // it has no intrinsic width: in an HBox it would be 0 wide
   style.textContent = ".aotviz-widget { width: 100%; min-width: min(320px, 100%); }";
   el.classList.add("aotviz-widget");
   el.append(style, place);

@@ -10,25 +10,26 @@ import torch
 
 import aotviz
 from tests.distributed.programs import ON_INDUCTOR, PROGRAMS
-from tests.distributed.ranks import EAGER, Found, Ranks
+from tests.distributed.ranks import EAGER, OURS, Found, Ranks
 from tests.oracle.progress import Row
 from tests.oracle.sweep_ops import stable
 
 from ..cases import Case
 
 TITLE = "Distributed training"
-ABOUT = """Three steps of AdamW on a transformer of two small layers, on 2 and 4 ranks: processes of one machine that
-talk by gloo. Data parallel, sharded (FSDP2), tensor, sequence and pipeline parallel, each compiled with backend
-"aotviz_eager" and with torch's "aot_eager"; *on Inductor*, with "aotviz" and "inductor". Compared with the same program
-uncompiled are, after each step and on each rank, the loss, every gradient and every parameter: to the last bit, on
-Inductor to 1e-4, and DDP on 4 ranks to 1e-6. (After the first step DDP puts the gradients into buckets in the order in
-which they came, and a compiled backward gives them all at once. Where a gradient lies in its bucket decides in which
-order gloo adds up those of more than two ranks.) The programs are those of `tests/distributed/programs.py`;
-`make sweep-distributed` writes this section."""
+ABOUT = """Three steps of AdamW on a transformer with two small layers, on 2 and 4 ranks. The ranks are processes on one
+machine that communicate through gloo. The programs are data parallel (DDP), sharded (FSDP2), tensor parallel, sequence
+parallel and pipeline parallel. Each is compiled by `aotviz.compile` with backend "eager" and by `torch.compile` with
+"aot_eager"; *on Inductor*, both use "inductor". After each step and on each rank, the loss, every gradient and every
+parameter are compared with the uncompiled program. They must be equal to the last bit; the tolerance is 1e-4 on
+Inductor and 1e-6 for DDP on 4 ranks. (After the first step, DDP arranges the gradients in buckets in the order in which
+they were ready, and a compiled backward returns them all at once. With more than two ranks, a gradient's position in
+its bucket decides in which order gloo adds up the ranks' values.) The programs are those of
+`tests/distributed/programs.py`; `make sweep-distributed` writes this section."""
 
 SECONDS = 240.0  # for one program with one backend
 ONLY_ON_4 = ("FSDP2 and tensor parallel",)
-BACKENDS = {"ours": ("aotviz_eager", "aotviz"), "torch": ("aot_eager", "inductor")}
+BACKENDS = {"ours": tuple(OURS), "torch": ("aot_eager", "inductor")}
 
 
 def groups() -> list[str]:
@@ -102,7 +103,7 @@ def also(rows: list[Row]) -> list[str]:
     lines = [
         "### The recordings of the ranks",
         "",
-        "What aotviz recorded on each rank: how many compilations, and whether all ranks compiled the same programs.",
+        "How many compilations aotviz recorded on each rank, and whether all ranks compiled the same programs.",
         "",
         "| program | ranks | compilations a rank | the same on all |",
         "| --- | ---: | --- | --- |",

@@ -21,12 +21,12 @@ from ..graphs import Graphs, beside, table
 
 TITLE = "Models"
 ABOUT = """One training step of each model family, at a tiny size with random weights and with dropout on, through
-`torch.compile`: backend "aotviz_eager", and torch's own AOTAutograd with the same partitioner. Compared with eager are
-every output, every gradient (None included) and every buffer; then the joint, forward and backward graphs of the
-two, after renaming. A family *on Inductor* compares backend "aotviz" with backend "inductor", with one layer instead of
-two, and allows a relative difference of 1e-3, since sums are taken in another order; funnel's kernels aren't vectorised
-there: to look for what to vectorise in its indices takes Inductor over ten minutes under either backend. The models are
-those of `tests/oracle/models.py`."""
+`torch.compile`: once with backend "aotviz_eager", and once with torch's own AOTAutograd and the same partitioner. Every
+output, every gradient (None included) and every buffer is compared with eager. Then the joint, forward and backward
+graphs of the two are compared with each other, after renaming. A family *on Inductor* compares backend "aotviz" with
+backend "inductor", with one layer instead of two. It allows a relative difference of 1e-3, because Inductor adds up
+numbers in another order. Vectorisation is off for funnel on Inductor: with it, Inductor takes over ten minutes to
+analyse funnel's indices, under either backend. The models are those of `tests/oracle/models.py`."""
 
 TWO_LAYERS = ("gpt_neo",)  # its layers differ
 NOT_VECTORISED = ("funnel",)
@@ -147,5 +147,5 @@ def also(rows: list[Row]) -> list[str]:
     return [*lines, "", *table(rows), NOTE, ""]
 
 
-NOTE = """Where a pipeline raises, no graphs are compared. An LSTM whose input needs no gradient is one: torch traces it
-as an operator of oneDNN that gives no workspace to its backward, and ours as its single steps."""
+NOTE = """If a pipeline raises an error, no graphs are compared. An example is an LSTM whose input needs no gradient:
+torch traces it as one oneDNN operator that passes no workspace to its backward; aotviz traces its individual steps."""

@@ -19,9 +19,9 @@ from ..cases import Case, program_case, skipped
 
 TITLE = "Modules of torch.nn"
 MOST = 12  # inputs of a module in one mode; a transformer layer alone has hundreds
-ABOUT = f"""The first {MOST} float32 inputs of each module of torch's `module_db`, in training
-mode and in evaluation mode, forward and backward, through `aot_module`: gradients of parameters too, and mutations of
-buffers."""
+ABOUT = f"""The first {MOST} float32 inputs of each module in torch's `module_db`, in training mode and in evaluation
+mode. Each case runs forward and backward through `aot_module`. The comparison includes gradients of parameters and
+mutations of buffers."""
 
 _INFOS = {info.name.removeprefix("nn."): info for info in module_db if torch.float32 in info.supported_dtypes("cpu")}
 _CANDIDATES = {"ours": lambda: compare.aot_module("ours"), "torch": lambda: compare.aot_module("torch")}

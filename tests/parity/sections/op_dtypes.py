@@ -16,8 +16,9 @@ from tests.oracle.sweep_ops import LEFT_OUT, name_of, sample_program
 from ..cases import Case, program_case, skipped
 
 TITLE = "Operators, by dtype"
-ABOUT = """The first sample of each operator of torch's `op_db`, with each dtype that the operator takes on a CPU;
-forward, and backward where the dtype has one; through `aot_function`. `make sweep-ops` runs every float32 sample."""
+ABOUT = """The first sample of each operator in torch's `op_db`, with each dtype that the operator supports on a CPU.
+Each case runs the forward, and the backward if the dtype is differentiable, through `aot_function`. `make sweep-ops`
+runs every float32 sample."""
 
 _OPS = {name_of(op): op for op in op_db}
 
@@ -43,6 +44,6 @@ def also(_rows: list[Row]) -> list[str]:
     return [NOTE, ""]
 
 
-NOTE = """While it traces, torch itself takes other operators for a few than eager does. Dropout that drops nothing
-gives a copy there where eager gives its argument, and pictures of uint8 are interpolated as floating-point numbers,
-which rounds some values up that eager rounds down. aotviz traces these as what eager does."""
+NOTE = """For a few operators, torch's trace uses other operators than eager. Dropout that drops nothing returns a copy
+in the trace, but eager returns its argument. The trace interpolates uint8 images as floating-point numbers, which
+rounds some values up that eager rounds down. aotviz traces what eager does."""

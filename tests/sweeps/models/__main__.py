@@ -27,13 +27,14 @@ from .judging import judged
 from .training import BATCHES, CLOSE, RATES
 
 TITLE = "Models of many packages"
-ABOUT = f"""Three optimizer steps (SGD with momentum, gradients clipped) of small models with random weights, with
-batches of {BATCHES[0]}, {BATCHES[1]} and {BATCHES[2]} and the learning rates {RATES[0]}, {RATES[1]} and {RATES[2]}.
-The model is compiled by `torch.compile` with the named backend and its defaults. Compared with eager are each step's
-loss, and every parameter and buffer after it: *equal* is equal to the last bit, *close* differs by less than {CLOSE:g}
-of a tensor's largest number. Every recording of ours is saved, loaded, explained and exported to HTML. *graphs* and
-*breaks* are what Dynamo counts with our backend; *refused* are those of the graphs that ours refused, which then ran in
-eager."""
+ABOUT = f"""Three optimizer steps (SGD with momentum and gradient clipping) of small models with random weights.
+The batch sizes are {BATCHES[0]}, {BATCHES[1]} and {BATCHES[2]}, and the learning rates are {RATES[0]}, {RATES[1]}
+and {RATES[2]}. The model is compiled by `aotviz.compile` with its defaults (*aotviz*) and by `torch.compile`
+(*torch*). Either both run the graphs as they are (`backend="eager"` and `"aot_eager"`), or both use Inductor. The loss
+of each step, and every parameter and buffer after it, are compared with eager. *equal* means equal to the last bit, and
+*close* means a difference below {CLOSE:g} of the tensor's largest number. Each recording is saved, loaded, explained
+and exported to HTML. *graphs* and *breaks* are the counts that Dynamo reports with aotviz. *refused* is the number of
+graphs that aotviz refused, which then ran in eager."""
 
 ON_INDUCTOR = " on Inductor"
 ORDER = ("raised", "wrong", "close", "equal")  # from the worst

@@ -25,11 +25,11 @@ from .programs import PROGRAMS
 
 OURS, DYNAMO = "aotviz_eager", "Dynamo alone"
 TITLE = "What a program reads from Python"
-ABOUT = """Small programs, each of which reads something besides its tensors: a global, a closure, a default, an
-attribute, a cache, the environment, a setting. It changes between two calls. Every call's results, what it wrote to its
-arguments and the state that it left are compared with eager, to the last bit. *Dynamo alone* is
-`torch.compile(backend="eager")`: what is wrong there, Dynamo captured wrongly, and it is listed apart. *refused* is an
-error of `aotviz.compile` that names what it does not do."""
+ABOUT = """Each of these small programs reads something besides its tensors: a global, a closure, a default, an
+attribute, a cache, the environment or a setting. Its value changes between two calls. The results of every call, its
+writes to the arguments and the state that it leaves are compared with eager, to the last bit. *Dynamo alone* is
+`torch.compile(backend="eager")`. A result that is wrong there was captured wrongly by Dynamo, and it is listed
+separately. *refused* is an error of `aotviz.compile` that names what it does not support."""
 STATUSES = ("equal", "wrong", "raised", "refused")
 
 

@@ -43,7 +43,7 @@ export function diffLines(a: readonly string[], b: readonly string[]): Block[] {
   return gaps(matches, left.length, right.length);
 }
 
-/** What lies between the matches. */
+/** The blocks between the matches. */
 function gaps(matches: [number, number][], lengthA: number, lengthB: number): Block[] {
   matches.sort((x, y) => x[0] - y[0]);
   const blocks: Block[] = [];
@@ -55,7 +55,7 @@ function gaps(matches: [number, number][], lengthA: number, lengthB: number): Bl
   return blocks;
 }
 
-/** Lines that occur exactly once in each range, thinned to the longest run that is in order on both sides. */
+/** Lines that occur exactly once in each range, reduced to the longest run that is in order on both sides. */
 function uniqueAnchors(left: Int32Array, right: Int32Array, range: Block): [number, number][] {
   const seen = new Map<number, [number, number]>(); // line -> position in a, in b; -1 none, -2 several
   for (let i = range.fromA; i < range.toA; i++) seen.set(left[i]!, [seen.has(left[i]!) ? -2 : i, -1]);
@@ -64,7 +64,7 @@ function uniqueAnchors(left: Int32Array, right: Int32Array, range: Block): [numb
     if (entry) entry[1] = entry[1] === -1 ? j : -2;
   }
   const pairs = [...seen.values()].filter(([i, j]) => i >= 0 && j >= 0);
-  const tails: number[] = []; // pairs index that ends the best run of each length
+  const tails: number[] = []; // index of the pair that ends the best run of each length
   const before: number[] = [];
   pairs.forEach(([, j], p) => {
     let [low, high] = [0, tails.length];
@@ -81,7 +81,7 @@ function uniqueAnchors(left: Int32Array, right: Int32Array, range: Block): [numb
   return run.reverse();
 }
 
-/** Matches of a shortest edit (Myers 1986), or none where more than MAX_EDITS edits are needed. */
+/** Matches of a shortest edit (Myers 1986), or none if it needs more than MAX_EDITS edits. */
 function shortestEdit(left: Int32Array, right: Int32Array, range: Block): [number, number][] {
   const lengthA = range.toA - range.fromA;
   const lengthB = range.toB - range.fromB;
@@ -136,7 +136,7 @@ export interface Span {
   readonly toB: number;
 }
 
-/** The same changes as character spans of the joined texts, narrowed within lines that stand opposite each other. */
+/** The same changes as character spans of the joined texts, narrowed within lines that are opposite each other. */
 export function spans(a: readonly string[], b: readonly string[], blocks: readonly Block[]): Span[] {
   const startsA = starts(a);
   const startsB = starts(b);
@@ -162,7 +162,7 @@ export function spans(a: readonly string[], b: readonly string[], blocks: readon
   return out;
 }
 
-/** A block as whole lines. At the end of the texts, where no newline follows, the newline before goes with it. */
+/** A block as whole lines. At the end of the texts, where no newline follows, it includes the newline before it. */
 function wholeLines(block: Block, startsA: number[], startsB: number[]): Span {
   const atEnd = block.toA === startsA.length - 1;
   const back = atEnd && block.fromA > 0 ? 1 : 0;

@@ -1,17 +1,17 @@
-// What can be read off Inductor's generated code: which kernels it defines, where it calls them, and which nodes of the
-// graph each one computes. Inductor numbers its calls in a comment above each, and says which nodes each computes; a
-// recording of torch's own may lack that. Then the nodes that it lists above each kernel count, as it does for a GPU;
-// for a CPU it only names a kernel after the operators that it fuses (those of before decomposition), and the answer is
-// by operator.
+// Reads Inductor's generated code: which kernels it defines, where it calls them, and which nodes of the graph each one
+// computes. Inductor numbers its calls in a comment above each, and lists the nodes that each computes. A recording of
+// torch's own may lack this list. Then the nodes listed above each kernel are used, which Inductor writes for a GPU.
+// For a CPU, a kernel is only named after the operators that it fuses (before decomposition), so the match is by
+// operator.
 
 import type { Graph, Node } from "../graph";
 
 export interface Kernel {
   readonly name: string; // e.g. "cpp_fused_mul_sin_0", "extern_kernels.mm"
-  readonly first: number; // lines of its definition, from 0, inclusive; -1 where it has none of its own
+  readonly first: number; // lines of its definition, from 0, inclusive; -1 if it has no definition
   readonly last: number;
   readonly calls: readonly number[]; // lines
-  readonly nodes: readonly string[]; // by name, where the code lists them
+  readonly nodes: readonly string[]; // by name, if the code lists them
 }
 
 const DEFINED = /^(\w+) = async_compile\.\w+\(/;
@@ -27,14 +27,14 @@ interface Definition {
 }
 
 /**
- * `computed`: of each numbered call, "kernel:number", the nodes. Calls of one kernel that compute others stand apart.
+ * `computed`: the nodes of each numbered call "kernel:number". Calls of one kernel with different nodes are separate.
  */
 export function kernelsIn(text: string, computed: ReadonlyMap<string, readonly string[]> = NO_NODES): Kernel[] {
   const lines = text.split("\n");
   const defined = new Map<string, Definition>();
-  const found = new Map<string, Kernel & { calls: number[] }>(); // by name, and number where it has one
+  const found = new Map<string, Kernel & { calls: number[] }>(); // by name, and by number if it has one
   let listed: string[] = [];
-  let numbered: { name: string; key: string } | null = null; // the call that comes next
+  let numbered: { name: string; key: string } | null = null; // the next call
   let inCall = false;
   const call = (key: string, name: string, line: number): void => {
     const known = found.get(key);
@@ -80,7 +80,7 @@ function operator(node: Node): string {
   return /(?:^|\.)aten\.(\w+)/.exec(node.target)?.[1] ?? "";
 }
 
-/** The kernels that compute a node: the one that lists it, else those that are called after its operator. */
+/** The kernels that compute a node: the one that lists it, else those that are named after its operator. */
 export function kernelsOf(kernels: readonly Kernel[], node: Node): Kernel[] {
   const listing = kernels.filter(({ nodes }) => nodes.includes(node.name));
   if (listing.length) return listing;

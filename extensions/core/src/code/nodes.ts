@@ -1,6 +1,6 @@
-// What became of each node between two graphs. Within a compilation nodes are followed by the values they hold, and
-// by name; across compilations, where values have other numbers, by what they do: the longest common run of
-// operators, as a diff of lines finds it. Two nodes that match may still differ in what they read or make.
+// Matches the nodes of two graphs. Within a compilation nodes are matched by value and by name. Values have other
+// numbers in another compilation, so nodes of two compilations are matched by operator, with a line diff of the two
+// lists of operators. Two matched nodes may still differ in their inputs or results.
 
 import { dtype, shape } from "../format";
 import type { Recording } from "../model";
@@ -14,16 +14,16 @@ export interface NodeChange {
   readonly change: Change;
   readonly before: Node | null;
   readonly after: Node | null;
-  readonly differs: readonly string[]; // of a changed one: "name", "operator", "arguments", "shape", ...
+  readonly differs: readonly string[]; // for a changed node: "name", "operator", "arguments", "shape", ...
 }
 
-/** One row a node, in the order of `after`; a removed one stands where it was. */
+/** One row per node, in the order of `after`; a removed node keeps its position. */
 export function diffNodes(recording: Recording, before: Graph, after: Graph, sameCompilation: boolean): NodeChange[] {
   const partner = sameCompilation ? byValue(before, after) : byOperator(recording, before, after);
   const back = new Map<number, number>();
   for (const [a, b] of partner) back.set(b, a);
   const rows: NodeChange[] = [];
-  let at = 0; // in `before`
+  let at = 0; // position in `before`
   const removedUpTo = (end: number): void => {
     for (; at < end; at++)
       if (!partner.has(at)) rows.push({ change: "removed", before: before.nodes[at]!, after: null, differs: [] });
@@ -43,7 +43,9 @@ export function diffNodes(recording: Recording, before: Graph, after: Graph, sam
   return rows;
 }
 
-/** before -> after. The same value, of the same name where several hold it; else the same name and operator. */
+/**
+ * before -> after. Nodes with the same value match (by name if several have it), else with the same name and operator.
+ */
 function byValue(before: Graph, after: Graph): Map<number, number> {
   const partner = new Map<number, number>();
   const taken = new Set<number>();

@@ -1,6 +1,6 @@
-// A graph as Python-like code, one line a node, so that a reader who knows torch reads it without a legend. The
-// user's source line stands as a comment above the nodes that came from it; each line knows its node, which is how
-// the code, the diff and the graph share one selection.
+// Writes a graph as Python-like code with one line per node, which a reader who knows torch can read without a legend.
+// The user's source line is a comment above its nodes. Each line knows its node, so that the code, the diff and the
+// graph can share one selection.
 
 import * as format from "../format";
 import { type Graph, type Node, referred } from "../graph";
@@ -9,11 +9,11 @@ import { type CompilationData, Float, type Wire } from "../wire";
 
 export interface Listing {
   readonly lines: readonly string[];
-  readonly nodes: readonly number[]; // per line, the node that it is about, or -1
+  readonly nodes: readonly number[]; // for each line, its node or -1
   readonly lineOf: ReadonlyMap<number, number>; // node -> line, from 0
 }
 
-const LONGEST = 4000; // characters in a line; an editor stumbles over longer ones
+const LONGEST = 4000; // characters in a line; longer lines make an editor slow
 
 const INFIX: Record<string, string> = {
   add: "+",

@@ -11,10 +11,10 @@ export interface UserLine {
 
 export interface UserFile {
   readonly file: string;
-  readonly lines: readonly UserLine[]; // in the order of the file
+  readonly lines: readonly UserLine[]; // in the file's order
 }
 
-/** Files in the order in which the graph first comes from them. Nodes without a known place are left out. */
+/** Files in the order in which the graph first refers to them. Nodes without a known place are left out. */
 export function userFiles(graph: Graph): UserFile[] {
   const files = new Map<string, Map<number, { code: string; scope: string; nodes: number[] }>>();
   for (const { index, source } of graph.nodes) {

@@ -46,7 +46,7 @@ function shared(label: string): Extension {
   ];
 }
 
-/** Tells of the line that is clicked, or reached with the arrow keys. */
+/** Reports the line that is clicked or reached with the arrow keys. */
 function lineClicks(onLine: ((line: number) => void) | undefined): Extension {
   if (!onLine) return [];
   let current = -1; // from 0

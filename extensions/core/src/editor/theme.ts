@@ -1,4 +1,4 @@
-// CodeMirror drawn with the workbench's own colours, so that light and dark need no rebuild.
+// Styles CodeMirror with the workbench's colours, so that light and dark need no separate theme.
 
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { EditorView } from "@codemirror/view";

@@ -1,4 +1,4 @@
-// The editor as the views see it, so that the core bundle names no part of CodeMirror.
+// The editor's interface for the views, so that the core bundle does not depend on CodeMirror.
 
 import type { Span } from "../code/diff";
 

@@ -1,26 +1,26 @@
-// The layout of a lane whose boxes follow one another, each read by the next alone: what a network of closed blocks is
-// at first sight. There is one good picture of it, a column, and graphviz draws that too; so this one gives graphviz's
-// places, to the pixel, before a worker could have started.
+// Lays out a lane whose boxes form a chain, in which each box is read only by the next, as in a network of closed
+// blocks. The only good picture of it is a column, and graphviz draws one too. This layout returns graphviz's places to
+// the pixel, before a worker could start.
 
 import { GAP_X, titleWidth } from "./dot";
 import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP } from "./placed";
 
-const BESIDE = GAP_X / 2; // between a cluster and what is outside of it
+const BESIDE = GAP_X / 2; // pixels between a cluster and its surroundings
 const TITLE = 24.8; // pixels: graphviz's line of 14 points, and its padding
 
-/** Null where the lane is no such column. */
+/** Null if the lane is not a chain. */
 export function column(lane: LaneInput): LaneLayout | null {
   const order = inOrder(lane);
   const around = order && nests(lane, order);
   return around && placed(lane, order, around);
 }
 
-/** The boxes from top to bottom; null where they are not all on one path without side paths. */
+/** The boxes from top to bottom; null unless all are on one path without side paths. */
 function inOrder({ width, from, to, upward }: LaneInput): number[] | null {
   const boxes = width.length;
   if (!boxes || from.length !== boxes - 1) return null;
   const next = new Int32Array(boxes).fill(-1);
-  const isRead = new Uint8Array(boxes); // whether it reads another
+  const isRead = new Uint8Array(boxes); // whether the box reads another
   for (let i = 0; i < from.length; i++) {
     if (next[from[i]!] !== -1 || isRead[to[i]!]) return null;
     next[from[i]!] = to[i]!;
@@ -28,13 +28,12 @@ function inOrder({ width, from, to, upward }: LaneInput): number[] | null {
   }
   const order: number[] = [];
   for (let box = isRead.indexOf(0); box >= 0; box = next[box]!) order.push(box);
-  if (order.length !== boxes) return null; // a circle, and a shorter path beside it
+  if (order.length !== boxes) return null; // a cycle, and a shorter path beside it
   return upward ? order.reverse() : order;
 }
 
 /**
- * Of each box in order, the clusters around it, outer first; null where the path comes back into a cluster that it
- * left.
+ * For each box in order, the clusters around it, outer first; null if the path re-enters a cluster that it left.
  */
 function nests(lane: LaneInput, order: readonly number[]): number[][] | null {
   const left = new Set<number>();
@@ -58,7 +57,7 @@ function placed(lane: LaneInput, order: readonly number[], around: readonly numb
     if (cluster >= 0) wide[cluster] = Math.max(wide[cluster]!, width + 2 * CLUSTER_PAD);
   };
   lane.cluster.forEach((cluster, box) => hold(cluster, lane.width[box]!));
-  // Inner before outer.
+  // Inner clusters first.
   for (let cluster = count - 1; cluster >= 0; cluster--) hold(lane.parent[cluster]!, wide[cluster]!);
   const width = Math.max(...lane.width, ...wide.map((own) => own + 2 * BESIDE));
   const [x, y, clusters] = [new Float32Array(boxes), new Float32Array(boxes), new Float32Array(4 * count)];

@@ -1,13 +1,13 @@
-// A lane as a DOT text, and graphviz's answer as rectangles and curves. Boxes are named by number, so nothing from a
-// recording ever enters the text.
+// Writes a lane as DOT text, and reads graphviz's answer as rectangles and curves. Boxes are named by number, so that
+// no text of a recording is in the DOT text.
 
 import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP } from "./placed";
 
 const POINTS = 72; // graphviz: sizes in inches, positions in points; one point is drawn as one pixel
-const LETTER = 7.5; // points: of a title, one of graphviz's
-const LETTER_WIDTH = 7; // points, of the letter that stands for them all
-export const GAP_X = 15.84; // pixels, between boxes of a row
-const ROUTED = 110; // up to so many boxes edges are routed around boxes; beyond, straight lines keep it fast
+const LETTER = 7.5; // points: width of a letter of a title in graphviz
+const LETTER_WIDTH = 7; // points: assumed width of every letter
+export const GAP_X = 15.84; // pixels between the boxes of a row
+const ROUTED = 110; // boxes: up to here edges are routed around boxes; above, they are straight, which is faster
 
 export function toDot(lane: LaneInput): string {
   const boxes = lane.width.length;
@@ -27,7 +27,7 @@ export function toDot(lane: LaneInput): string {
       );
     }
     for (const i of below.get(cluster) ?? []) {
-      // The title's place is kept free at the top, which is the bottom to a graph that is drawn upward.
+      // Space for the title is reserved at the top, which is the bottom of a graph that is drawn upward.
       const title = "n".repeat(titleLetters(lane.titles[i]!));
       out.push(
         `subgraph cluster_${i} { margin=${CLUSTER_PAD}; label="${title}"; labelloc=${lane.upward ? "b" : "t"}; fontsize=14;`,
@@ -51,7 +51,7 @@ export function titleWidth(width: number): number {
   return titleLetters(width) * LETTER_WIDTH + 16;
 }
 
-/** key -> the indices where it stands. */
+/** key -> the indices that have it. */
 function indicesBy(keys: Int32Array): Map<number, number[]> {
   const out = new Map<number, number[]>();
   keys.forEach((key, i) => {
@@ -75,7 +75,7 @@ export function fromDot(lane: LaneInput, json: string): LaneLayout {
   const x = new Float32Array(boxes);
   const y = new Float32Array(boxes);
   const clusters = new Float32Array(4 * lane.parent.length);
-  const boxOf: number[] = []; // of graphviz's objects
+  const boxOf: number[] = []; // by graphviz's object
   for (const [i, object] of (answer.objects ?? []).entries()) {
     const cluster = /^cluster_(\d+)$/.exec(object.name);
     if (cluster && object.bb) {

@@ -1,7 +1,7 @@
-// The nodes of a graph in their modules. Forward and backward are kept apart (two lanes), so a module that occurs in
-// both is two groups. A group of more members than anyone reads at once (a flat function of thousands of operations)
-// gets groups of consecutive members, so that no graph is too large to be opened step by step, and no recording,
-// whatever it claims, makes more groups than the page can hold.
+// Groups the nodes of a graph by module. Forward and backward are separate lanes, so a module that occurs in both is
+// two groups. A group with too many members to read (a flat function with thousands of operations) is split into groups
+// of consecutive members. So every graph can be opened step by step, and even a hostile recording cannot make more
+// groups than the page can hold.
 
 import { atOnce, type Work } from "../breath";
 import { isTangent, userName } from "../meaning";
@@ -17,7 +17,7 @@ export interface Group {
   readonly lane: Lane;
   parent: Group | null;
   groups: Group[];
-  nodes: number[]; // directly in it
+  nodes: number[]; // nodes directly in it
   size: number; // nodes in it and in its groups
   first: number; // index of its first node
 }
@@ -29,24 +29,24 @@ export interface Hierarchy {
   readonly lanes: Uint8Array; // per node: 1 in the backward, else 0
 }
 
-/** Where a node is at home; the output node may be in both lanes. */
+/** The group that a node is in, by lane; the output node may be in both lanes. */
 export type Home = { readonly [lane in Lane]: Group | null };
 
 const MOST_GROUPS = 50_000;
 const MOST_LETTERS = 20_000_000; // in the ids of groups
-const PART = 50_000; // nodes that are looked at together: some milliseconds
+const PART = 50_000; // nodes per step, which takes some milliseconds
 const PASSES = 3; // over all nodes
-const READABLE = 400; // members of a group; one with more is cut into runs
+const READABLE = 400; // members of a group; a larger group is split into runs
 const RUN = 100; // members of a run, at least
 
 type Homes = readonly (Home | undefined)[]; // per node
 
-/** `userInputs`: names of inputs that no module holds; they stay outside of all modules. */
+/** `userInputs`: names of the user's inputs; they are outside all modules. */
 export function hierarchy(graph: Graph, userInputs: ReadonlySet<string>): Hierarchy {
   return atOnce(grouping(graph, userInputs));
 }
 
-/** The same step by step, for a graph of so many nodes that a page would stand still. */
+/** The same step by step, for a graph so large that the page would freeze otherwise. */
 export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<Hierarchy> {
   const groups = new Map<string, Group>();
   const root = (lane: Lane): Group => {
@@ -68,14 +68,14 @@ export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<H
   let letters = 0;
   const roots = { forward: root("forward"), backward: root("backward") };
   const entered = { forward: new Map<readonly ModuleStep[], Home>(), backward: new Map<readonly ModuleStep[], Home>() };
-  const last: Group[] = []; // that were entered, by depth
+  const last: Group[] = []; // the last entered groups, by depth
   const enter = (lane: Lane, steps: readonly ModuleStep[]): Home => {
-    const known = entered[lane].get(steps); // nodes of a module share their steps
+    const known = entered[lane].get(steps); // the nodes of a module share one `steps` array
     if (known) return known;
     let group: Group = roots[lane];
     for (let depth = 0; depth < steps.length; depth++) {
       const step = steps[depth]!;
-      let next = last[depth]; // the next module is, as a rule, in most of what the last was in
+      let next = last[depth]; // usually the next module is in mostly the same groups as the last one
       if (next?.parent === group && next.path === step.path && next.type === step.type) {
         group = next;
         continue;
@@ -124,7 +124,7 @@ export function* grouping(graph: Graph, userInputs: ReadonlySet<string>): Work<H
   return { roots, groups, home, lanes };
 }
 
-/** Goes over the nodes part by part, as one of so many PASSES. */
+/** Visits the nodes part by part; this is one of PASSES passes. */
 function* inParts(nodes: number, pass: number, part: (from: number, to: number) => void): Work<void> {
   for (let from = 0; from < nodes; from += PART) {
     const to = Math.min(nodes, from + PART);
@@ -141,7 +141,7 @@ function list(home: Homes, from: number, to: number): void {
   }
 }
 
-/** Finds the homes of what computes. What is given has none yet. */
+/** Finds the groups of nodes that compute. Inputs get theirs later. */
 function homes(
   graph: Graph,
   lanes: Uint8Array,
@@ -150,10 +150,10 @@ function homes(
   home: Home[],
 ): (from: number, to: number) => void {
   const { op, module } = graph.snapshot;
-  // A backward node that knows no module belongs to that of the forward node with its sequence number; one that has
-  // none either (a sum of gradients) to the innermost module that has all of what it reads.
+  // A backward node without a module belongs to the module of the forward node with the same sequence number. Without a
+  // sequence number (a sum of gradients), it belongs to the innermost module that has all its inputs.
   let modulesOf: ReadonlyMap<number, readonly ModuleStep[]> | null = null; // by sequence number
-  let before = -1; // the last node that knew its module: the next is, as a rule, in the same
+  let before = -1; // the last node with a known module: the next is usually in the same module
   return (from, to) => {
     for (let i = from; i < to; i++) {
       const letter = op[i];
@@ -191,7 +191,7 @@ function only(lane: Lane, group: Group): Home {
   return lane === "forward" ? { forward: group, backward: null } : { forward: null, backward: group };
 }
 
-/** Puts the members of a group that has too many into runs; a run that is still too long is cut again. */
+/** Splits a group with too many members into runs; a run that is still too long is split again. */
 function cut(group: Group, graph: Graph, groups: Map<string, Group>, home: Home[]): void {
   if (group.groups.length <= READABLE && group.nodes.length <= READABLE) return;
   const run = (index: number, nodes: number[], inner: Group[], label: string): Group => {
@@ -240,15 +240,15 @@ function runs<T>(members: readonly T[]): T[][] {
   );
 }
 
-/** What is directly in a group, in the order of the graph. */
+/** The direct members of a group, in the order of the graph. */
 export function members(group: Group): (Group | number)[] {
   const first = (member: Group | number): number => (typeof member === "number" ? member : member.first);
   return [...group.groups.filter(({ size }) => size > 0), ...group.nodes].sort((a, b) => first(a) - first(b));
 }
 
 /**
- * Where to look for a node first; the graph of one half has one lane, and what is looked for in the other is found
- * there.
+ * The lane in which to look for a node first. The graph of one half has one lane, and a node of the other half is found
+ * in that lane.
  */
 export function laneOf(node: Node): Lane {
   return node.backward || isTangent(node) ? "backward" : "forward";
@@ -262,7 +262,7 @@ function lanesIn(graph: Graph): Uint8Array {
     snapshot: { op, backward },
   } = graph;
   const lanes = new Uint8Array(nodes.length);
-  // One half.
+  // The graph is one half.
   if (runsBackward(role, "1") === runsBackward(role, "0")) return lanes.fill(runsBackward(role, "0") ? 1 : 0);
   for (let i = 0; i < lanes.length; i++)
     if (backward[i] === "1" || (op[i] === "p" && isTangent(nodes[i]!))) lanes[i] = 1;
@@ -273,13 +273,13 @@ function laneIn(lanes: Uint8Array, index: number): Lane {
   return lanes[index] ? "backward" : "forward";
 }
 
-/** Whether a node takes a value rather than computes one: it has no module of its own, only users. */
+/** Whether a node is an input. An input has no module of its own, only users. */
 function isGiven(letter: string | undefined): boolean {
   return letter === "p" || letter === "a";
 }
 
 /**
- * Parameters and saved values live in the innermost module that has all their users; the user's inputs stay outside.
+ * Puts parameters and saved values into the innermost module that has all their users. The user's inputs stay outside.
  */
 class Given {
   private readonly found: number[] = []; // nodes
@@ -324,7 +324,7 @@ class Given {
   }
 }
 
-/** The innermost module that has all these nodes, as far as they have a home in the lane. */
+/** The innermost module that has all these nodes; nodes without a group in the lane are ignored. */
 function shared(nodes: readonly number[], lane: Lane, graph: Graph, home: Homes): Group | null {
   let common: Group | null = null;
   for (const index of nodes) {
@@ -352,7 +352,7 @@ function below(step: ModuleStep, parent: Group): string {
     : step.path;
 }
 
-/** What to open at first: modules that are most of what is around them, down to where there is something to choose. */
+/** The initially open groups: modules that fill most of their parent, down to a level with several groups. */
 export function firstOpen(tree: Hierarchy): Set<string> {
   const open = new Set<string>();
   for (const root of Object.values(tree.roots)) {
@@ -369,7 +369,7 @@ export function firstOpen(tree: Hierarchy): Set<string> {
   return open;
 }
 
-/** Opens every group around a node, so that it can be seen; whether anything was closed. */
+/** Opens every group around a node, so that it is visible; returns whether any was closed. */
 export function openTo(tree: Hierarchy, node: number, open: Set<string>): boolean {
   const before = open.size;
   for (const group of Object.values(tree.home[node] ?? {})) {
@@ -378,7 +378,7 @@ export function openTo(tree: Hierarchy, node: number, open: Set<string>): boolea
   return open.size > before;
 }
 
-/** Closes a group and all in it, so that it opens again as it did at first. */
+/** Closes a group and all groups in it, so that it opens in its initial state. */
 export function closeAll(group: Group, open: Set<string>): void {
   const stack = [group];
   for (let at = stack.pop(); at; at = stack.pop()) {

@@ -1,16 +1,16 @@
-// A layout that needs no library, no worker and no dummy nodes: rows by longest path, order in a row by the mean
-// position of the neighbours. Long edges cross boxes, but 20,000 nodes take a fraction of a second, where layouts
-// that route every long edge overflow. Used for large pictures and where graphviz can't run.
+// A layout without a library, a worker or dummy nodes. The longest path gives the row of a box, and the mean position
+// of its neighbours gives its order in the row. Long edges cross boxes, but 20,000 nodes take a fraction of a second,
+// and layouts that route every long edge overflow. It is used for large pictures and if graphviz cannot run.
 //
-// Clusters are laid out from the inside out: what is in one is placed, and then the cluster is a box of that size to
-// what is around it. A "unit" is a box, or a cluster in its parent; unit `boxes + c` is cluster c.
+// Clusters are laid out from the inside out: the contents of a cluster are placed, and then the cluster counts as a box
+// of that size. A "unit" is a box, or a cluster in its parent; unit `boxes + c` is cluster c.
 
 import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP, TITLE } from "./placed";
 
 const GAP_X = 18;
 const MARGIN = 16;
 const GAP_Y = RANK_GAP + 8;
-const WIDEST_ROW = 2400; // pixels: a longer row is broken into several, unless the whole picture is as large
+const WIDEST_ROW = 2400; // pixels: a longer row is split, unless the whole picture is that wide
 const SWEEPS = 4;
 
 interface Sheet {
@@ -60,7 +60,7 @@ export function layered(lane: LaneInput): LaneLayout {
   }
   const clusters = new Float32Array(4 * lane.parent.length);
   for (let cluster = 0; cluster < lane.parent.length; cluster++) {
-    // outer before inner: the parent's place is known
+    // outer first, so that the parent's place is known
     const around = lane.parent[cluster]!;
     const unit = boxes + cluster;
     if (around >= 0) {
@@ -84,7 +84,7 @@ function push(lists: Map<number, number[]>, key: number, ...items: number[]): vo
   else lists.set(key, items);
 }
 
-/** An edge between two boxes as one between the units that hold them in the innermost container of both. */
+/** Maps an edge between boxes to the units that contain them in their innermost common container. */
 function lift(
   from: number,
   to: number,
@@ -104,7 +104,7 @@ function lift(
   if (a !== b) push(edges, container[a]!, a, b);
 }
 
-/** Places the units of one container; returns the size that it needs. */
+/** Places the units of one container; returns the container's size. */
 function place(
   units: readonly number[],
   edges: readonly number[],
@@ -157,7 +157,7 @@ function place(
   return { width, height: y - (broken.length ? GAP_Y : 0) + pad };
 }
 
-/** A row as rows of at most `widest` pixels. */
+/** Splits a row into rows of at most `widest` pixels. */
 function brokenRow(row: number[], width: Float32Array, widest: number): number[][] {
   const out: number[][] = [[]];
   let used = 0;
@@ -182,7 +182,7 @@ class Ranker {
   constructor(units: number) {
     this.center = new Float32Array(units);
     this.wish = new Float32Array(units);
-    this.row = new Int32Array(units).fill(-2); // -2: not seen; -1: on the way
+    this.row = new Int32Array(units).fill(-2); // -2: not visited; -1: in progress
   }
 
   rows(units: readonly number[], edges: readonly number[]): number[][] {
@@ -213,7 +213,7 @@ class Ranker {
         }
       }
     }
-    // What reads nothing (a parameter) stands just before its first reader, not in one endless first row.
+    // A box that reads nothing (a parameter) is placed just before its first reader, not in one very long first row.
     const first = new Map<number, number>();
     for (let i = 0; i < edges.length; i += 2) {
       const reader = row[edges[i + 1]!]!;

@@ -1,16 +1,16 @@
-// Chooses a layout and never leaves the reader waiting: none where boxes follow one another in a column; graphviz in a
-// worker for pictures of a readable size; the plain layered one for larger pictures, where there is no worker, or when
-// graphviz takes too long or fails. One worker serves all workbenches of a page. It starts when the page has nothing
-// else to do, so that it is warm when it is needed; a layout that is no longer wanted ends with the worker, which
-// starts anew. What graphviz answered is kept for a while: who opens a module of the forward changes nothing in the
-// backward, and who closes it is where he was.
+// Chooses a layout, so that the reader never waits long. Boxes in one chain get a column. Pictures of a readable size
+// go to graphviz in a worker. The plain layered layout is for larger pictures, for pages without a worker, and for
+// cases in which graphviz takes too long or fails. One worker serves all workbenches of a page. It starts when the page
+// is idle, so that it is warm on first use. To cancel a layout, the worker is ended and started again. Recent answers
+// of graphviz are cached: opening a module of the forward does not change the backward, and closing it restores the
+// previous layout.
 
 import { column } from "./column";
 import { layered } from "./layered";
 import type { LaneInput, LaneLayout } from "./placed";
 
-export const GRAPHVIZ_BOXES = 600; // more are laid out by the plain layout
-const BESIDE = 3000; // boxes up to which the plain layout runs where it is called
+export const GRAPHVIZ_BOXES = 600; // larger pictures use the plain layout
+const BESIDE = 3000; // boxes: up to here the plain layout runs on the main thread
 const PATIENCE_MS = 2500;
 const WARM_AFTER_MS = 600;
 const REMEMBERED = 12; // lanes
@@ -20,12 +20,12 @@ export type Answer = { id: number; layouts?: LaneLayout[]; error?: string };
 
 export interface Layouts {
   readonly lanes: readonly LaneLayout[];
-  readonly note: string; // why it is not graphviz's, "" where it is
+  readonly note: string; // why the layout is not graphviz's; "" if it is
 }
 
 export class Cancelled extends Error {}
 
-/** The worker, and who waits for its answers. */
+/** The worker and its pending requests. */
 class Bench {
   worker: Worker | null = null; // once it has started
   private starting: Promise<Worker | null> | null = null;
@@ -46,7 +46,7 @@ class Bench {
         return (this.worker = worker);
       },
       () => null,
-    )); // e.g. a page whose policy bars workers
+    )); // e.g. a page whose content security policy forbids workers
   }
 
   ask(
@@ -85,9 +85,9 @@ class Bench {
   }
 }
 
-/** The last lanes that graphviz has laid out. */
+/** A cache of the lanes that graphviz laid out last. */
 class Memory {
-  private readonly kept: (readonly [LaneInput, LaneLayout])[] = []; // the last one used is last
+  private readonly kept: (readonly [LaneInput, LaneLayout])[] = []; // the most recently used is last
 
   recall(lane: LaneInput): LaneLayout | undefined {
     const at = this.kept.findIndex(([known]) => same(known, lane));
@@ -125,7 +125,7 @@ export class Layouter {
     void bench.start(this.startWorker);
   }
 
-  /** Raises Cancelled when `signal` says so before there is an answer. */
+  /** Raises Cancelled if `signal` aborts before there is an answer. */
   async layout(lanes: readonly LaneInput[], signal?: AbortSignal): Promise<Layouts> {
     const columns = lanes.flatMap((lane) => column(lane) ?? []);
     if (columns.length === lanes.length) return { lanes: columns, note: "" };
@@ -136,7 +136,7 @@ export class Layouter {
     const known = large ? [] : lanes.map((lane) => memory.recall(lane));
     const asked = lanes.filter((_, i) => !known[i]);
     if (!asked.length) return { lanes: known as LaneLayout[], note: "" };
-    const worker = bench.worker ?? (await bench.start(this.startWorker)); // asked at once, where it can be
+    const worker = bench.worker ?? (await bench.start(this.startWorker)); // a running worker gets it now
     if (signal?.aborted) throw new Cancelled("The layout was cancelled.");
     if (!worker)
       return {

@@ -1,13 +1,13 @@
-// What is drawn of a graph while some of its groups are open: a box for each closed group and for each node in open
-// ones, and edges between boxes with a count of the values that pass. Everything is by number, since the flat picture
-// of a large graph has tens of thousands of boxes. Pure data in, pure data out; nothing here draws.
+// Computes what to draw of a graph with some open groups: a box for each closed group and for each node in an open
+// group, and edges between boxes with the number of values that pass. Everything is by number, because the flat picture
+// of a large graph has tens of thousands of boxes. These are pure functions on data; nothing here draws.
 
 import { isGradient, isSaved } from "../meaning";
 import { type Graph, referred } from "../graph";
 import type { Group, Hierarchy, Lane } from "./hierarchy";
 
 export interface Box {
-  readonly id: string; // the same on the way through the stages, as far as names stay
+  readonly id: string; // the same in every stage, if names stay the same
   readonly lane: Lane;
   readonly group: Group | null; // a closed group, or
   readonly node: number; // a node, else -1
@@ -19,20 +19,20 @@ export interface Box {
 export interface Edge {
   readonly from: number; // box
   readonly to: number; // box
-  readonly count: number; // values that pass, or pairs that share memory
-  readonly kind: "data" | "quiet" | "alias"; // quiet: drawn only when the reader points at one of its ends
+  readonly count: number; // number of values that pass, or of pairs that share memory
+  readonly kind: "data" | "quiet" | "alias"; // quiet: drawn only while the pointer is on one of its ends
 }
 
 export interface Picture {
   readonly boxes: readonly Box[];
   readonly open: readonly Group[]; // open groups, outer before inner; the roots are not among them
   readonly edges: readonly Edge[];
-  /** The box that stands for a node, or -1. The output node may have one in each lane. */
+  /** The box that shows a node, or -1. The output node may have one in each lane. */
   boxOf(node: number, lane?: Lane): number;
 }
 
 const MOST_GRADIENT_EDGES = 4;
-const MOST_ALIASES = 4000; // of one picture
+const MOST_ALIASES = 4000; // in one picture
 
 export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>, flat = false): Picture {
   const boxes: Box[] = [];
@@ -62,7 +62,7 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
     const here = lane ? (at[lane][node] ?? -1) : -1;
     return here >= 0 ? here : Math.max(at.forward[node] ?? -1, at.backward[node] ?? -1);
   };
-  const own = new Int32Array(graph.nodes.length); // per node, the box in its lane
+  const own = new Int32Array(graph.nodes.length); // for each node, its box in its lane
   for (let i = 0; i < own.length; i++) {
     const here = (tree.lanes[i] ? at.backward : at.forward)[i]!;
     own[i] = here >= 0 ? here : boxOf(i);
@@ -75,7 +75,7 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
   };
 }
 
-/** All nodes of a closed group stand in its box. */
+/** The box of a closed group shows all its nodes. */
 function fill(group: Group, at: Int32Array, box: number): void {
   const stack = [group];
   for (let part = stack.pop(); part; part = stack.pop()) {
@@ -108,7 +108,7 @@ function dataEdges(
       const from = own[input]!;
       let to = own[node]!;
       if (op[node] === "o") {
-        if (!outputs.has(input)) continue; // it is only saved: marked, and not wired
+        if (!outputs.has(input)) continue; // only saved: it gets a mark and no edge
         to = boxOf(node, lanes[input] ? "backward" : "forward");
       }
       if (from === to || from < 0 || to < 0) continue;
@@ -116,7 +116,7 @@ function dataEdges(
       counts.set(key, (counts.get(key) ?? 0) + 1);
     }
   }
-  // Where many modules return gradients, an edge from each to the output hides the rest; one, from the last, stays.
+  // If many modules return gradients, their edges to the output would hide the rest. Only the last one is always drawn.
   const returning = new Set(returned.map((node) => boxOf(node, "backward")));
   const quietTo = output && returning.size > MOST_GRADIENT_EDGES ? boxOf(output.index, "backward") : -1;
   const last =
@@ -133,9 +133,9 @@ function dataEdges(
   });
 }
 
-/** Boxes whose values share memory, each with the next in the order of the graph. */
+/** Pairs of boxes whose values share memory: each with the next in the order of the graph. */
 function aliasEdges(graph: Graph, boxes: number, own: Int32Array): Edge[] {
-  // Per storage group, of which there are as a rule fewer than nodes: the box.
+  // The box by storage group; usually there are fewer of them than nodes.
   const last = new Array<number>(own.length).fill(-1);
   const counts = new Map<number, number>();
   for (let i = 0; i < own.length; i++) {
@@ -156,15 +156,15 @@ function mark(boxes: readonly Box[], box: number, what: "saved" | "gradients"): 
 }
 
 /**
- * The nodes that a graph returns, by what for. A node may be returned for several ends: an output may be saved as well.
+ * The nodes that a graph returns, by purpose. A node can have several purposes: an output may be saved too.
  */
 export interface Returned {
   readonly saved: ReadonlySet<number>; // for the backward
-  readonly outputs: ReadonlySet<number>; // for the caller, gradients among them
+  readonly outputs: ReadonlySet<number>; // for the caller, including gradients
   readonly gradients: ReadonlySet<number>;
 }
 
-/** `lanes`: 1 for a node in the backward, which tells a gradient where no descriptor does. */
+/** `lanes`: 1 for a node in the backward, which identifies a gradient without a descriptor. */
 export function returnedValues(graph: Graph, lanes: Uint8Array | null = null): Returned {
   const [saved, outputs, gradients] = [new Set<number>(), new Set<number>(), new Set<number>()];
   const output = graph.nodes[graph.nodes.length - 1];
@@ -181,7 +181,7 @@ export function returnedValues(graph: Graph, lanes: Uint8Array | null = null): R
       else if (node >= 0) give(node, meaning);
     });
   }
-  // Alone, or in a list in the list.
+  // Directly, or in a nested list.
   for (const node of output.inputs) if (!saved.has(node) && !outputs.has(node)) give(node, "");
   return { saved, outputs, gradients };
 }

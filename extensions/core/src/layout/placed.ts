@@ -1,6 +1,6 @@
-// What a layout is given and what it gives back, in pixels. Both layouts (graphviz in a worker, and the plain one that
-// needs nothing) speak this. All by number and in typed arrays: it goes to the worker and back in no time, and no name
-// from a recording goes along.
+// The input and output of a layout, in pixels. Both layouts (graphviz in a worker, and the plain one) use these types.
+// Everything is by number and in typed arrays, so that the transfer to the worker is fast and has no names of a
+// recording.
 
 export interface Size {
   readonly width: number;
@@ -12,7 +12,7 @@ export interface Rectangle extends Size {
   readonly y: number; // top
 }
 
-/** One lane to lay out: boxes by size, edges between them, open groups ("clusters") around them. */
+/** One lane to lay out: the sizes of boxes, the edges between them, and the open groups ("clusters") around them. */
 export interface LaneInput {
   readonly upward: boolean; // the backward runs from the bottom to the top, beside the forward that it mirrors
   readonly width: Float32Array; // per box
@@ -28,7 +28,10 @@ export interface LaneLayout extends Size {
   readonly x: Float32Array; // per box: left
   readonly y: Float32Array; // per box: top
   readonly clusters: Float32Array; // per cluster: left, top, width, height
-  /** Per edge: start, then Bézier triples, as x, y; null for a straight line from border to border. Empty: all are. */
+  /**
+   * Per edge: start, then Bézier triples, as x, y; null for a straight line from border to border. If empty, all are
+   * straight.
+   */
   readonly curves: readonly (Float32Array | null)[];
 }
 

@@ -1,11 +1,11 @@
-// A lane of nobody's graph, by which graphviz is made fast before a reader asks. It has what makes his lanes slow:
-// modules in modules, a chain through them, and edges past many rows, which are routed around what is between.
+// An example lane that warms up graphviz before the first request. It has what makes real lanes slow: nested modules, a
+// chain through them, and edges past many rows, which are routed around the boxes between.
 
 import type { LaneInput } from "./placed";
 
 const BOXES = 40;
 const CHAIN = BOXES - 1; // edges
-const FAR = 3; // every so many boxes one reads the first
+const FAR = 3; // every FAR-th box reads the first box
 
 export function rehearsal(): LaneInput {
   const far = Array.from({ length: Math.floor(CHAIN / FAR) }, (_, i) => FAR * (i + 1));

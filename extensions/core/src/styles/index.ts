@@ -1,4 +1,4 @@
-// All styles of the workbench, one file an area, in the order in which later ones may overrule earlier ones.
+// All styles of the workbench, one file per area; later files may override earlier ones.
 
 import aliasing from "./aliasing.css";
 import base from "./base.css";

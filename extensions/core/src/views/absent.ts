@@ -1,4 +1,4 @@
-// What a view says where it has nothing to show: why that is, and a button that leads to where there is something.
+// The notice of a view that has nothing to show: the reason, and a button that leads to a stage with content.
 
 import { h, notice } from "../dom";
 import { didIn } from "../outcome";
@@ -21,13 +21,13 @@ function drawn(record: StageRecord): boolean {
   return record.graphs.size > 0;
 }
 
-/** A button that leads to the next stage with a graph; false where none follows. */
+/** A button that leads to the next stage with a graph, or false if there is none. */
 export function toNextGraph(state: State): HTMLElement | false {
   const next = nearest(state, drawn, 1);
   return next >= 0 && toStage(state, next);
 }
 
-/** In place of a graph: the stage made none, or it failed, or the compilation has not come that far. */
+/** Replaces a graph: the stage made none, or it failed, or it has not run yet. */
 export function noGraph(state: State): HTMLElement {
   const {
     stage,
@@ -39,7 +39,7 @@ export function noGraph(state: State): HTMLElement {
       "No stage has run.",
       error
         ? `${error.ran_in_eager ? "The program was refused" : "The compilation failed"} before its first stage.`
-        : "What it does shows here as it happens.",
+        : "Its stages appear here as they run.",
     );
   if (stage.name === error?.stage) {
     const given = nearest(state, drawn, -1);
@@ -50,12 +50,12 @@ export function noGraph(state: State): HTMLElement {
           `${did}, and no stage before it made a graph.`,
           error.ran_in_eager
             ? "Its graph ran as Dynamo captured it. The reason is above."
-            : "The error above is all there is to see. Mend what it names, and call the function again.",
+            : "There is only the error above. Fix its cause and call the function again.",
         )
       : notice(
           "empty",
           `${did}, so it made no graph.`,
-          "What it was given is the graph of the stage before.",
+          "Its input is the graph of the previous stage.",
           toStage(state, given),
         );
   }
@@ -65,13 +65,13 @@ export function noGraph(state: State): HTMLElement {
     return notice(
       "empty",
       "This stage made no graph.",
-      "It only found something out, or wrote code: see its evidence.",
+      "It found facts or generated code: see its evidence.",
       toStage(state, found),
     );
   return notice(
     "empty",
     "This stage made no graph.",
-    error ? `Nor did a later one: ${ended(error)}.` : "Nor did a later one.",
+    error ? `No later stage made one either: ${ended(error)}.` : "No later stage made one either.",
   );
 }
 
@@ -79,7 +79,7 @@ export function withoutGraph({ stages }: CompilationData): boolean {
   return stages.every(({ graphs }) => !graphs.size);
 }
 
-/** In place of a stage's reasons. */
+/** Replaces a stage's evidence. */
 export function noEvidence(state: State): HTMLElement {
   const {
     stage,
@@ -102,14 +102,14 @@ export function noEvidence(state: State): HTMLElement {
   );
 }
 
-/** In place of a fact of the whole compilation that a late stage finds: `missing` is a sentence without its end. */
+/** Replaces a fact about the whole compilation that a later stage finds. `missing` is a sentence without its end. */
 export function notYet({ compilation: { error } }: State, missing: string): HTMLElement {
   return error
     ? notice("empty", `${missing}.`, `${capital(ended(error))}, which comes before that. ${above(error)}`)
-    : notice("empty", `${missing} yet.`, "The compilation has not come that far. It shows here when it has.");
+    : notice("empty", `${missing} yet.`, "The compilation is not finished. This view fills when it gets that far.");
 }
 
-/** The number of the nearest stage in a direction of which something is true; -1 where there is none. */
+/** The number of the nearest stage in a direction for which `holds` is true, or -1. */
 function nearest(
   { compilation: { stages }, selection }: State,
   holds: (stage: StageRecord) => boolean,

@@ -1,5 +1,5 @@
-// Find a node by a part of its name, target or module. The browser's own search sees neither an editor that draws
-// only what is visible nor a closed module.
+// Finds a node by a part of its name, target or module. The browser's own search cannot find lines that the editor has
+// not drawn, or nodes in a closed module.
 
 import { h } from "../dom";
 import type { Node } from "../graph";

@@ -1,4 +1,4 @@
-// Listings are made once per graph and shared by the code view and the diff.
+// Listings are created once per graph, and the code view and the diff share them.
 
 import { type Listing, listing } from "../code/python";
 import type { Graph } from "../graph";

@@ -13,7 +13,7 @@ import type { State } from "../state";
 
 export const VIEWS: readonly View[] = [code, diff, graph, aliasing, saved, wrapper, evidence, compilations];
 
-/** Those that have something to show, or may come to have it. Of a program that ran in eager nothing more comes. */
+/** The views that have something to show or may get it later. A program that ran in eager gets nothing more. */
 export function viewsOf({ compilation, recording, selection }: State): readonly View[] {
   const ended =
     compilation.error?.ran_in_eager && recording.has({ what: "compilation", compilation: selection.compilation });

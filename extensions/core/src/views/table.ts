@@ -1,4 +1,4 @@
-// A table: caption, head, rows of text. A column that has an order can be sorted by.
+// A table with a caption, a head and rows of text. A column with an order is sortable.
 
 import { type Child, h, replace } from "../dom";
 
@@ -23,7 +23,7 @@ export function table<Row>(
   rows: readonly Row[],
   options: RowOptions<Row> = {},
 ): HTMLElement {
-  // A column that is empty in every row says nothing; it is left out.
+  // A column that is empty in every row is left out.
   const used = columns.filter((column) => rows.some((row) => !isEmpty(column.cell(row))));
   const body = h("tbody");
   const fill = (sorted: readonly Row[]): void =>
@@ -95,7 +95,7 @@ function shaped<Row>(column: Column<Row>, row: Row): Child {
 const NARROW = 12; // characters of code that a table in a narrow place has room for (tables.css)
 
 /**
- * Code that is broken only where it is longer than `room` characters, or there is little room, and then between words.
+ * Code that wraps only if it is longer than `room` characters or the place is narrow, and then between words.
  */
 export function codeText(text: string, room = 22): HTMLElement {
   const span = h("span", {}, text.length > NARROW ? breakable(text) : text);
@@ -109,7 +109,7 @@ function isEmpty(cell: Child): boolean {
   );
 }
 
-/** A path or a name that may be broken between its words. */
+/** A path or a name that may wrap between its words. */
 export function breakable(text: string): Child {
   return text.split(/(?<=[._/])/).map((word, i) => [i > 0 && h("wbr"), word]);
 }

@@ -1,4 +1,4 @@
-// What a view is. A new view is one folder beside this file and one line in registry.ts.
+// The interface of a view. A new view is a folder beside this file and a line in registry.ts.
 
 import type { Host } from "../host";
 import type { Layouter } from "../layout/layouter";
@@ -22,13 +22,13 @@ export interface Mounted {
 export interface View {
   readonly id: string;
   readonly title: string;
-  /** Whether a compilation that ran in eager has nothing for it: then it has no tab. */
+  /** Whether the view has nothing to show for a compilation that ran in eager; then it has no tab. */
   isEmpty?(compilation: CompilationData): boolean;
   /** A count for the tab, or "". */
   badge?(state: State): string;
   /**
-   * What must be loaded before the view is mounted or updated, beside the compilation's stages and facts. Without
-   * it, the selected graph. Asked again after each load, so it may depend on what is there.
+   * What must be loaded before the view is mounted or updated, besides the compilation's stages and facts. The default
+   * is the selected graph. It is called again after each load, so it may depend on loaded parts.
    */
   needs?(state: State): readonly Need[];
   mount(parent: HTMLElement, context: Context): Mounted;

@@ -1,5 +1,5 @@
-// The worker's whole program: lanes in, layouts out. It is a bundle of its own, as graphviz is larger than everything
-// else together and must not block the page.
+// The program of the worker, which turns lanes into layouts. It is a separate bundle because graphviz is larger than
+// everything else together, and must not block the page.
 
 import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
 import zipped from "zipped:graphviz";
@@ -11,11 +11,11 @@ import type { Answer, Question } from "../layout/layouter";
 import type { LaneInput, LaneLayout } from "../layout/placed";
 import { rehearsal } from "../layout/rehearsal";
 
-// json0: positions without drawing operations; graphviz knows it, the type of the binding does not list it.
+// json0 has positions without drawing operations. Graphviz supports it, but the binding's type does not list it.
 const JSON0 = "json0" as Format;
 const REHEARSALS = 10;
 const ready = start();
-ready.then(rehearse, () => undefined); // who asks for a layout is told of an error
+ready.then(rehearse, () => undefined); // a request for a layout reports the error
 
 self.addEventListener("message", async (event: MessageEvent<Question>) => {
   const { id, lanes, plain } = event.data;
@@ -33,8 +33,8 @@ function routed(graphviz: Graphviz, lane: LaneInput): LaneLayout {
 }
 
 /**
- * Lays out what nobody asked for. The browser compiles a function of WebAssembly when it is first called, and well only
- * when it was called often: the first opened module took seven times as long as the third. Questions come in between.
+ * Lays out an example graph. The browser compiles a WebAssembly function at its first call, and optimises it only after
+ * many calls: the first opened module took seven times as long as the third. Requests are answered in between.
  */
 async function rehearse(graphviz: Graphviz): Promise<void> {
   for (let i = 0; i < REHEARSALS; i++) {
@@ -43,7 +43,7 @@ async function rehearse(graphviz: Graphviz): Promise<void> {
   }
 }
 
-/** Unzips graphviz and compiles it; its package takes it from where this puts it. */
+/** Unzips and compiles graphviz, and stores it where its package reads it. */
 async function start(): Promise<Graphviz> {
   (self as unknown as { unzippedGraphviz: Uint8Array }).unzippedGraphviz = new Uint8Array(
     await new Response(unzipped(fromBase64(zipped))).arrayBuffer(),

@@ -1,5 +1,5 @@
 declare module "zipped:graphviz" {
-  /** Graphviz's WebAssembly: base64 of gzip, put there by extensions/graphviz.mjs. */
+  /** Graphviz's WebAssembly: base64 of gzip, from extensions/graphviz.mjs. */
   const base64: string;
   export default base64;
 }

@@ -1,5 +1,5 @@
-// The running Python kernels, watched from when the panel is shown until it is hidden; one of which a tab shows a
-// compilation, until that is closed.
+// The running Python kernels, which are watched while the panel is visible. A kernel whose compilation is open in a tab
+// is watched until that tab is closed.
 
 import type { ServiceManager, Session } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
@@ -13,12 +13,12 @@ export class Kernels {
 
   constructor(private readonly services: ServiceManager.IManager) {}
 
-  /** Those in which aotviz is imported. */
+  /** The kernels in which aotviz is imported. */
   found(): WatchedKernel[] {
     return [...this.watched.values()].filter((kernel) => kernel.isFound);
   }
 
-  /** How many Python kernels run. */
+  /** The number of running Python kernels. */
   get running(): number {
     return this.watched.size;
   }
@@ -37,7 +37,7 @@ export class Kernels {
     this.drop();
   }
 
-  /** While the panel is hidden, only the kernels stay that a tab holds. */
+  /** While the panel is hidden, only kernels with an open tab are watched. */
   private drop(): void {
     if (this.isOn) return;
     for (const [id, kernel] of this.watched) {

@@ -39,7 +39,7 @@ export class LivePanel extends Widget {
     this.draw();
   }
 
-  /** Takes the keyboard: the first compilation, or the panel itself. */
+  /** Focuses the first compilation, or the panel itself if it shows none. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     (this.node.querySelector("button") ?? this.node).focus();
@@ -55,7 +55,7 @@ export class LivePanel extends Widget {
     super.onBeforeDetach(message);
   }
 
-  /** Many messages, one drawing. */
+  /** Several messages cause one redraw. */
   private draw(): void {
     if (this.frame || !this.isVisible) return;
     this.frame = requestAnimationFrame(() => {
@@ -77,7 +77,7 @@ export class LivePanel extends Widget {
             { class: "aotviz-hint" },
             "No running kernel has imported aotviz. Run ",
             h("code", {}, "import aotviz"),
-            " in a notebook; what it compiles shows here as it happens.",
+            " in a notebook. Its compilations then appear here.",
           )
         : h(
             "p",

@@ -1,10 +1,10 @@
-// What a kernel and the panel say to each other. The kernel's side is aotviz/live/panel.py, which explains the rules.
+// The messages between a kernel and the panel. The kernel's side is aotviz/live/panel.py, which explains the rules.
 
 import type { Question as Part } from "@aotviz/core";
 
 export const TARGET = "aotviz.live";
 
-/** How far a compilation is. "paused": between two stages, e.g. while somebody steps through it. */
+/** The state of a compilation. "paused" means between two stages, for example while a user steps through it. */
 export type Progress = "running" | "paused" | "done" | "failed";
 
 export interface Row {
@@ -12,16 +12,16 @@ export interface Row {
   readonly name: string;
   readonly kind: string;
   readonly state: Progress;
-  /** The stage that runs, or the last that ran. */
+  /** The running stage, or the last one that ran. */
   readonly stage: string;
-  readonly stages: number; // that have ended
+  readonly stages: number; // that have finished
   readonly elapsed_ms: number; // of those
   readonly started_unix_ms: number;
   readonly error: string;
 }
 
 export type Question =
-  | { readonly ask: "watch"; readonly who: string } // send all rows now, and from now on those that change
+  | { readonly ask: "watch"; readonly who: string } // send all rows now, and each row again when it changes
   | { readonly ask: "stop"; readonly who: string }
   | { readonly ask: "recording"; readonly question: string; readonly key: string }
   | { readonly ask: "part"; readonly question: string; readonly key: string; readonly want: Part }
@@ -34,7 +34,7 @@ export type Message =
 
 const STATES: readonly string[] = ["running", "paused", "done", "failed"];
 
-/** A kernel's message, if it is one: a kernel runs anybody's code, so its messages are checked. */
+/** A kernel's message, or null. A kernel can run any code, so its messages are checked. */
 export function message(data: unknown): Message | null {
   if (!isObject(data)) return null;
   if (typeof data["answer"] === "string") {

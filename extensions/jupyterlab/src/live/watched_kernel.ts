@@ -1,14 +1,14 @@
-// One running kernel, while the panel or a tab of it is open: whether aotviz is imported there, and its compilations as
-// they happen.
+// One running kernel, while the panel or one of the kernel's tabs is open: whether aotviz is imported there, and its
+// compilations as they happen.
 //
-// The kernel runs a user's program, so it is asked as little as can be. That aotviz is there shows in the list of its
-// comms (a request of the protocol that every kernel answers), asked for once, again after a cell has run, and where
-// that takes nothing from the cell, while one runs. A kernel that was restarted signs its messages otherwise, which is
-// all that a connection beside the notebook's is told of it, if it is told at all: what the server asks of a new kernel
-// may be over before this connection's socket has found it. So a kernel with something to lose is looked at now and
-// then. Messages go by a connection of our own that handles no comms: JupyterLab's widgets have theirs, and a second
-// one that handled comms would close what it doesn't know. Where the kernel has subshells, one is made for us, so that
-// it answers while a cell runs.
+// The kernel runs a user's program, so we send it few requests. The list of its comms shows whether aotviz is imported,
+// and every kernel answers that request of the protocol. We send it once, again after each cell, and also while a cell
+// runs if the answer does not delay the cell. A restarted kernel uses another session in its messages. A connection
+// beside the notebook's gets no other sign of a restart, and it may miss this one too: the server may have finished its
+// requests to the new kernel before our socket connects. So a kernel whose rows or tabs would be lost is checked at
+// intervals. Messages go through a connection of our own that handles no comms. JupyterLab's widgets have another
+// connection, and a second one that handled comms would close comms that it does not know. If the kernel supports
+// subshells, we create one, so that the kernel answers while a cell runs.
 
 import type { Wait } from "@aotviz/core";
 import { Kernel, KernelMessage, type Session } from "@jupyterlab/services";
@@ -20,8 +20,8 @@ import { message, type Question, type Row, TARGET } from "./protocol";
 const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live/panel.py)
 const PATIENCE_MS = 30_000;
 const GONE = "The kernel that compiled this was restarted, or has ended, and its compilations with it.";
-const AGAIN_MS = 1_500; // between two looks at a kernel that runs a cell
-const LOOK_MS = 5_000; // between two looks whether it is still the same kernel
+const AGAIN_MS = 1_500; // between two checks of a kernel that runs a cell
+const LOOK_MS = 5_000; // between two checks that it is still the same kernel
 
 type Waiting = {
   resolve(bytes: Uint8Array): void;
@@ -33,7 +33,7 @@ type Asked = { readonly ask: "recording" | "part"; readonly question: string } &
 
 export class WatchedKernel {
   readonly changed = new Signal<this, void>(this);
-  /** The last tab that held the kernel was closed. */
+  /** Emitted when the last tab of this kernel is closed. */
   readonly released = new Signal<this, void>(this);
   readonly rows = new Map<string, Row>();
   private comm = "";
@@ -43,11 +43,11 @@ export class WatchedKernel {
   private lookedAt = 0; // milliseconds
   private later = 0;
   private questions = 0;
-  private readonly tabs = new Set<(key: string) => void>(); // each hears which compilation moved
+  private readonly tabs = new Set<(key: string) => void>(); // each is told which compilation changed
   private asking = false;
-  private askAgain = false; // a cell ended, or it was time to look, while an older question was under way
+  private askAgain = false; // a cell ended, or a check was due, while an earlier question was unanswered
   private runsCell: boolean | null = null; // null: no cell has begun or ended since this connection hears the kernel
-  private lives = 0; // how often the kernel has begun anew
+  private lives = 0; // how often the kernel was restarted
   private life = ""; // the session of the kernel's messages; a kernel that was restarted has another
   private isDisposed = false;
 
@@ -76,8 +76,8 @@ export class WatchedKernel {
   }
 
   /**
-   * One compilation, for a tab that holds the kernel until it is closed. Keys begin anew when a kernel does: it is
-   * bound to this one.
+   * One compilation, for a tab. The kernel is watched until the tab is closed. A restarted kernel uses the same keys
+   * again, so the compilation belongs to the current life of the kernel only.
    */
   open(key: string): LiveCompilation {
     const comm = this.comm;
@@ -124,7 +124,7 @@ export class WatchedKernel {
     });
   }
 
-  /** Takes a question off the list of those that wait. */
+  /** Removes a question from the list of unanswered ones. */
   private forget(question: string): Waiting | undefined {
     const waiting = this.waiting.get(question);
     this.waiting.delete(question);
@@ -132,7 +132,7 @@ export class WatchedKernel {
     return waiting;
   }
 
-  /** Nothing that was asked will be answered. */
+  /** Rejects all unanswered questions. */
   private lose(): void {
     for (const question of [...this.waiting.keys()]) this.forget(question)?.reject(new Error(GONE));
   }
@@ -147,7 +147,7 @@ export class WatchedKernel {
       if (this.comm) this.send({ ask: "stop", who: this.kernel.clientId });
       if (this.kernel.subshellId !== null) {
         this.control("delete_subshell_request", { subshell_id: this.kernel.subshellId }).done.catch(() => undefined);
-        this.kernel.subshellId = null; // the connection would ask, and wait, for the same
+        this.kernel.subshellId = null; // else the connection would send the same request and wait
       }
       this.kernel.dispose();
     }
@@ -184,8 +184,8 @@ export class WatchedKernel {
   }
 
   /**
-   * A cell that runs may import aotviz now; a subshell can look without waiting for its end. The connection's status
-   * tells what was heard last, which is "idle" once the subshell is made, though the cell still runs.
+   * A running cell may import aotviz at any time, and a subshell can check this before the cell ends. The connection's
+   * status is the last one received: "idle" once the subshell is created, although the cell still runs.
    */
   private findLater(): void {
     window.clearTimeout(this.later);
@@ -194,7 +194,7 @@ export class WatchedKernel {
   }
 
   /**
-   * What `kernel.info` would tell; that is asked for by the shell channel, and comes when the cell that runs has ended.
+   * The same as `kernel.info`, which uses the shell channel, so its answer comes only after the running cell.
    */
   private async hasSubshells(): Promise<boolean> {
     await new Promise<void>((resolve) => {
@@ -208,7 +208,7 @@ export class WatchedKernel {
     return info?.supported_features?.includes("kernel subshells") ?? false;
   }
 
-  /** Asks by the control channel, which is answered while a cell runs. */
+  /** Sends a request on the control channel, which the kernel answers while a cell runs. */
   private control(msgType: string, content: object = {}): Kernel.IControlFuture {
     const question = {
       msgType,
@@ -240,17 +240,17 @@ export class WatchedKernel {
   }
 
   /**
-   * Has the kernel say something, by which `hear` recognises it: a question for what the kernel is changes no tab's
-   * "busy" or "idle".
+   * Makes the kernel send a message, so that `hear` can read its session. The request is kernel_info, because it
+   * changes the "busy" or "idle" status of no tab.
    */
   private look(): void {
     if (!this.comm || this.kernel.connectionStatus !== "connected") return;
-    // E.g. a kernel that is stopped.
+    // For example, the kernel is stopped.
     if (this.looking && !this.looking.isDisposed && Date.now() - this.lookedAt < PATIENCE_MS) return;
     this.looking?.dispose();
     this.lookedAt = Date.now();
     const looking = this.control("kernel_info_request");
-    looking.done.catch(() => undefined); // one that gets no answer is given up
+    looking.done.catch(() => undefined); // an unanswered request is dropped
     this.looking = looking;
   }
 
@@ -258,17 +258,17 @@ export class WatchedKernel {
     if (status === "restarting" || status === "autorestarting" || status === "dead") this.begin();
   }
 
-  /** A session that is not the one known: the kernel was restarted, whoever asked for it. */
+  /** Takes the session of the kernel's messages. A different session means that the kernel was restarted. */
   private recognise(session: string): void {
     if (this.life && this.life !== session) this.begin();
     this.life = session;
   }
 
-  /** The kernel that was known is gone, and what it knew with it. */
+  /** The previous kernel is gone, with its compilations. */
   private begin(): void {
     this.lives++;
     this.life = "";
-    this.asking = false; // what was asked is not answered
+    this.asking = false; // earlier questions get no answer
     this.runsCell = null;
     this.comm = "";
     this.kernel.subshellId = null;

@@ -1,5 +1,5 @@
-// The board: one card a storage, with the tensors that lie in it, the views between them, what is written to it and
-// when, and the lines of the wrapper that see to it. A click goes to the node, or to those lines.
+// The board has one card per storage. It shows the tensors in the storage, the views between them, the writes in their
+// order, and the lines of the wrapper that handle them. A click goes to the node or to those lines.
 
 import { type Child, h } from "../../dom";
 import { bytes, plural, shape, viewStep } from "../../format";
@@ -16,7 +16,7 @@ const ROLES: Record<string, string> = {
   output: "output",
   intermediate: "intermediate",
 };
-const MOST_CARDS = 200; // nobody reads a page of more
+const MOST_CARDS = 200; // more would be unreadable
 const MOST_ALONE = 2000;
 const MOST_TENSORS = 400; // of one storage, as many as the recorder keeps
 const MOST_WRITES = 400;
@@ -56,7 +56,7 @@ export function board(state: State): HTMLElement {
   );
 }
 
-/** What the colours of the strips mean, of those that there are; the words stand beside each strip, too. */
+/** The legend of the strips' colours that occur; each strip also has its meaning as text. */
 function legend(tensors: readonly AliasTensor[], written: boolean): HTMLElement {
   const roles = Object.keys(ROLES).filter((role) => tensors.some((tensor) => tensor.role === role));
   const key = (kind: string, text: string): HTMLElement =>
@@ -64,13 +64,13 @@ function legend(tensors: readonly AliasTensor[], written: boolean): HTMLElement 
   return h(
     "p",
     { class: "strip-keys muted" },
-    "A row is a tensor, a strip the memory that it lies in:",
+    "Each row is a tensor, and its strip is the storage that it is in:",
     roles.map((role) => key(role, ROLES[role]!)),
     written && key("written", "written in place"),
   );
 }
 
-/** As much of a storage as is shown. */
+/** The part of a storage that is shown. */
 function readable(storage: StorageRecord): StorageRecord {
   const tensors = storage.tensors.slice(0, MOST_TENSORS);
   const writes = storage.writes.filter(({ tensor }) => tensor < tensors.length).slice(0, MOST_WRITES);
@@ -78,7 +78,7 @@ function readable(storage: StorageRecord): StorageRecord {
   return left ? { ...storage, tensors, writes, left_out: storage.left_out + left } : storage;
 }
 
-/** Memory that more than one tensor is in, or that is written. */
+/** Storages with more than one tensor, or with a write. */
 function isOfInterest(storage: StorageRecord): boolean {
   return storage.tensors.length > 1 || storage.writes.length > 0 || (storage.tensors[0]?.names.length ?? 0) > 1;
 }
@@ -235,7 +235,7 @@ function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: n
   return item;
 }
 
-/** The name, as a link to the node where there is one. */
+/** The name, as a link if there is a node. */
 function origin(state: State, tensor: AliasTensor, name: string): Child {
   const go = nodeLink(state, tensor.node);
   return go
@@ -243,7 +243,7 @@ function origin(state: State, tensor: AliasTensor, name: string): Child {
     : h("code", {}, name);
 }
 
-/** Goes to a node of the graph that the user's own statements became. */
+/** Goes to a node of the graph that was traced from the user's statements. */
 function nodeLink(state: State, node: string): (() => void) | null {
   const stage = state.compilation.stages.findIndex((record) => record.name === FIRST_RUN);
   const role = [...(state.compilation.stages[stage]?.graphs.keys() ?? [])][0];
@@ -280,21 +280,21 @@ function writeLine(state: State, storage: StorageRecord, write: StorageWrite, nu
   );
 }
 
-/** `train.py:12 x.add_(1)`: the file without its folders. */
+/** `train.py:12 x.add_(1)`: the file name without its folders. */
 function place(source: string): string {
   const parts = /^(\S+:\d+)[:,]?\s*([^]*)$/.exec(source);
   return parts ? `${parts[1]!.split(/[\\/]/).pop()} ${parts[2]}` : source;
 }
 
-/** Where the new contents end up. */
+/** What happens to the new contents. */
 function landing(inputs: readonly InputRecord[], names: readonly string[]): HTMLElement {
   const mine = inputs.filter(({ name, mutation }) => names.includes(name) && mutation !== "NOT_MUTATED");
   const inside = mine.some(({ mutation }) => mutation === "MUTATED_IN_GRAPH");
   const text = !mine.length
-    ? "It belongs to the call alone: in the graph each write is a new value."
+    ? "This memory is used only within the call. In the graph each write is a new value."
     : inside
       ? "The compiled graph writes the caller's tensor itself."
-      : "In the graph each write is a new value; the wrapper puts the last one into the caller's tensor afterwards.";
+      : "In the graph each write is a new value. The wrapper then copies the last one into the caller's tensor.";
   return h("p", { class: "muted" }, text);
 }
 

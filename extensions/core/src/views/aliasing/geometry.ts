@@ -2,7 +2,7 @@
 
 import type { AliasTensor, StorageRecord } from "../../wire";
 
-const MOST_ELEMENTS = 4096; // of a tensor whose elements are told apart; of a larger one only the ends are known
+const MOST_ELEMENTS = 4096; // of a tensor whose elements are computed one by one; for a larger one only both ends are
 const MOST_CELLS = 24; // of a storage that is drawn element by element
 
 /** Bytes `[from, to)` of a storage; `index` is the element's place in the tensor, -1 where several are one run. */
@@ -17,7 +17,7 @@ export interface Window {
   readonly exact: boolean; // false where gaps between the ends are not drawn
 }
 
-/** Null where a size, a stride or the offset is symbolic, or the layout has none. */
+/** Null if a size, a stride or the offset is symbolic, or if the layout has no strides. */
 export function windowOf(tensor: AliasTensor, cells: boolean): Window | null {
   const { shape, stride, offset, itemsize } = tensor;
   if (!isNumbers(shape) || !isNumbers(stride) || typeof offset !== "number" || shape.length !== stride.length)
@@ -54,14 +54,14 @@ export function cellBytes(storage: StorageRecord): number {
   return storage.nbytes !== null && same && size > 0 && storage.nbytes / size <= MOST_CELLS ? size : 0;
 }
 
-const windows = new WeakMap<AliasTensor, Window | null>(); // each is compared with many
+const windows = new WeakMap<AliasTensor, Window | null>(); // a cache: each is compared with many others
 
 function covered(tensor: AliasTensor): Window | null {
   if (!windows.has(tensor)) windows.set(tensor, windowOf(tensor, false));
   return windows.get(tensor)!;
 }
 
-/** Whether two tensors of one storage have an element in common; undefined where that is not known. */
+/** Whether two tensors of one storage overlap; undefined if unknown. */
 export function overlap(a: AliasTensor, b: AliasTensor): boolean | undefined {
   const [first, second] = [covered(a), covered(b)];
   if (!first || !second) return undefined;
@@ -91,7 +91,7 @@ function isNumbers(values: readonly (number | string)[]): values is number[] {
   return values.every((value) => typeof value === "number");
 }
 
-/** Where each element lies, in the tensor's own order. */
+/** The position of each element, in the tensor's own order. */
 function places(shape: readonly number[], stride: readonly number[], offset: number): number[] {
   let found = [offset];
   shape.forEach((size, i) => {

@@ -1,5 +1,5 @@
-// The user's inputs and outputs: what shares memory, what is mutated, what is rebuilt from what, and why. Above them a
-// board of the storages; a log of torch's, or a recording of an older version, has only the tables.
+// The user's inputs and outputs: which share memory, which are mutated, how outputs are rebuilt, and why. A board of
+// the storages is above the tables. A torch log or a recording of an older version has only the tables.
 
 import { h, notice, replace } from "../../dom";
 import { dtype, shape, viewStep } from "../../format";
@@ -10,7 +10,7 @@ import type { Context, Mounted, View } from "../view";
 import { board } from "./board";
 
 /**
- * Storage groups that more than one input has, by the number that the board gives them; the others are of no interest.
+ * Storage groups with more than one input, by their number on the board. Other groups are not shown.
  */
 function sharedStorages(inputs: readonly InputRecord[], storages: readonly StorageRecord[]): Map<number, number> {
   const groups = new Map<number, string[]>();
@@ -110,7 +110,7 @@ export const aliasing: View = {
         replace(
           parent,
           state.compilation.error || !state.compilation.stages.some(({ name }) => name === "metadata")
-            ? notYet(state, "Nothing is known of inputs and outputs")
+            ? notYet(state, "The inputs and outputs are not known")
             : notice("empty", "The function has no tensor inputs and no outputs."),
         );
         return;

@@ -1,5 +1,6 @@
-// A storage as a strip, once for each tensor in it: the elements that the tensor covers, at their places. A small
-// storage is drawn element by element, with each element's place in the tensor, so that a transposed view looks it.
+// Draws a storage as a strip for each tensor in it: the elements that the tensor covers, at their positions. A small
+// storage is drawn element by element with each element's index in the tensor, so that a transposed view is
+// recognisable.
 
 import { svg } from "../../dom";
 import { bytes } from "../../format";
@@ -8,7 +9,7 @@ import { cellBytes, windowOf } from "./geometry";
 
 const WIDTH = 320;
 const HEIGHT = 18;
-const THINNEST = 1.5; // pixels of a run that would vanish
+const THINNEST = 1.5; // pixels: narrower runs are drawn this wide
 
 export function strip(storage: StorageRecord, tensor: AliasTensor, written: boolean): SVGSVGElement | null {
   const total = storage.nbytes;
@@ -42,7 +43,7 @@ export function strip(storage: StorageRecord, tensor: AliasTensor, written: bool
   return drawing;
 }
 
-/** The places of a small storage's elements, as numbers over the strip. */
+/** The positions in a small storage, as numbers above the strip. */
 export function numbered(storage: StorageRecord, tensor: AliasTensor): (number | null)[] {
   const size = cellBytes(storage);
   const window = size ? windowOf(tensor, true) : null;

@@ -1,6 +1,6 @@
-// The stage's graph as Python-like code, with the user's lines that it comes from on one side and, where Inductor
-// compiled it, the kernels on the other. A click on any of the three marks what belongs to it in the other two. A
-// stage that made no graph may have made code all the same, as torch's Inductor does: then that is shown.
+// The stage's graph as Python-like code. The user's lines that it comes from are on one side. If Inductor compiled the
+// graph, the kernels are on the other side. A click in any of the three marks the corresponding lines in the other two.
+// A stage without a graph may still have code, such as the one of torch's Inductor; then the view shows that code.
 
 import { h, notice, replace } from "../../dom";
 import type { Editor, Reader } from "../../editor/types";
@@ -12,7 +12,7 @@ import type { Context, Mounted, View } from "../view";
 import { KernelPane, kernelText } from "./kernels";
 import { SourcePane } from "./sources";
 
-const WIDE = 900; // pixels from which the user's lines are shown unasked
+const WIDE = 900; // pixels: from this width the user's lines are shown by default
 
 export const code: View = {
   id: "code",
@@ -31,8 +31,8 @@ export const code: View = {
     let kernels: KernelPane | null = null;
     let shown: unknown = null;
     let shownNode: number | null = null;
-    let group: readonly number[] = []; // nodes that were chosen together: those of a source line, of a kernel
-    let own = false; // the selection came from the code itself: don't scroll
+    let group: readonly number[] = []; // nodes that were selected together: those of a source line or a kernel
+    let own = false; // the reader selected in the code itself: do not scroll
     let withSources: boolean | null = null;
     let withKernels = false;
     let gone = false;
@@ -166,7 +166,7 @@ export const code: View = {
   },
 };
 
-/** A stage's texts, one after the other, each under its name. */
+/** All texts of a stage, each under its name. */
 function codeOf(stage: StageRecord): string {
   return [...stage.code].map(([name, text]) => `# ${name}\n${text.trimEnd()}\n`).join("\n\n");
 }

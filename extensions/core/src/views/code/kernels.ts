@@ -1,4 +1,4 @@
-// What Inductor made of the graph, beside it: a click on a kernel marks the nodes that it computes.
+// Inductor's code for the graph, beside the graph. A click on a kernel marks the nodes that it computes.
 
 import { type Kernel, kernelsIn, kernelsOf, nodesOf } from "../../code/kernels";
 import { h, notice, replace } from "../../dom";
@@ -9,7 +9,7 @@ import type { Need } from "../../model";
 import type { State } from "../../state";
 import type { Context } from "../view";
 
-/** The stage whose texts have the kernels of the selected graph; null where none does. */
+/** The stage whose texts have the kernels of the selected graph, or null. */
 export function kernelText({ compilation, selection }: State): number | null {
   const { stages } = compilation;
   const named = stages.findLastIndex(({ code }) => code.has(`inductor ${selection.role}`));
@@ -114,7 +114,7 @@ export class KernelPane {
     this.ready();
   }
 
-  /** Ours by its name; of torch's log the one that says that it is of this role. */
+  /** In our recordings the name decides; in torch's log, the text that states this role. */
   private name(): string | null {
     const texts = this.context.state.compilation.stages[this.stage]!.code;
     const { role } = this.graph;

@@ -1,4 +1,4 @@
-// The user's own lines that the graph comes from, by file. Those of the selected nodes are marked.
+// The user's lines that the graph comes from, by file. The lines of the selected nodes are marked.
 
 import { h } from "../../dom";
 import * as format from "../../format";

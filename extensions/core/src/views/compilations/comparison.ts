@@ -1,5 +1,5 @@
-// Two compilations side by side: A is the one that is open, B the one compared with it. Stages are matched by their
-// names; of the facts only those are shown that differ.
+// Compares two compilations side by side: A is the open one, B is the other. Stages are matched by name. Only facts
+// that differ are shown.
 
 import { changes } from "../../changes";
 import { type Child, h, replace } from "../../dom";
@@ -11,7 +11,7 @@ import { differingFacts } from "./facts";
 
 interface StageRow {
   readonly name: string;
-  readonly a: number; // position among the stages, -1 where it has none
+  readonly a: number; // position among the stages, -1 if it lacks the stage
   readonly b: number;
 }
 
@@ -73,7 +73,7 @@ export function comparison(state: State, other: number): HTMLElement {
   return place;
 }
 
-/** Stages of both in order; a stage that one lacks stands where the other has it. */
+/** The stages of both in order; a stage that only one has keeps its position. */
 export function matched(a: CompilationData, b: CompilationData): StageRow[] {
   const rows: StageRow[] = [];
   let next = 0;

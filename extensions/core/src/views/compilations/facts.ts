@@ -31,7 +31,7 @@ export function differingFacts(a: CompilationData, b: CompilationData): FactRow[
   return rows;
 }
 
-/** Records of the same name, field by field; one that only one side has is one row. */
+/** Compares records with the same name field by field; a record that only one side has is one row. */
 function compared<R extends { readonly name: string }>(
   what: string,
   a: readonly R[],

@@ -1,5 +1,5 @@
-// All compilations of the recording: searched, filtered and sorted; a click opens one. Two of them can be set side by
-// side: their stages, and the facts that differ.
+// Lists all compilations of the recording, with search, filters and sorting. A click opens one. The reader can compare
+// two of them: their stages, and the facts that differ.
 
 import { h, replace } from "../../dom";
 import { milliseconds } from "../../format";

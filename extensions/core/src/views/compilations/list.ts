@@ -1,4 +1,4 @@
-// Which compilations a list shows, and in what order. Apart from the view, so that it can be tested alone.
+// Filters and sorts the compilations of a list. It is separate from the view, so that it can be tested alone.
 
 import { endedAs } from "../../outcome";
 import type { CompilationHead } from "../../wire";
@@ -9,7 +9,7 @@ export interface Row {
 }
 
 export interface Query {
-  readonly text: string; // words that must all occur
+  readonly text: string; // all of its words must occur
   readonly kind: string; // "" for any
   readonly rank: number | null; // null for any
   readonly only: "all" | "again" | "failed" | "eager";

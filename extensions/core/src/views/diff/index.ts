@@ -1,5 +1,5 @@
-// What changed between two graphs: those of this stage and the one before, or of any two stages, or of two
-// compilations. As text, or node by node.
+// Shows what changed between two graphs, as text or node by node. They are the graphs of this stage and the previous
+// one, of any two stages, or of two compilations.
 
 import { counts, diffLines, spans } from "../../code/diff";
 import { h, notice, replace } from "../../dom";
@@ -26,9 +26,9 @@ export const diff: View = {
     let view: { destroy(): void } | null = null;
     let shown = "";
     let drawn: Graph | null = null;
-    let among: unknown = null; // the compilations that there are to compare with
+    let among: unknown = null; // the compilations to compare with
     let byNode = false;
-    let sideBySide: boolean | null = null; // until the reader chooses, by the width there is
+    let sideBySide: boolean | null = null; // null until the reader chooses: then the width decides
     let gone = false;
 
     const bar = (...children: Parameters<typeof h>[2][]): HTMLElement =>
@@ -162,7 +162,7 @@ export const diff: View = {
       },
       (error: unknown) => {
         if (gone) return;
-        byNode = true; // which needs no editor
+        byNode = true; // this needs no editor
         update();
         parent.append(notice("error", "The text can't be shown: the editor could not be loaded.", String(error)));
       },

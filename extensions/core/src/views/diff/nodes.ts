@@ -1,4 +1,4 @@
-// The diff node by node: what came, what went, and what differs in those that stayed.
+// The diff node by node: added, removed and changed nodes.
 
 import { call } from "../../code/python";
 import { type Change, diffNodes, type NodeChange } from "../../code/nodes";
@@ -17,7 +17,7 @@ const KINDS: { readonly [change in Change]: string } = {
 };
 const found = new WeakMap<Graph, WeakMap<Graph, NodeChange[]>>();
 
-/** `other` is the compilation that `before` is of, if it is not the one that is open. */
+/** `other` is the compilation of `before`, if it is not the open one. */
 export function nodeTable(state: State, before: Graph, after: Graph, other: CompilationData | null): HTMLElement {
   let pairs = found.get(before);
   if (!pairs) found.set(before, (pairs = new WeakMap()));
@@ -38,7 +38,7 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
       "div",
       { class: "page" },
       summary,
-      notice("empty", "Every node is the same.", "They differ, if at all, in their order."),
+      notice("empty", "Every node is the same.", "At most their order differs."),
     );
   const text = (node: Node, graph: Graph): string =>
     node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording);

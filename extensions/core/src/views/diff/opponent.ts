@@ -1,4 +1,4 @@
-// The choice of what to compare with: the stage before, any stage of this compilation, or another compilation.
+// Chooses what to compare with: the previous stage, any stage of this compilation, or another compilation.
 
 import { h } from "../../dom";
 import type { Against, State } from "../../state";

@@ -1,4 +1,4 @@
-// Why the stage decided as it did, in its own words; and the other texts that it made.
+// Shows the stage's reasons for its decisions, and its other texts.
 
 import { type Child, h, replace } from "../../dom";
 import { plural } from "../../format";
@@ -8,13 +8,13 @@ import { noEvidence } from "../absent";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
 
-/** Subjects that the stage gave one reason for. */
+/** The subjects for which the stage gave one reason. */
 interface Group {
   readonly subjects: readonly string[];
   readonly reason: string;
 }
 
-const MOST_SUBJECTS = 12; // of one reason
+const MOST_SUBJECTS = 12; // listed for one reason
 
 function grouped(evidence: readonly Evidence[]): Group[] {
   const groups = new Map<string, string[]>();
@@ -26,7 +26,7 @@ function grouped(evidence: readonly Evidence[]): Group[] {
   return [...groups].map(([reason, subjects]) => ({ subjects, reason }));
 }
 
-/** The graph of this stage that has a node of a name, by name. */
+/** For each node name, the graph of this stage that has the node. */
 function rolesOf({ stage, compilation, recording }: State): Map<string, string> {
   const roles = new Map<string, string>();
   for (const role of [...(stage?.graphs.keys() ?? [])].reverse()) {
@@ -35,7 +35,7 @@ function rolesOf({ stage, compilation, recording }: State): Map<string, string> 
   return roles;
 }
 
-/** The subjects, as links where they name nodes of this stage. */
+/** The subjects, as links if they name nodes of this stage. */
 function subjects(state: State, roles: ReadonlyMap<string, string>, { subjects: names }: Group): Child {
   const link = (name: string): Child => {
     const role = roles.get(name);

@@ -1,5 +1,5 @@
-// Everything known of the selected node. Names of other nodes are buttons that select them; the same value in other
-// stages can be gone to.
+// Everything that is known about the selected node. Names of other nodes are buttons that select them. Links lead to
+// the same value in other stages.
 
 import { type Child, h, replace } from "../../dom";
 import * as format from "../../format";
@@ -141,7 +141,7 @@ function links(state: State, graph: Graph, nodes: readonly number[]): Child {
   );
 }
 
-/** Other stages where the same value is. */
+/** The other stages that have the same value. */
 function elsewhere(state: State, node: Node): Child {
   if (node.valueIndex < 0) return null;
   const { compilation, recording, selection } = state;

@@ -1,17 +1,17 @@
-// Which part of the drawing is seen, and how a hand moves it: drag, wheel at the pointer, two fingers, keys.
+// The visible part of the drawing, and the input that moves it: dragging, the wheel, two fingers and keys.
 
 export interface Camera {
-  readonly x: number; // the drawing's point at the view's left top corner
+  readonly x: number; // the point of the drawing at the view's top left corner
   readonly y: number;
   readonly scale: number; // pixels of the page per pixel of the drawing
 }
 
 export const SMALLEST = 0.004;
 export const LARGEST = 4;
-const DRAG = 4; // pixels before a press becomes a drag
-const STEP = 60; // pixels an arrow key moves
+const DRAG = 4; // pixels until a press becomes a drag
+const STEP = 60; // pixels that an arrow key moves
 
-/** The camera with another scale, the point at (atX, atY) of the view staying where it is. */
+/** The camera with another scale; the point at (atX, atY) of the view does not move. */
 export function zoomed(camera: Camera, factor: number, atX: number, atY: number): Camera {
   const scale = Math.max(SMALLEST, Math.min(LARGEST, camera.scale * factor));
   return { scale, x: camera.x + atX / camera.scale - atX / scale, y: camera.y + atY / camera.scale - atY / scale };
@@ -19,7 +19,7 @@ export function zoomed(camera: Camera, factor: number, atX: number, atY: number)
 
 export interface Hand {
   get(): Camera;
-  /** `gentle`: move there in an animation. */
+  /** `gentle`: animate the move. */
   set(camera: Camera, gentle?: boolean): void;
   click(x: number, y: number, event: MouseEvent): void;
   hover(x: number, y: number): void; // NaN: the pointer left
@@ -112,7 +112,7 @@ export function follow(canvas: HTMLCanvasElement, hand: Hand): void {
   });
 }
 
-/** What a key does to the camera; false where it does nothing. Shared with the outline for + - 0. */
+/** Applies a key to the camera; returns false if the key does nothing. The outline uses it too, for + - 0. */
 export function keyMoves(
   key: string,
   canvas: HTMLCanvasElement,

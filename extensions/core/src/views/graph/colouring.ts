@@ -1,6 +1,6 @@
-// Colour by a property of the nodes: which categories there are, how many nodes each has, and which a box shows. A
-// closed group shows the mixture of what is in it. The bytes that
-// a node makes anew stand in for cost, and say so.
+// Colours by a property of the nodes: the categories, the number of nodes in each, and the category of each box. A
+// closed group shows the categories of its nodes. Cost is approximated by the bytes that a node allocates, and the
+// legend says so.
 
 import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
@@ -25,12 +25,12 @@ export type ColourBy = keyof typeof COLOURINGS;
 export interface LegendEntry {
   readonly text: string;
   readonly colour: number; // category, or step of the ramp
-  readonly count: number; // nodes, or boxes on the ramp
+  readonly count: number; // number of nodes, or of boxes on the ramp
 }
 
 export interface Tint {
-  readonly colour: number; // of most of the box
-  // Of a closed group, largest first; colour -1: none.
+  readonly colour: number; // of the largest part of the box
+  // For a closed group, largest first; colour -1 means none.
   readonly shares: readonly (readonly [colour: number, share: number])[];
 }
 
@@ -38,7 +38,7 @@ export interface Colouring {
   readonly by: ColourBy;
   readonly ramp: boolean;
   readonly legend: readonly LegendEntry[];
-  readonly tints: readonly (Tint | null)[]; // per box; null where it has no such property
+  readonly tints: readonly (Tint | null)[]; // per box; null if it does not have the property
 }
 
 const KINDS: readonly (readonly [string, RegExp])[] = [
@@ -65,7 +65,7 @@ const KINDS: readonly (readonly [string, RegExp])[] = [
 ];
 
 const OTHER_KIND = "pointwise and other";
-const KIND_NAMES = [OTHER_KIND, "input", ...KINDS.map(([name]) => name)]; // as many as there are colours
+const KIND_NAMES = [OTHER_KIND, "input", ...KINDS.map(([name]) => name)]; // one for each colour
 
 export function kindOf(node: Node): string {
   if (node.op === "p" || node.op === "a") return "input";
@@ -74,7 +74,7 @@ export function kindOf(node: Node): string {
   return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? OTHER_KIND;
 }
 
-/** Of a tensor whose sizes are known, else null. */
+/** Null unless this is a tensor with known sizes. */
 export function outputBytes(state: State, value: ValueRecord | null): number | null {
   if (value?.kind !== "tensor") return null;
   let size = Number(/\d+/.exec(state.recording.text(value.dtype))?.[0] ?? 8) / 8; // torch.bool has no number
@@ -96,7 +96,7 @@ export function colouring(state: State, graph: Graph, boxes: readonly Box[], by:
     return key;
   });
   const order = [...counts].sort((a, b) => b[1] - a[1]);
-  // Kinds keep their colours from graph to graph; of anything else the most frequent get the colours that there are.
+  // Kinds have the same colours in every graph. For other properties, the most frequent categories get the colours.
   const number = new Map(
     order.map(([key], i) => [key, by === "kind" ? KIND_NAMES.indexOf(key) : Math.min(i, CATEGORIES - 1)]),
   );
@@ -142,13 +142,13 @@ function eachNode(group: Group, visit: (node: number) => void): void {
 }
 
 /**
- * Of each node, what it makes anew, as the rail counts it: an input makes nothing, nor does a view. A tuple's are of
- * its maker.
+ * The bytes that each node allocates, counted as in the rail: inputs and views allocate nothing. The items of a tuple
+ * count for the node that computes the tuple.
  */
 export function madeBytes(state: State, graph: Graph): number[] {
   const { values } = state.compilation;
   const storages = new Set<number>();
-  const seen = new Set<ValueRecord>(); // a recording that lies may have a tuple hold itself
+  const seen = new Set<ValueRecord>(); // in a hostile recording a tuple may contain itself
   const made = (whole: ValueRecord | null): number => {
     let sum = 0;
     for (const pending = [whole]; pending.length;) {
@@ -197,7 +197,7 @@ function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "b
   if (by === "dtype") return (node) => (tensor(node) ? dtype(recording.text(tensor(node)!.dtype)) : "");
   if (by === "device") return (node) => (tensor(node) ? recording.text(tensor(node)!.device) : "");
   if (by === "storage") {
-    const groups = new Map<number, { readonly name: string; count: number }>(); // named by the first node in it
+    const groups = new Map<number, { readonly name: string; count: number }>(); // named after its first node
     for (const { op, value, name, descriptor } of graph.nodes) {
       if (op === "o" || !value || value.storage < 0) continue;
       const group = groups.get(value.storage) ?? { name: `memory of ${descriptor || name}`, count: 0 };
@@ -220,7 +220,7 @@ function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "b
           : "";
 }
 
-/** The last graphs of the forward and of the backward: what they say of a value is what happens to it. */
+/** The last forward and backward graphs, which show what finally happens to each value. */
 export function fateGraphs({ compilation }: State): { stage: number; role: "forward" | "backward" }[] {
   return (["forward", "backward"] as const).flatMap((role) => {
     const stage = compilation.stages.findLastIndex(
@@ -230,7 +230,7 @@ export function fateGraphs({ compilation }: State): { stage: number; role: "forw
   });
 }
 
-/** The values that the partition saved, and those that the backward computes again, wherever they are shown. */
+/** The values that the partition saves and those that the backward recomputes, in any graph. */
 export function fates(state: State): { saved: ReadonlySet<number>; recomputed: ReadonlySet<number> } {
   const { recording, compilation } = state;
   const saved = new Set<number>();

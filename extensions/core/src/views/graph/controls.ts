@@ -1,14 +1,14 @@
-// What stands around the drawing: the bar above it, and the legend and the state of affairs below it.
+// The controls around the drawing: the bar above it, and the legend and the status line below it.
 
 import { h } from "../../dom";
 import { thousands } from "../../format";
 import { type ColourBy, COLOURINGS, type Colouring } from "./colouring";
 
-/** How the reader wants the graph drawn; kept on the way through the stages. */
+/** The reader's settings for the drawing, kept across the stages. */
 export interface Wishes {
   by: ColourBy;
   aliases: boolean;
-  chain: boolean; // all that a node depends on and all that depends on it, not only one step
+  chain: boolean; // highlight all that a node depends on and all that depends on it, not only one step
   flat: boolean; // without groups
   outline: boolean;
 }
@@ -73,7 +73,7 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
   );
 }
 
-/** What the colours and lines mean; none is told by colour alone. */
+/** The legend of colours and lines; no meaning is shown by colour alone. */
 export function legend(
   colouring: Colouring,
   has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean },
@@ -95,7 +95,7 @@ export function legend(
   );
 }
 
-/** Waiting, with a way out that appears when the wait is long enough to want one. */
+/** A waiting notice with a cancel button that appears after some time. */
 export function waiting(text: string, cancel: () => void, progress: HTMLElement | null = null): HTMLElement {
   return h(
     "div",
@@ -106,7 +106,7 @@ export function waiting(text: string, cancel: () => void, progress: HTMLElement 
   );
 }
 
-/** A sentence, and buttons for what can be done about it. */
+/** A sentence with buttons for what the reader can do. */
 export function advice(
   kind: "empty" | "error",
   title: string,

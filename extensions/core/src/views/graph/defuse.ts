@@ -1,4 +1,4 @@
-// Who makes what a node reads, and who reads what it makes: one step, or all the way.
+// The nodes whose results a node reads, and the nodes that read its result: one step, or all steps.
 
 import type { Graph } from "../../graph";
 

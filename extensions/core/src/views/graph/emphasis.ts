@@ -1,4 +1,4 @@
-// A node's inputs and users as boxes and edges of the drawing.
+// Maps a node's inputs and users to boxes and edges of the drawing.
 
 import type { Lane } from "../../layout/hierarchy";
 import { laneOf } from "../../layout/hierarchy";
@@ -28,7 +28,7 @@ export function emphasis(graph: Graph, scene: Scene, node: number, transitive: b
   return { selected, inputs: inputBoxes, users: userBoxes, routes, others: transitive ? "dim" : "plain" };
 }
 
-/** Per box, the routes that begin or end there. */
+/** For each box, the routes that begin or end there. */
 export function touching(scene: Scene): number[][] {
   const out: number[][] = [];
   scene.routes.forEach(({ from, to }, i) => {

@@ -1,12 +1,12 @@
-// What of a drawing is in a rectangle, and what is under a point: a grid of cells, each with the boxes and edges that
-// touch it. Edges that would be in too many cells are kept in a list of their own.
+// Finds the boxes and edges in a rectangle or under a point. It is a grid of cells, each with the boxes and edges that
+// touch it. Edges that touch too many cells are in a separate list.
 
 import { TITLE } from "../../layout/placed";
 import type { Route, Scene } from "./scene";
 
 const CELL = 700; // pixels of the drawing
-const MOST_CELLS = 48; // of one edge
-const NEAR = 5; // pixels of the screen that a pointer may miss an edge by
+const MOST_CELLS = 48; // for one edge
+const NEAR = 5; // screen pixels between the pointer and an edge that still count as a hit
 
 export interface Found {
   readonly boxes: number[];
@@ -22,7 +22,7 @@ export class Grid {
   private readonly cells = new Map<number, Found>();
   private readonly long: number[] = []; // routes
   private readonly columns: number;
-  private readonly seen: Uint32Array; // per route, then per box: the question that it was last found for
+  private readonly seen: Uint32Array; // per route, then per box: the number of the last query that found it
   private question = 0;
 
   constructor(private readonly scene: Scene) {
@@ -40,7 +40,7 @@ export class Grid {
     });
   }
 
-  /** Boxes and edges that may be seen in a rectangle of the drawing, in order. */
+  /** Boxes and edges that may be visible in a rectangle of the drawing, in order. */
   within(left: number, top: number, right: number, bottom: number): Found {
     const { routes, places } = this.scene;
     const question = ++this.question;
@@ -67,7 +67,7 @@ export class Grid {
     return found;
   }
 
-  /** What a reader points at: a box before a title before an edge. `shown`: whether an edge is drawn at all. */
+  /** What is under the pointer: a box before a title before an edge. `shown`: whether an edge is drawn. */
   hit(x: number, y: number, scale: number, shown: (route: number) => boolean): Hit | null {
     const { places, clusters, routes } = this.scene;
     const reach = NEAR / scale;

@@ -1,11 +1,10 @@
-// What became of a node in another stage's graph: the same value, else the operations that now stand for the call that
-// it came from, else nothing.
+// Finds a node in another stage's graph: the node with the same value, else the nodes from the same call, else nothing.
 
 import type { Graph, Node } from "../../graph";
 
 export interface Became {
   readonly same: number; // the node that has the same value, or -1
-  readonly kin: readonly number[]; // where there is none: nodes of the same autograd call, else of the same source line
+  readonly kin: readonly number[]; // without such a node: those of the same autograd call, else of the same source line
   readonly by: "value" | "name" | "call" | "line" | "nothing";
 }
 

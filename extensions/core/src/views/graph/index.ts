@@ -1,6 +1,6 @@
-// The graph by modules, closed at first. A click opens a module or selects a node; the selected node is always brought
-// to light, whichever view selected it. This file holds the parts together: what is drawn (picture, layout, scene), the
-// canvas (surface.ts), the outline, the search and the controls.
+// The graph by modules, which are closed at first. A click opens a module or selects a node. The selected node is
+// always made visible, whichever view selected it. This file connects the parts: the drawing (picture, layout, scene),
+// the canvas (surface.ts), the outline, the search and the controls.
 
 import { atOnce, inSteps } from "../../breath";
 import { h, replace } from "../../dom";
@@ -30,11 +30,11 @@ import { Surface } from "./surface";
 import { tipOf } from "./tip";
 
 const MOST_BOXES = 60_000;
-const AT_ONCE = 100_000; // nodes of a graph that are put into their modules in a few frames' time
-const SLOW_MS = 250; // of a layout, before it is said that one is on its way
-const NARROW = 700; // pixels: the outline is shown at first where the view is wider
+const AT_ONCE = 100_000; // nodes: a graph with at most this many is grouped into modules without a progress bar
+const SLOW_MS = 250; // of a layout, before a notice says that it is running
+const NARROW = 700; // pixels: in a wider view the outline is shown at first
 
-/** What the reader opened and wished stays on the way through the stages. */
+/** The reader's open modules and settings, kept across the stages. */
 interface Kept {
   readonly open: Map<string, Set<string>>; // per compilation and role
   wishes: Wishes | null;
@@ -50,7 +50,7 @@ export const graph: View = {
   mount: (parent, context) => new GraphView(parent, context),
 };
 
-/** What was saved and recomputed stands in the graphs of the partition. */
+/** The graphs of the partition say what is saved and recomputed. */
 function fateNeeds(state: State): Need[] {
   return fateGraphs(state).flatMap(({ stage, role }) => state.graphNeed(stage, role));
 }
@@ -77,10 +77,10 @@ class GraphView implements Mounted {
   private drawn: Drawn | null = null;
   private found: readonly number[] = []; // nodes
   private rows: readonly Row[] = [];
-  private running: AbortController | null = null; // the layout that will be shown, which the reader may cancel
-  private grouping = new AbortController(); // of the graph that is put into its modules
-  private missedIn = -1; // the stage that was last said not to have the followed node
-  private own = false; // the selection came from the canvas: it needn't be looked for
+  private running: AbortController | null = null; // the running layout, which the reader can cancel
+  private grouping = new AbortController(); // cancels the grouping of the graph into modules
+  private missedIn = -1; // the last stage for which a note said that it lacks the followed node
+  private own = false; // the selection came from the canvas, so the node is already visible
 
   constructor(
     private readonly parent: HTMLElement,
@@ -165,14 +165,14 @@ class GraphView implements Mounted {
       this.kept.node = { graph, node: graph.nodes[selection.node]! };
       replace(this.note);
     } else if (this.kept.node?.graph === graph)
-      this.kept.node = null; // let go of; one that is not here is still followed
+      this.kept.node = null; // the reader deselected it; a node that this graph lacks is still followed
     else if (this.hierarchy && this.missedIn !== selection.stage) this.sayGone(graph);
-    if (!this.hierarchy) return; // it is on its way
+    if (!this.hierarchy) return; // it is still being built
     if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
     else this.select(!this.own);
   }
 
-  /** Another graph. One that is very large is put into its modules while the page goes on. */
+  /** Shows another graph. A very large one is grouped into modules in steps, so that the page stays responsive. */
   private change(graph: Graph): void {
     const fresh = this.shown?.role !== graph.role;
     const before = this.kept.node;
@@ -191,7 +191,7 @@ class GraphView implements Mounted {
     this.running = this.hierarchy = this.drawn = null;
     this.tree.clear();
     const { signal } = (this.grouping = new AbortController());
-    const bar = h("progress", { max: 1, "aria-label": "How far it is" });
+    const bar = h("progress", { max: 1, "aria-label": "Progress" });
     this.cover(
       waiting(
         `Putting ${format.plural(graph.nodes.length, "node")} into their modules …`,
@@ -210,7 +210,7 @@ class GraphView implements Mounted {
     );
   }
 
-  /** The same groups stay open, the selected node is followed. */
+  /** Keeps the same groups open and follows the selected node. */
   private changed(graph: Graph, tree: Hierarchy, fresh: boolean, before: Kept["node"]): void {
     this.hierarchy = tree;
     let node = this.state.selection.node;
@@ -226,7 +226,7 @@ class GraphView implements Mounted {
     void this.lay(null, node);
   }
 
-  /** Of the node that is followed, if it is one: what stands for it here. */
+  /** The nodes of this graph that correspond to the followed node, if there is a followed node. */
   private sayGone(graph: Graph): void {
     if (!this.kept.node) return;
     this.missedIn = this.state.selection.stage;
@@ -248,15 +248,15 @@ class GraphView implements Mounted {
       ` is not in ${place}. `,
       kin.length
         ? [
-            by === "call" ? "Of the same call there is here: " : "From the same source line there is here: ",
+            by === "call" ? "Nodes here from the same call: " : "Nodes here from the same source line: ",
             links as (HTMLElement | string)[],
             ".",
           ]
-        : "Nothing here comes from the same call or source line.",
+        : "This graph has no node from the same call or source line.",
     );
   }
 
-  /** No node is selected, and none followed. */
+  /** Deselects the node and stops following it. */
   private letGo(): void {
     this.kept.node = null;
     replace(this.note);
@@ -270,7 +270,7 @@ class GraphView implements Mounted {
     return open;
   }
 
-  /** Opens what hides a node; whether anything had to be opened. */
+  /** Opens the groups around a node; returns whether any was closed. */
   private reveal(node: number): boolean {
     for (const root of Object.values(this.hierarchy!.roots)) this.open.delete(closedLane(root));
     return openTo(this.hierarchy!, node, this.open);
@@ -278,14 +278,14 @@ class GraphView implements Mounted {
 
   private openGroup(group: Group, open: boolean, bring: boolean): void {
     if (!group.parent) {
-      // a lane: on the canvas it is always open
+      // a lane, which is always open on the canvas
       if (open) this.open.delete(closedLane(group));
       else this.open.add(closedLane(group));
       return this.listRows();
     }
     if (open) this.open.add(group.id);
     else closeAll(group, this.open);
-    if (!this.wishes.flat) void this.lay(group, -1, bring); // first, as graphviz works beside the page
+    if (!this.wishes.flat) void this.lay(group, -1, bring); // first, because graphviz runs in a worker
     this.listRows();
   }
 
@@ -301,7 +301,7 @@ class GraphView implements Mounted {
     void this.lay(null, -1);
   }
 
-  /** Lays out and shows what is open. `around`: the group that was opened or closed, which stays where it is. */
+  /** Lays out and shows the open groups. `around`: the group that was opened or closed; it keeps its place. */
   private async lay(around: Group | null, node: number, bring = true): Promise<void> {
     const graph = this.shown;
     const tree = this.hierarchy;
@@ -321,7 +321,7 @@ class GraphView implements Mounted {
         lanes.map(({ input }) => input),
         running.signal,
       );
-      if (this.running !== running) return; // another was asked for since
+      if (this.running !== running) return; // a newer layout was started
       const scene = join(seen, sizes, lanes, layouts);
       const touches = touching(scene);
       this.show(
@@ -387,7 +387,7 @@ class GraphView implements Mounted {
     );
   }
 
-  /** Modules as they were at first. */
+  /** Restores the initial open modules. */
   private startOver(): void {
     this.wishes.flat = false;
     this.box.querySelector('[data-toggle="flat"]')?.setAttribute("aria-pressed", "false");
@@ -420,7 +420,7 @@ class GraphView implements Mounted {
     this.surface.show(this.drawn, overview, around ? from : null);
     this.map.show(overview, drawn.scene.width, drawn.scene.height);
     if (place && was) this.surface.anchor(was, place);
-    if (!around) this.listRows(); // else they were as soon as it was opened
+    if (!around) this.listRows(); // otherwise they were listed when the group was opened
     if (!before) this.surface.begin();
     else if (whole && this.surface.keepWhole()) bring = false;
     if (place && bring) this.surface.reveal(place, true, false);
@@ -460,7 +460,7 @@ class GraphView implements Mounted {
       : NOTHING;
   }
 
-  /** Shows the selection, and looks for it if it was made elsewhere. */
+  /** Shows the selection, and scrolls to it if another view made it. */
   private select(follow: boolean): void {
     this.redraw({ emphasis: this.drawn ? this.emphasised(this.drawn.scene) : NOTHING });
     if (follow && this.state.selection.node >= 0) this.revealNode(this.state.selection.node);
@@ -510,7 +510,9 @@ class GraphView implements Mounted {
         this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
     };
     if (coming)
-      coming.then(done, (error: unknown) => replace(this.note, `What was saved could not be loaded: ${String(error)}`));
+      coming.then(done, (error: unknown) =>
+        replace(this.note, `The saved tensors could not be loaded: ${String(error)}`),
+      );
     else done();
   }
 
@@ -520,7 +522,7 @@ class GraphView implements Mounted {
     if (this.drawn) this.redraw({ colouring: this.drawn.colouring });
   }
 
-  /** The legend, and what the canvas is called for those who can't see it. */
+  /** The legend, and the canvas's label for screen readers. */
   private describe(): void {
     const { drawn } = this;
     if (!drawn) return;
@@ -539,7 +541,7 @@ class GraphView implements Mounted {
     );
     this.surface.canvas.setAttribute(
       "aria-label",
-      `Drawing of ${boxes(scene.places.length)}. The outline lists the same; arrows pan, plus and minus zoom, 0 fits.`,
+      `Drawing of ${boxes(scene.places.length)}. The outline lists the same nodes. Arrow keys pan, plus and minus zoom, and 0 fits the drawing.`,
     );
   }
 
@@ -556,7 +558,7 @@ class GraphView implements Mounted {
     this.own = false;
   }
 
-  /** The row that the outline's focus is on, shown on the canvas. */
+  /** Shows the outline's focused row on the canvas. */
   private point(row: Row | null): void {
     const { drawn } = this;
     if (!drawn) return;
@@ -591,7 +593,7 @@ class TooMany extends Error {
   }
 }
 
-/** Where a group is drawn, open or closed. */
+/** The place of a group in the drawing, open or closed. */
 function placeOf(scene: Scene, id: string): Rectangle | undefined {
   const box = scene.picture.boxes.findIndex((other) => other.id === id);
   return box >= 0 ? scene.places[box] : scene.clusters.find(({ group }) => group.id === id);

@@ -1,4 +1,4 @@
-// What a box says, and how large it must be for that.
+// The text of a box, and the size that it needs.
 
 import * as format from "../../format";
 import type { Box } from "../../layout/picture";
@@ -37,7 +37,7 @@ export function label(state: State, graph: Graph, box: Box): Label {
   );
 }
 
-/** `mm` for aten.mm.default; for a parameter its name below the module around it; else the node's name. */
+/** `mm` for aten.mm.default; for a parameter its name within its module; else the node's name. */
 export function nodeTitle(node: Node, around = ""): string {
   if (node.op === "p") {
     const path = userName(node.descriptor) || node.name;

@@ -1,13 +1,13 @@
-// The whole drawing in a corner, with a frame around what is seen; a click or a drag goes there. Its picture is also
-// what the canvas shows for a moment where nothing sharper is painted yet.
+// Shows the whole drawing in a corner, with a frame around the visible part. A click or a drag goes there. The canvas
+// also shows this picture where no sharper tile is painted yet.
 
 import { h } from "../../dom";
 import type { Camera } from "./camera";
 import type { Drawn } from "./paint";
 import type { Palette } from "./palette";
 
-const LARGEST = 1400; // pixels of the overview, a side
-const MOST_SEEN = 0.6; // of the drawing: whoever sees more needs no map, which would cover some of it
+const LARGEST = 1400; // pixels of the overview per side
+const MOST_SEEN = 0.6; // share of the drawing: if more is visible, no minimap is shown
 const [WIDE, HIGH] = [168, 132]; // pixels of the minimap
 
 /** All boxes as plain rectangles. */
@@ -40,7 +40,7 @@ export interface Minimap {
   frame(view: Camera & { width: number; height: number }): void;
 }
 
-/** `go` is told the point of the drawing that is to be the middle of the view. */
+/** `go` is called with the point of the drawing that should be in the middle of the view. */
 export function minimap(go: (x: number, y: number) => void): Minimap {
   const canvas = h("canvas", { "aria-hidden": "true" });
   const frame = h("div", { class: "frame", "aria-hidden": "true" });

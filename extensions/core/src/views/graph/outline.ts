@@ -1,6 +1,6 @@
-// The drawing as a tree, for the keyboard and for assistive technology, to which a canvas is nothing: the same groups,
-// open or closed as on the canvas, the same selection. Only the rows in view are in the page, so twenty thousand nodes
-// scroll like twenty.
+// The drawing as a tree, for the keyboard and for assistive technology, which cannot read a canvas. It has the same
+// groups, open or closed, and the same selection. Only the visible rows are in the page, so twenty thousand nodes
+// scroll as fast as twenty.
 
 import { h, replace } from "../../dom";
 import { plural } from "../../format";
@@ -17,9 +17,9 @@ export interface Row {
 }
 
 export const ROW = 24; // pixels
-const AROUND = 6; // rows beyond the view that are in the page
+const AROUND = 6; // rows outside the view that are in the page too
 
-/** The rows of a tree with some groups open, top to bottom. The lanes are rows where there are two. */
+/** The rows of a tree with some open groups, from top to bottom. If there are two lanes, they are rows too. */
 export function rowsOf(tree: Hierarchy, open: ReadonlySet<string>): Row[] {
   const out: Row[] = [];
   const lanes = [tree.roots.forward, tree.roots.backward].filter(({ size }) => size > 0);
@@ -47,7 +47,7 @@ export function rowsOf(tree: Hierarchy, open: ReadonlySet<string>): Row[] {
 }
 
 /**
- * In the set of open groups, the mark of a lane that is closed in the outline (on the canvas a lane is always open).
+ * The entry in the set of open groups for a lane that is closed in the outline (on the canvas a lane is always open).
  */
 export function closedLane(root: Group): string {
   return `closed ${root.id}`;
@@ -56,16 +56,16 @@ export function closedLane(root: Group): string {
 export interface OutlineActions {
   open(group: Group, open: boolean): void;
   select(node: number): void;
-  cursor(row: Row | null): void; // the row that has the focus
+  cursor(row: Row | null): void; // the focused row
   neighbour(node: number, which: "inputs" | "users"): void;
-  key(key: string): boolean; // zoom keys of the canvas
+  key(key: string): boolean; // the canvas's zoom keys
 }
 
 export interface Outline {
   readonly element: HTMLElement;
   show(rows: readonly Row[], describe: (row: Row) => { label: string; detail: string; title: string }): void;
   clear(): void;
-  /** Marks the selected node, and brings it into view where `follow`. */
+  /** Marks the selected node, and scrolls to it if `follow`. */
   select(node: number, follow: boolean): void;
   focus(): void;
 }
@@ -79,7 +79,7 @@ export function outline(actions: OutlineActions): Outline {
   });
   let active = 0; // index of the row that Tab goes to
   let chosen = -1; // node
-  let height = 0; // pixels of the element, when its rows were last made
+  let height = 0; // pixels: the element's height when its rows were last created
   const sheet = h("div", { class: "sheet", role: "presentation" });
   const element = h("div", { class: "outline", role: "tree", "aria-label": "Nodes of the graph by module" }, sheet);
 
@@ -90,7 +90,7 @@ export function outline(actions: OutlineActions): Outline {
     const focused = hasFocus();
     const shown: HTMLElement[] = [];
     for (let i = first; i <= last; i++) shown.push(rowElement(i));
-    if (rows.length && (active < first || active > last)) shown.push(rowElement(active)); // or the focus would be lost
+    if (rows.length && (active < first || active > last)) shown.push(rowElement(active)); // else the focus is lost
     sheet.style.height = `${rows.length * ROW}px`;
     replace(sheet, shown);
     if (focused) activeElement()?.focus({ preventScroll: true });
@@ -204,7 +204,7 @@ export function outline(actions: OutlineActions): Outline {
   };
 }
 
-/** What a row says, as far as the tree knows: groups their size. */
+/** The details in a group's row: its type and its size. */
 export function groupDetail(group: Group): string {
   return [group.type !== group.label && group.type, plural(group.size, "node")].filter(Boolean).join(" · ");
 }

@@ -1,6 +1,5 @@
-// A part of a drawing, painted on a canvas at a scale: the level of detail follows the scale, so that what can't be
-// read isn't written. Painting pauses often (it is a generator), so that a part with thousands of boxes never holds up
-// a frame.
+// Paints a part of a drawing on a canvas. The level of detail depends on the scale: unreadable text is not painted.
+// Painting is a generator that pauses often, so that a part with thousands of boxes never delays a frame.
 
 import { TITLE } from "../../layout/placed";
 import type { Colouring } from "./colouring";
@@ -15,7 +14,7 @@ export interface Emphasis {
   readonly inputs: ReadonlySet<number>; // boxes
   readonly users: ReadonlySet<number>; // boxes
   readonly routes: ReadonlyMap<number, "inputs" | "users">;
-  readonly others: "plain" | "dim"; // what is not emphasised
+  readonly others: "plain" | "dim"; // how to paint what is not emphasised
 }
 
 export interface Drawn {
@@ -25,7 +24,7 @@ export interface Drawn {
   readonly colouring: Colouring;
   readonly aliases: boolean;
   readonly emphasis: Emphasis;
-  readonly found: ReadonlySet<number>; // boxes that the search found something in
+  readonly found: ReadonlySet<number>; // boxes with search results
   touching(box: number): readonly number[]; // routes that begin or end there
 }
 
@@ -38,12 +37,12 @@ export const NOTHING: Emphasis = {
 };
 
 export const FAR = 0.24; // below this scale boxes are plain rectangles
-export const READ = 0.42; // above it there is text in them
+export const READ = 0.42; // above this scale boxes have text
 const ARROWS = 0.4;
-const BATCH = 150; // lines of one stroke: a path with more is slow to rasterise
-const PAUSE = 350; // primitives between two pauses
+const BATCH = 150; // lines per stroke: a path with more is slow to rasterise
+const PAUSE = 350; // primitives painted between two pauses
 const LONG = 900; // pixels of a straight edge that passes other boxes: drawn paler, or many would hide what they pass
-const FAINT = 0.22; // of what is dimmed
+const FAINT = 0.22; // opacity of dimmed parts
 export const FONT = 11.5;
 const DETAIL_FONT = 10.3;
 
@@ -58,7 +57,7 @@ export function levelOf(scale: number): "far" | "middle" | "near" {
   return scale < FAR ? "far" : scale < READ ? "middle" : "near";
 }
 
-/** The context's transform takes the drawing's coordinates to the canvas. */
+/** The context's transform maps the drawing's coordinates to the canvas. */
 export function* paint(
   ctx: CanvasRenderingContext2D,
   drawn: Drawn,
@@ -110,7 +109,7 @@ export function* paint(
   ctx.globalAlpha = 1;
 }
 
-/** Whether an edge is drawn at all. */
+/** Whether an edge is drawn. */
 export function isShown(drawn: Drawn, route: number): boolean {
   const { kind } = drawn.scene.routes[route]!;
   return drawn.emphasis.routes.has(route) || (kind === "alias" ? drawn.aliases : kind !== "quiet");
@@ -130,7 +129,7 @@ function paintCluster(
   ctx.stroke();
 }
 
-/** Titles keep a readable size on the screen for as long as their group has room for them. */
+/** Titles keep a readable size on the screen while they fit in their group. */
 function paintTitle(
   ctx: CanvasRenderingContext2D,
   { group, x, y, width, height }: Cluster,
@@ -326,7 +325,7 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
   }
 }
 
-/** Fill and border: what the colouring says, else the lane. Far boxes are too small for a pale fill to be seen. */
+/** Fill and border: from the colouring, else from the lane. Far boxes are too small for a visible pale fill. */
 function fillOf(
   { scene, labels, colouring, emphasis }: Drawn,
   index: number,
@@ -355,7 +354,7 @@ function fillOf(
   return [far ? palette.category[tint.colour]! : palette.categoryFill[tint.colour]!, palette.category[tint.colour]!];
 }
 
-/** The mixture of a closed group, as a strip along its foot. */
+/** The categories in a closed group, as a strip along its bottom. */
 function paintShares(
   ctx: CanvasRenderingContext2D,
   { scene, colouring }: Drawn,
@@ -402,7 +401,7 @@ function paintText(
     if (label.detail) text(ctx, label.detail, left, y + 31, faint, `${DETAIL_FONT}px ${mono}`, align);
     return;
   }
-  // Too small for both lines: the title alone, as large as the box allows, if it can be read at all.
+  // Too small for both lines: paint only the title, as large as fits, if it is readable.
   const size = Math.min(0.62 * height, (width - 8) / (0.61 * Math.max(4, label.title.length)));
   if (size * scale >= 6.5)
     text(ctx, label.title, x + width / 2, y + height / 2 + 0.35 * size, colour.text, `${size}px ${mono}`, "center");

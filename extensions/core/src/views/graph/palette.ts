@@ -1,5 +1,5 @@
-// The colours and fonts of the drawing, read from the page's style (graph.css), so that a canvas follows Jupyter's
-// theme as everything else does.
+// The colours and fonts of the drawing, read from the page's style (graph.css), so that the canvas follows Jupyter's
+// theme.
 
 const NAMES = [
   "background",
@@ -27,15 +27,15 @@ const NAMES = [
   "forward-open",
   "backward-open",
 ] as const;
-export const CATEGORIES = 10; // colours that tell categories apart; the last is for all the others
+export const CATEGORIES = 10; // colours of categories; the last is for all other categories
 
 export type ColourName = (typeof NAMES)[number];
 
 export interface Palette {
   readonly colour: { readonly [name in ColourName]: string };
-  readonly category: readonly string[]; // strong: strips, far boxes
-  readonly categoryFill: readonly string[]; // pale: behind text
-  readonly ramp: readonly string[]; // from little to much
+  readonly category: readonly string[]; // strong, for strips and far boxes
+  readonly categoryFill: readonly string[]; // pale, for the background of text
+  readonly ramp: readonly string[]; // from low to high
   readonly mono: string;
   readonly sans: string;
 }
@@ -56,7 +56,7 @@ export function readPalette(element: HTMLElement): Palette {
   const colours = NAMES.map((name) => [name, probe("color", `graph-${name}`)] as const);
   const [category, categoryFill, ramp] = [several("c", CATEGORIES), several("f", CATEGORIES), several("r", RAMP)];
   const [mono, sans] = [probe("fontFamily", "aot-mono"), probe("fontFamily", "aot-sans")];
-  element.append(probes); // all at once: the browser works out the style of the page once
+  element.append(probes); // all at once, so that the browser computes the styles once
   const read = (all: readonly (() => string)[]): string[] => all.map((one) => one());
   const colour = Object.fromEntries(colours.map(([name, one]) => [name, one()])) as Palette["colour"];
   const palette = {

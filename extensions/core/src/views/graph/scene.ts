@@ -1,6 +1,7 @@
-// From a picture to two lanes and back to one drawing: forward on the left running down, backward on the right running
-// up beside it, and what the forward saves for the backward drawn across. Ranking the lanes apart is what keeps large
-// graphs fast and readable: an edge from the first layer to the last gradient would stretch everything between.
+// Splits a picture into two lanes and joins their layouts into one drawing. The forward is on the left and runs down,
+// the backward is on the right and runs up, and saved values cross between them. The lanes are ranked separately, which
+// keeps large graphs fast and readable: an edge from the first layer to the last gradient would stretch everything
+// between.
 
 import type { Group, Lane } from "../../layout/hierarchy";
 import type { Picture } from "../../layout/picture";
@@ -8,8 +9,8 @@ import type { LaneInput, LaneLayout, Rectangle, Size } from "../../layout/placed
 import { TITLE } from "../../layout/placed";
 
 const APART = 96; // pixels between the lanes
-const MOST_GAP = 64; // by how much a gap between two rows may grow for the sake of the other lane
-const LEAST_STRETCH = 30; // pixels that are worth it
+const MOST_GAP = 64; // pixels by which a gap between rows may grow to match the other lane
+const LEAST_STRETCH = 30; // pixels: smaller changes are not worth it
 const HEADING = 34;
 const MARGIN = 20;
 const TITLE_LETTER = 7.4;
@@ -47,7 +48,7 @@ export interface LaneOf {
   readonly input: LaneInput;
 }
 
-/** What stands on an open group. */
+/** The title of an open group. */
 export function openTitle(group: Group): string {
   const text = `▾ ${group.label}${group.type && group.type !== group.label ? `  ${group.type}` : ""}`;
   return text.length > MOST_TITLE ? `${text.slice(0, MOST_TITLE - 1)}…` : text;
@@ -151,14 +152,14 @@ function route(from: number, to: number, count: number, kind: Route["kind"], poi
   return { from, to, count, kind, points, left, top, right, bottom };
 }
 
-/** From the edge of one box to the edge of the other. */
+/** A line from the edge of one box to the edge of the other. */
 function straight(a: Rectangle, b: Rectangle): Float32Array {
   const down = a.y + a.height / 2 <= b.y + b.height / 2;
   const [y1, y2] = down ? [a.y + a.height, b.y] : [a.y, b.y + b.height];
   return Float32Array.of(a.x + a.width / 2, y1, b.x + b.width / 2, y2);
 }
 
-/** From side to side, leaving and arriving level. */
+/** A curve from side to side, horizontal at both ends. */
 function across(a: Rectangle, b: Rectangle): Float32Array {
   const rightward = a.x + a.width / 2 <= b.x + b.width / 2;
   const [x1, x2] = rightward ? [a.x + a.width, b.x] : [a.x, b.x + b.width];
@@ -168,8 +169,8 @@ function across(a: Rectangle, b: Rectangle): Float32Array {
 }
 
 /**
- * From right side to right side, around what is between; that is how aliases differ from data by shape, not colour
- * alone.
+ * A curve from right side to right side, around what is between. So alias edges differ from data edges in shape and not
+ * only in colour.
  */
 function beside(a: Rectangle, b: Rectangle): Float32Array {
   const [x1, x2] = [a.x + a.width, b.x + b.width];
@@ -178,7 +179,7 @@ function beside(a: Rectangle, b: Rectangle): Float32Array {
   return Float32Array.of(x1, y1, bend, y1, bend, y2, x2, y2);
 }
 
-/** The shorter of two lanes with more room between its rows, so that what belongs together stands side by side. */
+/** Adds room between the rows of the shorter lane, so that corresponding boxes of both lanes are side by side. */
 function evened(lanes: readonly LaneOf[], layouts: readonly LaneLayout[]): readonly LaneLayout[] {
   if (layouts.length !== 2) return layouts;
   const index = layouts[0]!.height < layouts[1]!.height ? 0 : 1;
@@ -187,7 +188,7 @@ function evened(lanes: readonly LaneOf[], layouts: readonly LaneLayout[]): reado
   return index ? [layouts[0]!, stretched] : [stretched, layouts[1]!];
 }
 
-/** A layout made taller by moving its rows apart: rows keep their height, so edges still end at their boxes. */
+/** Makes a layout taller by moving its rows apart. Rows keep their height, so edges still end at their boxes. */
 export function stretch(layout: LaneLayout, heights: Float32Array, wanted: number): LaneLayout {
   const rows: [number, number][] = [];
   const order = Array.from(layout.y, (_, i) => i).sort((a, b) => layout.y[a]! - layout.y[b]!);
@@ -216,7 +217,7 @@ export function stretch(layout: LaneLayout, heights: Float32Array, wanted: numbe
   for (let i = 0; i < clusters.length; i += 4) {
     const top = moved(clusters[i + 1]!);
     clusters[i + 3] = moved(clusters[i + 1]! + clusters[i + 3]!) - top;
-    // The title stays by what it is the title of.
+    // The title stays beside the contents of its group.
     clusters[i + 1] = Math.max(top, moved(clusters[i + 1]! + TITLE) - TITLE);
     clusters[i + 3]! -= clusters[i + 1]! - top;
   }
@@ -230,7 +231,7 @@ export function stretch(layout: LaneLayout, heights: Float32Array, wanted: numbe
   };
 }
 
-/** A curve without the kinks that moving its points has made: where two pieces meet, their handles lie on one line. */
+/** Removes the kinks that moved points cause: where two pieces meet, puts their handles on one line. */
 function smoothed(points: Float32Array): Float32Array {
   for (let i = 6; i + 7 < points.length; i += 6) {
     const [x, y] = [points[i]!, points[i + 1]!];

@@ -1,5 +1,5 @@
-// Finding nodes by what is known of them. Words must all occur somewhere; `op:`, `name:`, `shape:`, `dtype:`, `line:`
-// and `module:` say where. The browser's own search sees neither a canvas nor a closed group.
+// Finds nodes by their properties. All words must occur; `op:`, `name:`, `shape:`, `dtype:`, `line:` and `module:` say
+// in which property. The browser's own search finds nothing in a canvas or a closed group.
 
 import * as format from "../../format";
 import type { Graph, Node } from "../../graph";
@@ -10,10 +10,10 @@ export type Field = (typeof FIELDS)[number];
 
 export interface Term {
   readonly field: Field | "any";
-  readonly text: string; // lower case; without spaces for a shape
+  readonly text: string; // lower case, and without spaces for a shape
 }
 
-/** `op:mm shape:[8, 64] "a b"`: terms are parted by spaces outside of quotes and brackets. */
+/** `op:mm shape:[8, 64] "a b"`: terms are separated by spaces outside quotes and brackets. */
 export function parseQuery(query: string): Term[] {
   const terms = query.toLowerCase().match(/(?:\[[^\]]*\]?|"[^"]*"?|[^\s["])+/g) ?? [];
   return terms.flatMap((term) => {
@@ -36,7 +36,7 @@ export class SearchIndex {
     private readonly graph: Graph,
   ) {}
 
-  /** Indices of the nodes that all terms fit, in order. */
+  /** Indices of the nodes that match all terms, in order. */
   find(query: string): number[] {
     const terms = parseQuery(query);
     if (!terms.length) return [];
@@ -53,7 +53,7 @@ export class SearchIndex {
     return out;
   }
 
-  /** Which of these is named just so in the query, or -1: tanh_1 is not tanh_10. */
+  /** The node whose exact name is in the query, or -1: tanh_1 is not tanh_10. */
   named(query: string, among: readonly number[]): number {
     const wanted = parseQuery(query).flatMap(({ field, text }) => (field === "any" || field === "name" ? [text] : []));
     return among.find((node) => wanted.includes(this.graph.nodes[node]!.name.toLowerCase())) ?? -1;

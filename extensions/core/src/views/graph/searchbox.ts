@@ -1,4 +1,4 @@
-// The search field of the graph: a list of what is found while one types, next and previous, a jump on Enter.
+// The search field of the graph: it lists the results while the reader types, steps through them, and jumps on Enter.
 
 import { h, replace } from "../../dom";
 import * as format from "../../format";
@@ -8,7 +8,7 @@ import { nodeTitle, operator } from "./labels";
 import { SearchIndex } from "./search";
 
 const MOST = 200; // results in the list
-const HINT = "Words that must all occur, or op: name: shape: dtype: line: module:";
+const HINT = "Search for words, or use op: name: shape: dtype: line: module:";
 
 export interface SearchBox {
   readonly element: HTMLElement;
@@ -16,7 +16,7 @@ export interface SearchBox {
   update(): void; // after the graph or the selection changed
 }
 
-/** `found` is told what fits, and an empty list when the search is left. */
+/** `found` is called with the matches, and with an empty list when the search ends. */
 export function searchBox(state: State, found: (nodes: readonly number[]) => void): SearchBox {
   let index: SearchIndex | null = null;
   let graph: Graph | null = null;

@@ -1,5 +1,5 @@
-// The canvas: shows a drawing through a camera, sixty times a second while something moves and not at all while
-// nothing does. Bitmaps come from tiles.ts; what the pointer is over is painted on top.
+// The canvas shows a drawing through a camera. It paints sixty times a second while something moves, and not at all
+// otherwise. tiles.ts supplies bitmaps; what is under the pointer is painted on top.
 
 import { h } from "../../dom";
 import type { Group } from "../../layout/hierarchy";
@@ -12,17 +12,17 @@ import { Tiles } from "./tiles";
 
 const GLIDE_MS = 220;
 const GROW_MS = 170;
-const SMALL = 500; // boxes and edges: a drawing of so many is painted whole in a frame
-const ANIMATED = 420; // boxes: more are not moved one by one
-const REST_MS = 90; // without a change of scale, before it is painted at that scale
-const LEAST_OPENING = 0.72; // a drawing is not opened smaller than this: text must be readable
+const SMALL = 500; // boxes and edges: a drawing with at most this many is painted in one frame
+const ANIMATED = 420; // boxes: more are not animated
+const REST_MS = 90; // after the last change of scale, until tiles are painted at the new scale
+const LEAST_OPENING = 0.72; // the initial scale is at least this, so that text is readable
 
 const PAINTED = "aotviz graph painted"; // a mark on the page's timeline: benchmarks/viewer.py waits for it
 
 export interface Pointed {
   hit(hit: Hit | null, x: number, y: number): void;
   click(hit: Hit | null, event: MouseEvent): void;
-  moved(): void; // the camera did
+  moved(): void; // the camera moved
 }
 
 export class Surface {
@@ -35,13 +35,13 @@ export class Surface {
   private stale: Tiles | null = null;
   private overview: HTMLCanvasElement | null = null;
   private hover: Hit | null = null;
-  private ring = -1; // box that the outline's cursor is on
+  private ring = -1; // the box at the outline's cursor
   private glide: { from: Camera; to: Camera; start: number } | null = null;
   private grow: { from: ReadonlyMap<string, Rectangle>; start: number } | null = null;
   private scaledAt = 0;
   private asked = 0;
-  private fitted = false; // whether all of the drawing was in view when it was last painted
-  private announced = true; // whether it was said that this drawing is painted
+  private fitted = false; // whether the whole drawing was in view at the last paint
+  private announced = true; // whether PAINTED was marked for this drawing
   private readonly calm = matchMedia("(prefers-reduced-motion: reduce)");
   private readonly sizes: ResizeObserver;
 
@@ -57,7 +57,7 @@ export class Surface {
       fit: () => this.fit(),
       mayWheel: () => this.mayWheel(),
     };
-    this.clear(); // an opaque canvas is black before anything is drawn
+    this.clear(); // an opaque canvas is black until something is drawn
     follow(this.canvas, this.hand);
     this.sizes = new ResizeObserver(() => {
       const [width, height] = this.pixels();
@@ -76,7 +76,7 @@ export class Surface {
     this.drawn = null;
   }
 
-  /** Shows a drawing. `from`: where its boxes come from, for the animation; the camera stays unless told otherwise. */
+  /** Shows a drawing. `from`: the boxes' old places, for the animation. By default the camera stays. */
   show(drawn: Drawn, overview: HTMLCanvasElement | null, from: ReadonlyMap<string, Rectangle> | null): void {
     const same = this.drawn?.scene === drawn.scene;
     this.drawn = drawn;
@@ -127,7 +127,7 @@ export class Surface {
     );
   }
 
-  /** The whole if it can be read, else its top. */
+  /** Shows the whole drawing if it is readable at that scale, else its top. */
   begin(): void {
     if (!this.drawn) return;
     const { width, height } = this.drawn.scene;
@@ -139,7 +139,7 @@ export class Surface {
     this.move({ scale, x: width / 2 - w / 2 / scale, y: height * scale <= hh ? height / 2 - hh / 2 / scale : 0 });
   }
 
-  /** Whether all of the drawing is in view. */
+  /** Whether the whole drawing is in view. */
   get whole(): boolean {
     if (!this.drawn) return false;
     const { x, y, scale, width, height } = this.view;
@@ -148,7 +148,7 @@ export class Surface {
     );
   }
 
-  /** Shows the whole again, if it can still be read; whether it can. */
+  /** Shows the whole drawing if it is readable at that scale; returns whether it is. */
   keepWhole(): boolean {
     const { width, height } = this.drawn!.scene;
     const readable = Math.min(this.canvas.clientWidth / width, this.canvas.clientHeight / height) >= LEAST_OPENING;
@@ -156,7 +156,7 @@ export class Surface {
     return readable;
   }
 
-  /** Brings a place into view, unless it is in view already. */
+  /** Scrolls a place into view if it is not visible. */
   reveal(place: Rectangle, gentle = true, readable = true): void {
     const { width, height } = this.view;
     const now = this.hand.get();
@@ -180,7 +180,7 @@ export class Surface {
     );
   }
 
-  /** Moves without being seen to, so that a place of the drawing comes where another was. */
+  /** Moves the camera without animation, so that one place of the drawing appears where another was. */
   anchor(before: { x: number; y: number }, after: { x: number; y: number }): void {
     this.glide = null;
     this.place(
@@ -198,7 +198,7 @@ export class Surface {
     this.pointed.moved();
   }
 
-  /** A camera that still sees some of the drawing. */
+  /** Limits a camera so that a part of the drawing stays in view. */
   private bounded({ x, y, scale }: Camera): Camera {
     if (!this.drawn || !Number.isFinite(x + y + scale)) return this.camera;
     const { width, height } = this.drawn.scene;
@@ -226,7 +226,7 @@ export class Surface {
     this.ask();
   }
 
-  /** The wheel belongs to the page, until the reader has clicked in here or there is nothing else to scroll. */
+  /** The wheel scrolls the page, until the reader clicks in the canvas or unless the page cannot scroll. */
   private mayWheel(): boolean {
     const root = this.canvas.getRootNode() as Document | ShadowRoot;
     if (root.activeElement && this.canvas.parentElement?.parentElement?.contains(root.activeElement)) return true;
@@ -250,13 +250,13 @@ export class Surface {
     this.canvas.ariaBusy = "true";
   }
 
-  /** The size that the canvas is to have. */
+  /** The size that the canvas should have. */
   private pixels(): [width: number, height: number] {
     const ratio = devicePixelRatio || 1;
     return [Math.round(this.canvas.clientWidth * ratio), Math.round(this.canvas.clientHeight * ratio)];
   }
 
-  /** Paints; where more is to come, in the next frame. The canvas is busy until the last of them. */
+  /** Paints, and continues in the next frame if there is more. The canvas is busy until the last frame. */
   private frame(now: number): void {
     this.asked = 0;
     this.canvas.ariaBusy = "false";
@@ -275,7 +275,7 @@ export class Surface {
       this.place(between(from, to, ease(t), canvas.clientWidth, canvas.clientHeight));
     }
     let more = this.glide !== null;
-    // It is there sooner without tiles, and they come with the next frame that is asked for.
+    // The first paint of a small drawing is faster without tiles; the next requested frame has them.
     const first = !this.announced && !this.tiles && isSmall(drawn);
     const growing = this.grow ? (now - this.grow.start) / GROW_MS : 1;
     if (growing >= 1) this.grow = null;
@@ -343,7 +343,7 @@ export class Surface {
     return more || !whole;
   }
 
-  /** Boxes on their way from where they were. Edges appear as they arrive. */
+  /** Animates boxes from their old places. Edges appear towards the end. */
   private paintGrowing(drawn: Drawn, from: ReadonlyMap<string, Rectangle>, t: number, ratio: number): void {
     const { ctx, camera, palette } = this;
     const zoom = camera.scale * ratio;
@@ -394,7 +394,7 @@ function isSmall({ scene }: Drawn): boolean {
   return scene.places.length + scene.routes.length <= SMALL;
 }
 
-/** Where a box was, or the nearest group around it that was drawn. */
+/** The old place of a box, or of the nearest group around it that was drawn. */
 function origin(from: ReadonlyMap<string, Rectangle>, id: string, around: Group | null): Rectangle | undefined {
   let found = from.get(id);
   for (let at = around; !found && at; at = at.parent) found = from.get(at.id);
@@ -405,7 +405,7 @@ function ease(t: number): number {
   return 1 - (1 - t) ** 3;
 }
 
-/** Between two cameras: scale by ratio, and so that what both see stays put. */
+/** Interpolates between two cameras: the scale geometrically, and so that what both show does not move. */
 function between(from: Camera, to: Camera, t: number, width: number, height: number): Camera {
   if (t >= 1) return to;
   const scale = from.scale * (to.scale / from.scale) ** t;

@@ -1,21 +1,21 @@
-// The drawing at one scale, cached as square bitmaps. Panning only copies bitmaps; what comes into view is painted a
-// little in each frame, the middle first, and until it is there an overview of the whole drawing stands in for it.
+// Caches the drawing at one scale as square bitmaps. Panning only copies bitmaps. New tiles are painted over several
+// frames, the middle first; until then an overview of the whole drawing is shown in their place.
 
 import { type Area, type Drawn, paint } from "./paint";
 import type { Palette } from "./palette";
 
-export const TILE = 512; // pixels of the device, a side
-const BUDGET_MS = 7; // of painting in a frame
-const AHEAD = 1; // tiles around the view that are painted when nothing else is to do
+export const TILE = 512; // device pixels per side
+const BUDGET_MS = 7; // of painting per frame
+const AHEAD = 1; // tiles around the view that are painted when idle
 
 interface Tile {
   readonly canvas: HTMLCanvasElement;
   readonly work: Generator<void, void>;
   done: boolean;
-  used: number; // the frame that last showed it
+  used: number; // the last frame that showed it
 }
 
-/** One scale's tiles. `zoom` is pixels of the device per pixel of the drawing. */
+/** The tiles of one scale. `zoom` is device pixels per pixel of the drawing. */
 export class Tiles {
   private readonly tiles = new Map<string, Tile>();
   private frame = 0;
@@ -28,8 +28,8 @@ export class Tiles {
   ) {}
 
   /**
-   * Paints what the view lacks, for a while; whether there is more to paint. `x`, `y`: the view's corner, in device
-   * pixels.
+   * Paints missing tiles for a limited time; returns whether there is more to paint. `x`, `y`: the view's corner in
+   * device pixels.
    */
   work(x: number, y: number, width: number, height: number, patient: boolean): boolean {
     this.frame++;
@@ -54,7 +54,7 @@ export class Tiles {
     return false;
   }
 
-  /** Copies the tiles that are painted. `ratio`: how much larger than painted. Returns whether they cover the view. */
+  /** Copies the painted tiles, enlarged by `ratio`. Returns whether they cover the view. */
   copy(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, ratio: number): boolean {
     const [left, top, right, bottom] = span(x / ratio, y / ratio, width / ratio, height / ratio);
     let whole = true;
@@ -73,7 +73,7 @@ export class Tiles {
     return whole;
   }
 
-  /** Whether there is anything of the drawing in a tile. */
+  /** Whether a tile contains a part of the drawing. */
   private holds(i: number, j: number): boolean {
     const { width, height } = this.drawn.scene;
     return i >= 0 && j >= 0 && i * TILE < width * this.zoom && j * TILE < height * this.zoom;
@@ -104,7 +104,7 @@ export class Tiles {
     return tile;
   }
 
-  /** Keeps the memory bounded: tiles that were long out of view go first. */
+  /** Bounds the memory: drops the tiles that were out of view for the longest time. */
   private forget(left: number, top: number, right: number, bottom: number): void {
     const most = 2 * (right - left + 1 + 2 * AHEAD) * (bottom - top + 1 + 2 * AHEAD);
     if (this.tiles.size <= most) return;

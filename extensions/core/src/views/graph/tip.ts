@@ -1,4 +1,4 @@
-// What is said of the thing under the pointer.
+// The tooltip of what is under the pointer.
 
 import { plural } from "../../format";
 import type { Graph } from "../../graph";

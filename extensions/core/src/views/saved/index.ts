@@ -1,6 +1,6 @@
-// What the forward keeps for the backward: how much, from where, why it was not recomputed, what is computed again
-// instead, who reads it, and whether its memory may be reused. A click goes to the node; the bars choose what is
-// listed.
+// Shows what the forward saves for the backward: how much, where it comes from, why it was not recomputed, what is
+// recomputed instead, which nodes read it, and whether its memory may be reused. A click goes to the node. The bars
+// filter the list.
 
 import { type Child, h, notice, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
@@ -37,7 +37,7 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
     {
       title: "Kind",
       kind: "flags",
-      hint: "donated: the backward may overwrite it; checked: that nobody wrote to it in between",
+      hint: "donated: the backward may overwrite it; checked: it must not be changed in place before the backward",
       order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
       cell: (row) => [
         chip(...FATES[row.fate]),
@@ -73,7 +73,7 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
   ];
 }
 
-/** Whose memory a value lies in that has none of its own, or how much is held for one that does not fill its memory. */
+/** For a value in another value's memory, that value. For a value that does not fill its storage, the held bytes. */
 function memory(row: Row, owner: Row | undefined): Child {
   if (row.fate === "shared") {
     const where = [owner?.producer, owner?.module && `in ${owner.module}`, owner?.source && `at ${owner.source}`]
@@ -105,14 +105,14 @@ function memory(row: Row, owner: Row | undefined): Child {
       "small",
       {
         title:
-          "The value is a part of a larger piece of memory, or has elements that are one in memory; all of that is held for it.",
+          "The value does not fill its storage exactly: it is a part of a larger storage, or some of its elements share memory. The whole storage is held.",
       },
       `holds ${bytes(row.cost)}`,
     )
   );
 }
 
-/** `model.py:12` and, below it, as much of the line as there is room for. */
+/** `model.py:12`, and below it as much of the line as fits. */
 function source(text: string): Child {
   const parts = /^(\S+:\d+)[:,]?\s*([^]*)$/.exec(text);
   if (!parts) return text;
@@ -150,7 +150,7 @@ function meter(part: number): HTMLElement {
   return h("span", { class: "meter", "aria-hidden": "true" }, fill);
 }
 
-/** Goes to a node of the forward or the backward, in the stage that is open if it has that graph. */
+/** Goes to a node of the forward or the backward, in the open stage if that has the graph. */
 function openNode(state: State, role: string, name: string): void {
   const { stages } = state.compilation;
   const stage = stages.findIndex((record) => record.graphs.has(role));
@@ -183,7 +183,7 @@ export const saved: View = {
   },
 };
 
-/** Draws the page; returns what draws its list anew. */
+/** Draws the page; returns a function that redraws the list. */
 function build(parent: HTMLElement, state: State): (() => void) | null {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
   if (!rows.length) {
@@ -232,7 +232,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
               selected: (row) => row.name === state.node?.name,
             },
           )
-        : notice("empty", "No value is like that.", "Clear the filter to see all."),
+        : notice("empty", "No value matches.", "Clear the filter to see all."),
     );
   };
   const draw = (): void =>
@@ -252,7 +252,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
         : notice(
             "empty",
             "When each value is freed is not known.",
-            "This log has no graph of the backward, so nothing tells who reads them.",
+            "This log has no graph of the backward, so the readers of each value are unknown.",
           ),
     );
   filter.addEventListener("input", list);
@@ -271,7 +271,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
       h(
         "div",
         { class: "plots" },
-        h("figure", {}, h("figcaption", {}, "Who keeps how much ", by), plot),
+        h("figure", {}, h("figcaption", {}, "Held bytes ", by), plot),
         h(
           "figure",
           {},
@@ -304,12 +304,12 @@ function nothingSaved(state: State): HTMLElement {
     return notice(
       "empty",
       "Nothing is saved for a backward.",
-      "No input asks for a gradient, or gradients were off: this is an inference graph, and it has no backward.",
+      "No input asks for a gradient, or gradients were off. This is an inference graph and has no backward.",
     );
   const isCut = compile_id !== "" || stages.some(({ name }) => name === "partition");
   return isCut
     ? notice("empty", "Nothing is saved for a backward.", "The backward needs only its own inputs.")
-    : notYet(state, "Forward and backward are not cut apart");
+    : notYet(state, "Forward and backward are not partitioned");
 }
 
 function lead(rows: readonly Row[]): HTMLElement {
@@ -317,7 +317,7 @@ function lead(rows: readonly Row[]): HTMLElement {
   const own =
     all.values > 0
       ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone`
-      : "Nothing is kept for the backward alone";
+      : "Nothing is saved for the backward alone";
   return h(
     "p",
     { class: "lead" },

@@ -1,5 +1,5 @@
-// What the backward costs in memory, as numbers: the values kept for it, those it computes again, how much is held at
-// each of its nodes, and who holds it. Pure; the view draws it.
+// The memory cost of the backward, as numbers: the values saved for it, the values that it recomputes, and the bytes
+// held at each of its nodes, by module or operator. These are pure functions; the view draws the results.
 
 import type { CompilationData, SavedTensorRecord } from "../../wire";
 
@@ -7,14 +7,14 @@ export type Fate = "saved" | "shared" | "input" | "recomputed";
 
 export interface Row {
   readonly name: string;
-  // An input is held by the caller anyway: to keep it costs nothing, nor what shares a saved value's memory.
+  // The caller holds an input anyway, so saving it costs nothing. Neither does a value in another saved value's memory.
   readonly fate: Fate;
   readonly kind: string; // "tensor" | "symint"
   readonly dtype: string;
   readonly shape: readonly (number | string)[];
   readonly nbytes: number | null; // of its elements
-  readonly cost: number | null; // bytes of memory that are held because of it; all sums are of these
-  readonly whose: string; // the input, or the other saved value, in whose memory it lies; "" where it has its own
+  readonly cost: number | null; // bytes of memory held because of it; all sums are of these
+  readonly whose: string; // the input or other saved value whose memory it is in; "" if it has its own
   readonly producer: string;
   readonly module: string;
   readonly source: string;
@@ -26,16 +26,16 @@ export interface Row {
   readonly consumers: readonly string[];
   readonly from: number; // position in the backward graph from which it is held; -1: from the forward on
   readonly until: number; // of its last reader; -1 if unknown
-  readonly heldUntil: number; // of the last reader of all that lies in its memory; -1 if unknown
+  readonly heldUntil: number; // of the last reader of any value in its memory; -1 if unknown
 }
 
 /**
- * Bytes of memory that are kept because this value is: of its whole storage, for one of the values that lie there (as
+ * Bytes of memory held because this value is saved: those of its whole storage, counted for one of the values in it (as
  * `cost` in kept.py).
  */
 export function cost(row: SavedTensorRecord): number | null {
   if (row.held_bytes !== -1) return row.held_bytes;
-  return isInput(row) ? 0 : row.nbytes; // storages are not known, as in a log of torch's
+  return isInput(row) ? 0 : row.nbytes; // the storages are unknown, as in a torch log
 }
 
 function isInput({ name, memory_of }: SavedTensorRecord): boolean {
@@ -94,8 +94,8 @@ export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "sav
 }
 
 export interface Totals {
-  readonly saved: number; // bytes that are kept for the backward alone
-  readonly values: number; // those that share memory as well
+  readonly saved: number; // bytes that are saved only for the backward
+  readonly values: number; // values that share memory included
   readonly inputs: number; // values that are inputs
   readonly donated: number; // bytes
   readonly recomputed: number; // values
@@ -119,12 +119,12 @@ export function totals(rows: readonly Row[]): Totals {
 export interface Step {
   readonly at: number; // position in the backward graph
   readonly saved: number; // bytes of saved values still to be read
-  readonly again: number; // bytes of values computed again
+  readonly again: number; // bytes of recomputed values
 }
 
 /**
- * How much is held when each node of the backward runs, where that changes: memory is freed when all that lies in it
- * has been read.
+ * The bytes held when each node of the backward runs, at the nodes where they change. Memory is freed when all values
+ * in it have been read.
  */
 export function held(rows: readonly Row[]): Step[] {
   const changes = new Map<number, [number, number]>();
@@ -145,7 +145,7 @@ export function held(rows: readonly Row[]): Step[] {
     .map(([at, both]) => ({ at, saved: (saved += both[0]), again: (again += both[1]) }));
 }
 
-/** Whether the curve of `held` can be drawn: it needs to know who reads the values that are kept. */
+/** Whether the curve of `held` can be drawn: this needs the readers of the saved values. */
 export function knowsReaders(rows: readonly Row[]): boolean {
   const kept = rows.filter(({ fate, cost }) => fate === "saved" && cost);
   return kept.length === 0 || kept.some(({ heldUntil }) => heldUntil >= 0);
@@ -172,8 +172,7 @@ export function groupOf(row: Row, by: Grouping): string {
 }
 
 /**
- * The rows of one ledger that the other lacks, by name: of what is kept for the backward alone, or of what is computed
- * again.
+ * The rows of one ledger that the other lacks, by name: of values saved only for the backward, or of recomputed values.
  */
 export function onlyIn(rows: readonly Row[], other: readonly Row[], what: "kept" | "recomputed"): Row[] {
   const wanted = ({ fate }: Row): boolean =>

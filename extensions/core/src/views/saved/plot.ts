@@ -1,4 +1,4 @@
-// Two small drawings: who keeps how much, as bars, and how much is held while the backward runs, as steps.
+// Two small plots: held bytes by module or operator as bars, and the bytes held while the backward runs as steps.
 
 import { h, svg } from "../../dom";
 import { bytes } from "../../format";
@@ -8,7 +8,7 @@ const MOST_BARS = 12;
 const WIDTH = 560;
 const HEIGHT = 150;
 
-/** Bars by module or operator; a click on one shows its rows alone. */
+/** Bars by module or operator; a click on one shows only its rows. */
 export function bars(rows: readonly Row[], by: Grouping, chosen: string, choose: (name: string) => void): HTMLElement {
   const groups = grouped(rows, by);
   const most = Math.max(1, ...groups.map(({ saved, again }) => saved + again));

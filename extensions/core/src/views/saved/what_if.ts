@@ -1,12 +1,12 @@
-// What if the graph were cut in another way? A live kernel answers with another compilation, and it stands beside this
-// one. A recording that was opened from a file has nobody to ask.
+// What if the graph were partitioned in another way? A live kernel answers with another compilation, which is shown
+// beside this one. A recording from a file has no live program, so it cannot answer.
 
 import { type Child, h, keepInView, notice, replace } from "../../dom";
 import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
-const CANCELLED = "It was cancelled."; // so says aotviz/widgets/replies.py
+const CANCELLED = "It was cancelled."; // the message of aotviz/widgets/replies.py
 
 const PARTITIONERS = [
   ["", "the same partitioner"],
@@ -23,7 +23,7 @@ const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "
   ["memory that this spares", ({ spared }) => spared, true, "welcome"],
 ];
 
-/** The form and its answer. `compare` is told of the rows of the other cut, or null. */
+/** The form and its answer. `compare` is called with the rows of the other partition, or null. */
 export function whatIf(
   state: State,
   mine: readonly Row[],
@@ -56,7 +56,7 @@ export function whatIf(
     const mineTurn = ++turn;
     const wish = { partition_fn: partitioner.value, memory_budget: Number(share.value) / 100 };
     const abort = new AbortController();
-    const stage = h("span", {}, "The kernel is asked; it begins when no cell runs … ");
+    const stage = h("span", {}, "Waiting for the kernel. It starts when no cell is running … ");
     const coming = state.recording.whatIf(state.selection.compilation, wish, {
       signal: abort.signal,
       onStage: (name) => (stage.textContent = `The kernel cuts the graph again: ${name} … `),
@@ -88,7 +88,9 @@ export function whatIf(
     coming.then(
       (data) => {
         if (abort.signal.aborted)
-          return end(h("p", { class: "muted" }, "Cancelled. The kernel had done it by then; the answer is not shown."));
+          return end(
+            h("p", { class: "muted" }, "Cancelled. The kernel had already finished, and its answer is not shown."),
+          );
         const other = rowsOf(data);
         if (mineTurn === turn) compare(other);
         end(
@@ -174,7 +176,7 @@ function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
         }),
       ),
     ),
-    differing("Kept no more", onlyIn(mine, other, "kept")),
+    differing("No longer saved", onlyIn(mine, other, "kept")),
     differing("Kept instead", onlyIn(other, mine, "kept")),
     differing("Computed again", onlyIn(other, mine, "recomputed")),
   );

@@ -1,10 +1,10 @@
-// The rail: every stage in order, what it changed, how long it took, what there is after it. Stages that changed
-// nothing can be hidden; the arrow keys step through, and "play" does it by itself. What came of the compilation
-// later stands below, as soon as it is there: the backward that was compiled when it was needed, programs for gradients
-// of gradients, the next compilation of the same function.
+// The rail lists every stage in order: what it changed, how long it took, and what graphs exist after it. Stages that
+// changed nothing can be hidden. The arrow keys step through the stages, and "play" steps automatically. Later results
+// of the compilation are below: a backward that was lowered on first use, compilations of gradients of gradients, and
+// the next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
-import { append, h, keepInView, replace } from "../../dom";
+import { append, h, keepInView, quoted, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording } from "../../model";
 import { colourOf, endedAs } from "../../outcome";
@@ -15,17 +15,17 @@ import type { CompilationData, ErrorRecord, StageRecord } from "../../wire";
 import { chip } from "../table";
 import type { Context, Mounted } from "../view";
 
-const STEP_MS = 1400; // of playing
+const STEP_MS = 1400; // between two stages of "play"
 
 export interface Rail extends Mounted {
-  /** Goes `by` stages on, over hidden ones. */
+  /** Steps by `by` stages and skips hidden ones. */
   step(by: number): void;
   play(): void;
 }
 
 export function stages(parent: HTMLElement, { state }: Context): Rail {
   let shown: unknown = null;
-  let among: unknown = null; // the compilations that the related ones were found among
+  let among: unknown = null; // the compilations that were searched for related ones
   let rows: HTMLElement[] = [];
   let hiding = false;
   let timer: ReturnType<typeof setInterval> | undefined;
@@ -88,7 +88,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
           type: "button",
           class: "small play",
           "aria-pressed": String(timer !== undefined),
-          title: "Step through the stages by itself (p)",
+          title: "Play: step through the stages automatically (p)",
           on: { click: () => play() },
         },
         timer === undefined ? "Play" : "Pause",
@@ -150,7 +150,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       renderBar();
     }
     if (among !== state.recording.index) linkRelated();
-    said.textContent = state.news && `Just now: ${state.news}`;
+    said.textContent = state.news && `New: ${state.news}`;
     rows.forEach((element, i) => {
       const selected = i === state.selection.stage;
       element.hidden = hiding && !selected && element.classList.contains("same");
@@ -158,7 +158,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       element.tabIndex = selected ? 0 : -1;
     });
     const current = rows[state.selection.stage];
-    if (current) requestAnimationFrame(() => keepInView(list.parentElement!, current)); // when all is laid out anyway
+    if (current) requestAnimationFrame(() => keepInView(list.parentElement!, current)); // after layout
   };
   update();
   return { update, step, play, destroy: () => clearInterval(timer) };
@@ -181,7 +181,7 @@ function row(
       role: "option",
       class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
       data: { stage: stage.name },
-      title: stage.summary,
+      title: stage.summary.replaceAll("`", ""),
     },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
@@ -190,7 +190,7 @@ function row(
       { class: "time" },
       (stage.elapsed_ns > 0 || !compilation.compile_id) && milliseconds(stage.elapsed_ns),
     ) /* of torch's own, 0 is unknown */,
-    h("span", { class: "what" }, stage.summary),
+    h("span", { class: "what" }, quoted(stage.summary)),
     h(
       "span",
       { class: "counts" },
@@ -220,7 +220,7 @@ function replay({ cache, what, saved_ns }: Replay): HTMLElement {
   );
 }
 
-/** A stage that raised returned nothing to record; it is named at the end all the same. */
+/** A stage that raised returned nothing to record, but it is still listed at the end. */
 function unfinished({ stages: done, error }: CompilationData): HTMLElement | null {
   if (!error || done.some((stage) => stage.name === error.stage)) return null;
   return h(
@@ -245,7 +245,7 @@ function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTM
   );
 }
 
-/** How much a stage said: lines of each text, reasons. */
+/** The amount of a stage's text: lines of each text, and reasons. */
 function written(recording: Recording, compilation: CompilationData, index: number): HTMLElement[] {
   const lines = [...recording.codeLines(compilation, index)].map(([name, count]) =>
     h("span", {}, `${name} ${plural(count, "line")}`),
@@ -261,7 +261,7 @@ const SAID: Record<Related["kind"], string> = {
   again: "compiled again",
 };
 
-/** In place of stages that have not come from the kernel yet. */
+/** Replaces stages that the kernel has not sent yet. */
 function coming(count: number): HTMLElement {
   return h("li", { class: "coming", role: "presentation" }, `${plural(count, "stage")}, not loaded yet`);
 }

@@ -1,6 +1,6 @@
-// The generated Python that runs on every call, line by line with the fact that required it: the autograd.Function
-// with its forward and backward, and the function that is called. Pointing at a line, or walking to it with the arrow
-// keys, shows its facts; choosing a fact marks its lines.
+// Shows the generated Python that runs on every call, with the facts that required each line: the autograd.Function
+// with its forward and backward, and the function that is called. Pointing at a line, or moving to it with the arrow
+// keys, shows its facts. Selecting a fact marks its lines.
 
 import { h, notice, replace } from "../../dom";
 import type { Reader } from "../../editor/types";
@@ -43,14 +43,10 @@ export const wrapper: View = {
             ? notice(
                 "empty",
                 "Torch compiled this, not aotviz.",
-                "What torch generated to run on every call is with its stages: see the code of “wrapper” and “lower”.",
+                "To see what torch generated to run on every call, open the code of the stages “wrapper” and “lower”.",
               )
             : state.compilation.stages.some(({ name }) => name === "signature")
-              ? notice(
-                  "empty",
-                  "An export has no wrapper.",
-                  "It ends with the graph and its signature, which is what you get.",
-                )
+              ? notice("empty", "An export has no wrapper.", "The result of an export is the graph and its signature.")
               : notYet(state, "No wrapper is generated"),
         );
         return;
@@ -108,7 +104,7 @@ export const wrapper: View = {
             { class: "notes", "aria-label": "Why these lines" },
             cards.length
               ? grouped(sections, notes, cards)
-              : h("p", { class: "muted" }, "No line needed a reason: the call passes straight through."),
+              : h("p", { class: "muted" }, "No line has a note: the wrapper only passes the call on to the graph."),
           ),
         ),
         said,
@@ -149,7 +145,7 @@ function ordered(record: WrapperRecord): WrapperNote[] {
   return [...record.notes].sort((a, b) => a.first - b.first || a.last - b.last);
 }
 
-/** A choice of what the facts are about: an input, an output. */
+/** A menu of what the facts are about: an input or an output. */
 function about(
   notes: readonly WrapperNote[],
   choose: (chosen: readonly number[], scrollCode: boolean) => void,
@@ -171,7 +167,7 @@ function about(
   return select;
 }
 
-/** The facts under the part of the source that their lines are in. */
+/** The facts, grouped by the part of the source that has their lines. */
 function grouped(
   sections: readonly { title: string; line: number }[],
   notes: readonly WrapperNote[],
@@ -187,7 +183,7 @@ function grouped(
   });
 }
 
-/** Scrolls the list only: scrollIntoView would move the notebook as well. */
+/** Scrolls only the list: scrollIntoView would scroll the notebook too. */
 function bringIntoView(element: HTMLElement): void {
   const list = element.parentElement;
   if (!list) return;

@@ -1,9 +1,9 @@
-// From a fact to the lines of the generated wrapper that stand there because of it, and to the view that shows them.
+// Finds the lines of the generated wrapper that exist because of a fact, and opens the view that shows them.
 
 import type { State } from "../../state";
 import type { WrapperNote } from "../../wire";
 
-/** What the wrapper view was asked to show: notes by their number in the record. Kept apart from the selection. */
+/** The notes that the wrapper view should show, by their number in the record. They are not part of the selection. */
 const asked = new WeakMap<State, readonly number[]>();
 
 /** Opens the wrapper view at the lines of some notes. */
@@ -12,7 +12,7 @@ export function showLines(state: State, notes: readonly number[]): void {
   state.openView("wrapper");
 }
 
-/** What was asked for since the last time. */
+/** Returns the requested notes once, and clears the request. */
 export function takeAsked(state: State): readonly number[] | null {
   const notes = asked.get(state) ?? null;
   asked.delete(state);
