@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "compile": "aotviz.frontends.compile",
+    "compiled_autograd": "aotviz.frontends.backwards",
     "trace_stages": "aotviz.frontends.stepping",
     "aot_function": "aotviz.frontends.functions",
     "aot_module": "aotviz.frontends.functions",
@@ -61,5 +62,5 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-if "ipykernel" in sys.modules:  # JupyterLab's panel of live compilations finds this kernel
+if "ipykernel" in sys.modules:  # lets JupyterLab's panel of live compilations find this kernel
     import_module("aotviz.live.panel").announce()

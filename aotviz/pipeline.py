@@ -1,8 +1,8 @@
 """The pipeline: lists of named stages, and the one loop that runs them.
 
-A stage is a function from a frozen form to the next one. The loop tells an observer before and after each, so that
-everything is recorded by construction and nothing by hand. To add a stage, write one file in `stages/` and name it
-in one line here.
+A stage is a function from a frozen form to the next one. The loop calls an observer before and after each stage, so
+every stage is recorded without code of its own. To add a stage, write one file in `stages/` and name it in one line
+here.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from aotviz.stages import (
 )
 from aotviz.torch_private.context import without_compiled_autograd
 
-lock = threading.RLock()  # a trace switches modes and swaps a module's tensors: one compilation at a time
+lock = threading.RLock()  # only one compilation at a time: a trace switches modes and swaps a module's tensors
 
 
 @dataclass(frozen=True)
 class Stage:
     name: str
     run: Callable[..., Any]  # (form) -> the next form; with `hands_on`, (form, late)
-    hands_on: bool = False  # what it makes asks for more later: see `Late` in runtime/late.py
+    hands_on: bool = False  # its result runs more stages later: see `Late` in runtime/late.py
 
 
 TRACE = "trace"  # the stage that finishes a graph
@@ -60,7 +60,7 @@ PREPARE = (
     Stage("synthetic bases", synthetic_bases.run),  # TracedCall -> TracedCall
 )
 RANDOM_STATE = Stage("random state", random_state.run)  # TracedCall -> TracedCall, with functionalize_rng_ops
-SCALARS = Stage("scalars", scalars.run)  # GraphCall -> GraphCall, behind "trace", with symbolic floats
+SCALARS = Stage("scalars", scalars.run)  # GraphCall -> GraphCall, after "trace", with symbolic floats
 TRAINING = (
     *PREPARE,
     Stage("joint", joint.run),  # TracedCall -> JointCall
@@ -106,15 +106,15 @@ class Observer(Protocol):
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None: ...
     def failed(self, stage: str, argument: Form, error: BaseException) -> None: ...
     def explained(self, error: BaseException) -> None:
-        """What the caller is told in place of the error of `failed`."""
+        """The caller gets this error instead of the one that `failed` received."""
         ...
 
     def ran_in_eager(self, reason: str, place: str) -> None:
-        """The caller gets no error: what failed runs in eager. `place` is the user's, "file:line in function"."""
+        """The caller gets no error: its code runs in eager. `place` is where that code is, "file:line in function"."""
         ...
 
     def withdraw(self) -> None:
-        """What failed is tried again in another way: forget it."""
+        """Forget the compilation that failed, because it is tried again in another way."""
 
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
@@ -126,7 +126,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that looks away."""
+    """An observer that does nothing."""
 
     def before(self, stage: str, argument: Form) -> None:
         """Nothing to do."""
@@ -154,7 +154,7 @@ class Silent:
 
 
 class Several:
-    """Tells each of several observers, in order."""
+    """Calls each of several observers, in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
@@ -192,9 +192,9 @@ class Several:
 
 @without_compiled_autograd()
 def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
-    """Run `form` through `stages`. With `options.debug`, each form is verified at its boundary.
+    """Run `form` through `stages`. With `options.debug`, verify the result of each stage.
 
-    A trace computes gradients: torch's compiled autograd, where it is on, is not to take them for the user's.
+    torch's compiled autograd is off meanwhile. Otherwise it would capture the gradients that a trace computes.
     """
     for stage in stages:
         observer.before(stage.name, form)
@@ -217,7 +217,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
 
 
 def tail_for(call: TracedCall) -> tuple[Stage, ...]:
-    """The stages after PREPARE: with gradients where the call needs them, without where it doesn't."""
+    """The stages after PREPARE, for a call that needs gradients or one that doesn't."""
     tail = (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
     if scalars.needed(call):
         end = 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)
@@ -226,19 +226,19 @@ def tail_for(call: TracedCall) -> tuple[Stage, ...]:
 
 
 def compile_request(request: Form, observer: Observer) -> Program:
-    """A Request to a Program, through the list that fits it."""
+    """Compile a Request to a Program: run PREPARE, and then the stages that its result needs."""
     return resume(run(PREPARE, request, observer), observer)
 
 
 def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
-    """The stages after PREPARE, parted behind the one that finishes the graph: an export stops there."""
+    """The stages after PREPARE, split after the one that finishes the graph, where an export stops."""
     tail = tail_for(call)
     end = next(i for i, stage in enumerate(tail) if stage.name == TRACE) + 1
     return tail[:end], tail[end:]
 
 
 def resume(call: TracedCall, observer: Observer) -> Program:
-    """Go on from PREPARE's result to a Program, its late work under the same observer."""
+    """Compile PREPARE's result to a Program. Its late work has the same observer."""
     program: Program = run(tail_for(call), call, observer)
     return with_backward(program)
 
@@ -251,7 +251,7 @@ def compile_gradients(request: GradientRequest, observer: Observer) -> GradientP
 
 
 def traced_again(source: FlatCall | GradientRequest) -> JointCall:
-    """The trace of a program once more, by the same stages; see Note [Traced once more] in tracing/second_order.py."""
+    """Trace a program again with the same stages; see Note [Traced once more] in tracing/second_order.py."""
     stages = PREPARE[1:] if isinstance(source, FlatCall) else GRADIENT
     with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
         call: TracedCall = run(stages, source, Silent())
@@ -261,7 +261,7 @@ def traced_again(source: FlatCall | GradientRequest) -> JointCall:
 
 
 class Later:
-    """What a program asks for after it was compiled (`runtime/late.py`), under the observer of its compilation."""
+    """Runs the late work of a program (`runtime/late.py`) under the observer of its compilation."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -278,10 +278,10 @@ class Later:
 
 
 def with_backward(program: Program) -> Program:
-    """Compile the backward of a program where it is not to be put off to its first use.
+    """Compile the backward of a program now, if that must not wait for its first call.
 
-    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow. Where
-    that fails, the forward is good for calls without a backward: there is a warning, and a backward tries again.
+    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow. If
+    that fails, there is a warning: the forward works for calls without a backward, and backward() tries again.
     """
     lowered = program.lowered
     if isinstance(lowered, LoweredSplit):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aotviz import pipeline
+from aotviz.whole_backward import backward_stages
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -26,6 +27,41 @@ def test_the_glossary_has_each_stage_once_and_no_other() -> None:
     listed = re.findall(r"^\| ([^|]+) \|", section("glossary.md", "Stages"), re.MULTILINE)
     assert sorted(set(listed) - {"stage", "---"}) == sorted(ALL)
     assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [("glossary.md", "Stages of a whole backward"), ("compiled-autograd.md", "In the recording")],
+)
+def test_the_stages_of_a_whole_backward_are_listed_in_order(page: str, title: str) -> None:
+    listed = re.findall(r"^\| ([^|]+) \|", section(page, title), re.MULTILINE)
+    assert listed == ["stage", "---", *(stage.name for stage in backward_stages.stages(lambda graph, inputs: graph))]
+
+
+def badges() -> set[str]:
+    """The texts of the workbench's badges, from its sources; "*" stands for what a recording fills in."""
+    found: set[str] = set()
+    for path in sorted((ROOT / "extensions/core/src").rglob("*.ts")):
+        source = path.read_text(encoding="utf-8")
+        for text in re.findall(r"\bchip\(\s*(`[^`]*`|[^`,()]*(?:\([^()]*\))?[^`,()]*)", source):
+            found |= {re.sub(r"\$\{[^}]*\}", "*", one) for one in re.findall(r"^`(.*)`$", text)}
+            if not text.startswith("`"):
+                found |= set(re.findall(r'"([^"]+)"', re.sub(r"[!=]== \"\w*\"", "", text)))
+        for texts in re.findall(r"FATES: .*? = \{(.*?)\};", source, re.DOTALL):
+            found |= set(re.findall(r'\["([^"]+)"', texts))
+        for texts in re.findall(r"function endedAs.*?return (.*?);", source, re.DOTALL):
+            found |= set(re.findall(r'"([^"]+)"', texts))
+    return found
+
+
+def test_the_glossary_has_each_badge_of_the_workbench() -> None:
+    cells = re.findall(r"^\| ([^|]+) \|", section("glossary.md", "Badges of the workbench"), re.MULTILINE)
+    listed = [badge for cell in cells for badge in re.split(r", | (?=`)", cell.replace("` `", "`, `"))]
+    listed = [badge.strip("` ") for badge in listed]
+    known = badges()
+    assert {"data", "checked", "failed", "saved", "no change", "storage *"} <= known
+    patterns = {badge: re.escape(badge).replace(r"\*", ".+") for badge in known}
+    assert not [badge for badge, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in listed)]
 
 
 @pytest.mark.parametrize(("call", "stages"), [("with gradients", TRAINING), ("without gradients", INFERENCE)])

@@ -1,12 +1,13 @@
-"""Which releases of torch this package knows, which private names of theirs it uses, and one clear sentence for others.
+"""The releases of torch that aotviz supports, the private names that it uses, and a clear error for other releases.
 
-Everything that differs by release hangs on these tables; nothing else asks for torch's version.
+Everything that differs by release depends on these tables. No other code reads torch's version.
 
 Note [Private names are probed]
-`NAMES` has every private name that the seam uses, by the file that uses it. `Probe` looks them up when that file is
-imported, before the file does, and so before anything is compiled: a name that a release took away is told by `probe`,
-with the releases that have it, and is no AttributeError in the middle of a trace. What a file imports late, such as
-Inductor, is probed late. `tests/test_private_names.py` compares the table with the sources, both ways.
+`NAMES` lists every private name that this folder uses, by the file that uses it. `Probe` looks up the names of a file
+just before the file is imported, and so before anything is compiled. If a release lacks a name, `probe` raises an error
+that gives the supported releases; otherwise there would be an AttributeError in the middle of a trace. Files that are
+imported late, such as Inductor's, are probed late. `tests/test_private_names.py` compares the table with the sources,
+both ways.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SUPPORTED = {  # (major, minor): is it tested in CI
     (2, 15): False,
 }
 
-SINCE = {  # what a release brought that our doors to torch, or our tests, ask for
+SINCE = {  # features that aotviz or its tests depend on, and the first release with each
     "CUDA graphs are decided by graph": (2, 12),
     "a trace takes generators": (2, 13),
     "calls of regions are numbered": (2, 13),
@@ -41,8 +42,8 @@ SINCE = {  # what a release brought that our doors to torch, or our tests, ask f
     "an export is traced once more": (2, 15),
 }
 
-# file of the seam -> lines of "what has them: names". A name is followed by the releases that have it where not all do:
-# `[2.14-]` since, `[-2.13]` until; `[?]` in some, or on some objects, and the file that uses it does without.
+# file of this folder -> lines of "owner: names". If not all releases have a name, brackets say which do: `[2.14-]` is
+# since 2.14, `[-2.13]` is until 2.13. A file can do without a `[?]`, which only some releases or some objects have.
 NAMES = {
     "autograd_compiler": """
         torch._dynamo.compiled_autograd: AutogradCompilerInstance.cpp_tensor_pre_hook
@@ -63,6 +64,18 @@ NAMES = {
         torch._higher_order_ops.wrap: TagActivationCheckpoint tag_activation_checkpoint_impl uid
         torch.utils.checkpoint: _checkpoint_without_reentrant_generator
         torch.utils.checkpoint: _checkpoint_without_reentrant_generator_impl[?]
+    """,
+    "backward_capture": """
+        torch._C._dynamo.compiled_autograd: call_cpp_tensor_pre_hooks clear_cache set_autograd_compiler
+        torch._dynamo: compiled_autograd
+        torch._dynamo.compiled_autograd: Op _disable compiled_autograd_enabled ops
+        torch._dynamo.source: ConstantSource
+    """,
+    "backward_engine": """
+        torch.autograd: _engine_run_backward
+        torch.autograd.Variable: _execution_engine
+        torch.autograd.graph: _engine_run_backward
+        torch.autograd.graph.Node: _sequence_nr
     """,
     "compiled_autograd": """
         torch._dynamo.external_utils: FakeBackwardCFunction
@@ -249,7 +262,7 @@ NAMES = {
     """,
 }
 
-MADE: dict[str, Callable[[], Any]] = {  # what has to be made before it has its attributes
+MADE: dict[str, Callable[[], Any]] = {  # owners that must be created first to have their attributes
     "torch.fx.Graph()": torch.fx.Graph,
     "torch.nn.Module()": torch.nn.Module,
     "torch.nn.RNN()": lambda: torch.nn.RNN(1, 1, device="meta"),
@@ -263,7 +276,7 @@ class NameIsGone(ImportError):
 
 
 class Probe(MetaPathFinder):
-    """Probes the names of a file of the seam when that is imported. Finds nothing: others do."""
+    """Probes the names of a file of this folder when it is imported. Leaves finding the file to other finders."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         package, _, file = fullname.rpartition(".")
@@ -272,7 +285,7 @@ class Probe(MetaPathFinder):
 
 
 def probe(file: str) -> None:
-    """Raise NameIsGone unless torch has the private names that a file of the seam uses."""
+    """Raise NameIsGone unless torch has the private names that a file of this folder uses."""
     gone = [name for name in expected(file) if not _is_there(name)]
     if gone:
         names = gone[0] if len(gone) == 1 else f"{', '.join(gone[:-1])} and {gone[-1]}"
@@ -283,7 +296,7 @@ def probe(file: str) -> None:
 
 
 def expected(file: str, version: str = torch.__version__) -> Iterator[str]:
-    """The dotted private names of torch that a file of the seam uses in a release, but for those it can do without."""
+    """The dotted private names of torch that a file needs in a release, without those that it can do without."""
     for name, bounds in names(file):
         if bounds == "?":
             continue
@@ -294,7 +307,7 @@ def expected(file: str, version: str = torch.__version__) -> Iterator[str]:
 
 
 def names(file: str) -> Iterator[tuple[str, str]]:
-    """(dotted name, releases) of the private names of torch that a file of the seam uses.
+    """(dotted name, releases) of the private names of torch that a file of this folder uses.
 
     >>> list(names("dispatch"))[0]
     ('torch._C.DispatchKey.Functionalize', '')
@@ -314,7 +327,7 @@ def _is_there(name: str) -> bool:
 
 
 def _resolved(name: str) -> Any:
-    """What a dotted name stands for. Imports the modules on the way. Raises AttributeError."""
+    """The object that a dotted name stands for. Imports the modules on the way. Raises AttributeError."""
     owner = next((owner for owner in MADE if name.startswith(owner)), "torch")
     path, found = owner, MADE.get(owner, lambda: torch)()
     for part in filter(None, name[len(owner) + 1 :].split(".")):
@@ -345,7 +358,7 @@ def release(version: str) -> tuple[int, int]:
 
 
 def has(feature: str) -> bool:
-    """Whether the installed torch has a feature of `SINCE`."""
+    """Whether the installed torch has a feature, by its name in `SINCE`."""
     return release(torch.__version__) >= SINCE[feature]
 
 

@@ -1,0 +1,109 @@
+"""`aotviz.compiled_autograd`: the whole backward, captured as one graph (SYSTEM.md F1).
+
+Each setting has its own captures and one recording, so that a block that is entered at every step captures once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aotviz.frontends.backend import Backend, sorted_options
+from aotviz.ir.refusals import RanInEager
+from aotviz.ir.user_warnings import warn
+from aotviz.lowerings import lowering_named
+from aotviz.reading.recording import Recording
+from aotviz.recorder.sessions import Session, live
+from aotviz.whole_backward import backward_stages, engine
+
+_lock = threading.Lock()
+_known: dict[Any, tuple[engine.Setting, Session]] = {}
+
+
+class compiled_autograd(contextlib.ContextDecorator):
+    """Capture the backwards that this thread begins, compile them, and replay them from then on.
+
+    A context manager, which gives the recording of what it captures, and a decorator. Gradients, hooks and their order
+    are eager's. Steps that only compute become graphs for the backend, from one call of Python to the next; hooks and
+    the backward of a custom `torch.autograd.Function`, or of a compiled forward, run as they are.
+
+    Some backwards are run by autograd's engine, and a warning (`aotviz.RanInEager`) says why: with `create_graph=True`,
+    `is_grads_batched=True` or anomaly mode, inside a TorchDispatchMode, beside a backward of another thread, and
+    whatever could not be captured.
+
+    Args:
+        backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
+        mode: Inductor's: "max-autotune", ...
+        dynamic: True captures sizes as symbols at once; else those that have changed, at the second capture.
+        options: as for `aotviz.compile`.
+
+    Raises:
+        ValueError: an unknown backend, mode or option, by its name.
+
+    >>> import torch, aotviz
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> with aotviz.compiled_autograd(backend="eager") as recording:
+    ...     (x.sin() * x).sum().backward()
+    >>> torch.equal(x.grad, torch.ones(3).sin() + torch.ones(3).cos())
+    True
+    >>> recording[0].name
+    'backward'
+    """
+
+    def __init__(
+        self,
+        backend: str | Callable[..., Any] = "inductor",
+        *,
+        mode: str | None = None,
+        dynamic: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        key = (backend, mode, bool(dynamic), repr(sorted((options or {}).items())))
+        with _lock:
+            if key not in _known:
+                _known[key] = _setting(backend, mode, bool(dynamic), options or {})
+            self._setting, session = _known[key]
+        assert session.store is not None
+        self._recording = live(session.store)
+        self._open: list[Any] = []
+
+    def __enter__(self) -> Recording:
+        block = engine.capturing(self._setting)
+        block.__enter__()
+        self._open.append(block)
+        return self._recording
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.pop().__exit__(*error)
+
+    @staticmethod
+    def disable() -> contextlib.AbstractContextManager[None]:
+        """A block whose backwards are run by autograd's engine."""
+        return engine.capturing(None)
+
+    @staticmethod
+    def reset() -> None:
+        """Forget all captures, and the recordings of them."""
+        with _lock:
+            _known.clear()
+            engine.reset()
+
+
+def _setting(
+    backend: str | Callable[..., Any], mode: str | None, dynamic: bool, options: Mapping[str, Any]
+) -> tuple[engine.Setting, Session]:
+    ours, theirs = sorted_options(options, backend)
+    session = Session(True, "backward")
+    lowering = lowering_named(backend, theirs, mode)
+    through = Backend(lowering, ours, session)
+
+    def compiled(call: Any) -> Any:
+        return backward_stages.compiled(call, session.observer(), through)
+
+    return engine.Setting(lowering.options(), compiled, _told, dynamic), session
+
+
+def _told(why: str) -> None:
+    warn(f"autograd's engine runs a backward, because of this: {why}", RanInEager)

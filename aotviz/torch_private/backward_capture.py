@@ -1,0 +1,94 @@
+"""torch's side of capturing a whole backward. To import this loads Dynamo, which takes a while: it is done at the first
+capture.
+
+C++ binds the functions of its nodes once in a process, at the first capture of any kind. They are therefore kept where
+torch's own compiled autograd keeps them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch._dynamo import compiled_autograd as torchs
+from torch._dynamo.compiled_autograd import Op, _disable
+from torch._dynamo.compiled_autograd import ops as bound_functions
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+call_cpp_hooks = torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks
+clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
+
+__all__ = [
+    "SizeSymbols",
+    "bound_functions",
+    "call_cpp_hooks",
+    "clear_captures",
+    "compiler",
+    "is_pure",
+    "stand_in",
+    "switched_off",
+]
+
+
+@contextlib.contextmanager
+def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]:
+    """C++ gives backwards to what `factory` makes; with None, the engine runs them. The one before is put back."""
+    prior = torch._C._dynamo.compiled_autograd.set_autograd_compiler(factory, dynamic)
+    try:
+        with torch.autograd.set_multithreading_enabled(factory is None):
+            yield
+    finally:
+        torch._C._dynamo.compiled_autograd.set_autograd_compiler(*prior)
+
+
+def switched_off() -> contextlib.AbstractContextManager[None]:
+    """Around a replay: somebody else's compiler, if there is one, is off too."""
+    return _disable() if torchs.compiled_autograd_enabled else contextlib.nullcontext()
+
+
+def stand_in(like: torch.Tensor | None) -> torch.Tensor:
+    """A tensor without memory, which C++ takes for `like`."""
+    if like is None:
+        return torch.empty(0, device="meta")
+    return torch.empty(like.shape, dtype=like.dtype, device="meta", requires_grad=like.requires_grad)
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a function that C++ bound is autograd's own: it computes gradients, and does nothing besides."""
+    return isinstance(function, Op) and not function.is_custom_function and function.__name__ != "AccumulateGrad"
+
+
+class SizeSymbols:
+    """Symbols for the sizes and numbers of a capture, and the nodes that they stand for."""
+
+    def __init__(self) -> None:
+        self._environment = ShapeEnv()
+        self._nodes: dict[sympy.Symbol, Any] = {}
+
+    def of(self, value: int | float, node: Any) -> Any:
+        source = ConstantSource(node.name)
+        make = self._environment
+        if isinstance(value, int):
+            found = make.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)
+        else:
+            symbol = make.create_unspecified_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+            found = make.create_symfloatnode(symbol, hint=value, source=source)
+        if isinstance(found, (torch.SymInt, torch.SymFloat)):
+            self._nodes[found.node.expr] = node
+        return found
+
+    def node(self, value: Any, emit: Callable[..., Any]) -> Any:
+        """The node for a symbol, or for an expression of several."""
+        expression = value.node.expr
+        known = self._nodes.get(expression)
+        if known is None:
+            symbols = sorted(expression.free_symbols, key=str)
+            if not symbols:
+                return int(expression) if isinstance(value, torch.SymInt) else float(expression)
+            function = sympy.lambdify(symbols, expression, "math")
+            known = self._nodes[expression] = emit(function, tuple(self._nodes[symbol] for symbol in symbols))
+        return known

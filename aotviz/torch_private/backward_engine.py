@@ -1,0 +1,99 @@
+"""The one place in torch where every backward that Python starts passes: `_engine_run_backward`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import graph as autograd_graph
+
+Engine = Callable[..., Any]
+
+_replaced: list[tuple[Engine, Any]] = []  # torch's own function and engine, while `install` is on
+
+
+class _WithCallbacks:
+    """Autograd's engine, whose `queue_callback` is another."""
+
+    def __init__(self, engine: Any, queue: Callable[[Callable[[Any], None], Any], None]) -> None:
+        self._engine, self._queue = engine, queue
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        self._queue(self._engine.queue_callback, callback)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def install(wrap: Callable[[Engine], Engine], queue: Callable[[Callable[[Any], None], Any], None]) -> None:
+    """Have backwards run by what `wrap` makes of torch's function, and callbacks queued by `queue`, which is given the
+    engine's own `queue_callback` too."""
+    original, engine = autograd_graph._engine_run_backward, torch.autograd.Variable._execution_engine
+    wrapped = functools.wraps(original)(wrap(original))
+    _replaced.append((original, engine))
+    autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = wrapped
+    torch.autograd.Variable._execution_engine = _WithCallbacks(engine, queue)
+
+
+def uninstall() -> None:
+    original, torch.autograd.Variable._execution_engine = _replaced.pop()
+    autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = original
+
+
+def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[tuple[str, int]]:
+    """(name, sequence number) of the nodes of a backward, in the order in which C++ visits them to capture it.
+
+    Args:
+        outputs: tensors, or gradient edges, from which the backward starts.
+        inputs: the ones whose gradients are asked for; empty for all leaves.
+    """
+    roots = [_node(output) for output in outputs]
+    edges: dict[Any, list[Any]] = {}
+    count: dict[Any, int] = {}
+    stack = list(dict.fromkeys(roots))
+    for root in roots:
+        count[root] = count.get(root, 0) + 1
+    while stack:
+        node = stack.pop()
+        if node not in edges:
+            edges[node] = [following for following, _ in node.next_functions if following is not None]
+            for following in edges[node]:
+                count[following] = count.get(following, 0) + 1
+                stack.append(following)
+    wanted = _leading_to(edges, {_node(one) for one in inputs}) if inputs else edges.keys()
+    found = [("torch::autograd::GraphRoot", 0)]
+    queue: list[Any] = []
+    following = roots
+    while True:
+        for one in following:
+            if one in wanted:
+                count[one] -= 1
+                if count[one] == 0:
+                    queue.append(one)
+        if not queue:
+            return found
+        node = queue.pop()
+        found.append((node.name(), node._sequence_nr()))
+        following = edges[node]
+
+
+def _node(of: Any) -> Any:
+    """The node of a tensor or of a gradient edge."""
+    return (of if isinstance(of, autograd_graph.GradientEdge) else autograd_graph.get_gradient_edge(of)).node
+
+
+def _leading_to(edges: dict[Any, list[Any]], targets: set[Any]) -> set[Any]:
+    """The nodes from which a gradient reaches one of `targets`, these included."""
+    above: dict[Any, list[Any]] = {}
+    for node, following in edges.items():
+        for one in following:
+            above.setdefault(one, []).append(node)
+    found, stack = set(targets), list(targets)
+    while stack:
+        for node in above.get(stack.pop(), ()):
+            if node not in found:
+                found.add(node)
+                stack.append(node)
+    return found

@@ -1,0 +1,28 @@
+"""The stages of a captured backward, in a list like those of a forward (pipeline.py), run by the same loop."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aotviz import pipeline
+from aotviz.pipeline import Observer, Stage
+from aotviz.whole_backward import compiled_parts, dead_nodes, eager_order, replayed
+from aotviz.whole_backward.captured import Replay, ReplayedBackward, WholeBackward
+from aotviz.whole_backward.compiled_parts import Compiler
+
+
+def stages(compiler: Compiler) -> tuple[Stage, ...]:
+    """Those for one compiler of graphs."""
+    return (
+        Stage("eager order", eager_order.run),  # WholeBackward -> WholeBackward
+        Stage("dead nodes", dead_nodes.run),  # WholeBackward -> WholeBackward
+        Stage("compiled parts", partial(compiled_parts.run, compiler)),  # WholeBackward -> WholeBackward
+        Stage("replay", replayed.run),  # WholeBackward -> ReplayedBackward
+    )
+
+
+def compiled(call: WholeBackward, observer: Observer, compiler: Compiler) -> Replay:
+    """What replays a captured backward. Its parts are compiled when they first run."""
+    with pipeline.lock:
+        made: ReplayedBackward = pipeline.run(stages(compiler), call, observer)
+    return made.function

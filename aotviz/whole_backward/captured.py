@@ -1,0 +1,72 @@
+"""What the stages of a captured backward hand on.
+
+    WholeBackward   one graph of the whole backward, in the order in which C++ told of it, then in eager's
+    ReplayedBackward   the Python function that runs it
+
+A node of the graph belongs to one *visit*: autograd's engine running one of its nodes. `node.meta["visit"]` is the
+position of that visit in `WholeBackward.visits`; inputs have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz.ir.forms import Form
+
+Replay = Callable[[Sequence[Any], Sequence[int], Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The engine runs one node of autograd's graph."""
+
+    name: str  # "MulBackward0"
+    sequence: int  # larger runs earlier, among those whose gradients are complete; FIRST for AccumulateGrad
+
+
+FIRST = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """An input of the graph: a tensor, a size or a number that one of autograd's nodes keeps."""
+
+    kind: str  # "tensor", "size" or "scalar"
+    position: int  # in C++'s list of that kind
+    visit: int  # whose it is, -1 if C++ does not say
+
+
+@dataclass(frozen=True)
+class WholeBackward(Form):
+    """The captured backward. The graph's placeholders are those of `inputs`, then `hooks` and `packed`."""
+
+    name: str
+    graph: fx.Graph
+    visits: tuple[Visit, ...]  # in the order in which they run
+    inputs: tuple[Lifted, ...]
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return {"backward": self.graph}
+
+
+@dataclass(frozen=True)
+class ReplayedBackward(Form):
+    """The Python that runs a captured backward."""
+
+    name: str
+    call: WholeBackward
+    function: Replay
+    source: str
+
+    @property
+    def graphs(self) -> Mapping[str, fx.Graph]:
+        return self.call.graphs
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        return {"replay": self.source}

@@ -1,0 +1,203 @@
+"""Captures a backward: the object that C++ tells, node by node, what autograd's engine would do.
+
+`torch._C._dynamo.compiled_autograd` walks autograd's graph instead of running it, and calls one method of this object
+for each thing that the engine would do: run a node, add up two gradients, call a hook. Each method writes a node into a
+graph and returns a stand-in, a tensor without memory, by which C++ refers to the result later.
+
+A stand-in is not a fake tensor: nothing is computed while capturing, so that a capture costs little. An operator that
+C++ runs all the same (zeros for a gradient that does not come in) is written down like the others.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.torch_private import backward_capture as torchs
+from aotviz.torch_private.dispatch import TorchDispatchMode, without_modes
+from aotviz.whole_backward import steps
+from aotviz.whole_backward.captured import Lifted
+
+
+class Capture:
+    """One capture. `finish` gets this object when C++ has told all, and returns what runs it."""
+
+    def __init__(self, finish: Callable[[Capture], Any]) -> None:
+        self._finish = finish
+        self.graph = fx.Graph()
+        self.visited: list[str] = []  # the names of autograd's nodes
+        self.lifted: list[Lifted] = []
+        self._nodes: dict[int, fx.Node] = {}  # id of a stand-in -> what it stands for
+        self._alive: list[Any] = []  # the stand-ins, whose ids must stay theirs
+        self._constants = 0
+        self._symbols = torchs.SizeSymbols()
+        self._mode = _Strays(self)
+        self._entered = False
+
+    # What C++ calls, in the order of torch's protocol.
+
+    def begin_capture(
+        self,
+        inputs: list[torch.Tensor],
+        sizes: list[int],
+        scalars: list[Any],
+        origins: Sequence[Sequence[tuple[int, str]]],
+        accumulate_grad: bool,
+        check_nans: bool,
+    ) -> tuple[str, list[torch.Tensor], list[Any], list[Any]]:
+        tensors = [self._stand_in(self._input("tensor", i, origins[0]), value) for i, value in enumerate(inputs)]
+        symbols: list[Any] = []
+        for kind, values, origin in (("size", sizes, origins[1]), ("scalar", scalars, origins[2])):
+            for i, value in enumerate(values):
+                symbols.append(self._symbols.of(value, self._input(kind, i, origin)))
+        self._hooks = self.graph.placeholder("hooks")
+        self._packed = self.graph.placeholder("packed")
+        self._mode.__enter__()
+        self._entered = True
+        return "", tensors, symbols[: len(sizes)], symbols[len(sizes) :]
+
+    def set_node_origin(self, name: str, index: int, node: Any) -> None:
+        self.visited.append(name)
+
+    def bind_function(self, name: str, fn: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
+        return torchs.bound_functions.add(name, fn, is_custom, is_traceable)
+
+    def apply_functional(self, name: str, gradients: Any, args: Any, metadata: Sequence[Any]) -> list[torch.Tensor]:
+        return self._several(torchs.bound_functions.get(name), (gradients, *args), len(metadata))
+
+    def validate_outputs(self, _: Any, outputs: Any, args: Any, metadata: Sequence[Any]) -> list[Any]:
+        return self._several(torchs.bound_functions.get("validate_outputs"), (outputs, *args), len(outputs))
+
+    def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return self._one(steps.add, (old, new))
+
+    def accumulate_grad(
+        self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
+    ) -> torch.Tensor:
+        bound = torchs.bound_functions.get("AccumulateGrad")
+        return self._one(steps.accumulate_grad, (bound, variable, variable_grad, gradient, has_post_hooks))
+
+    def proxy_call_backward(
+        self,
+        inputs: Sequence[Any],
+        metadata: Sequence[Any],
+        saved: Sequence[Any],
+        position: int,
+        node: Any,
+        state: int | None,
+        opaque: Sequence[int],
+    ) -> tuple[Any, ...]:
+        results = self._several(steps.call_backward, (self._hook(position), list(saved), *inputs), len(metadata))
+        return tuple(None if about is None else result for about, result in zip(metadata, results, strict=True))
+
+    def call_copy_slices_prologue(self, inputs: Any, *layout: Any) -> list[torch.Tensor]:
+        return self._several(steps.copy_slices_prologue, (inputs, *layout), 3)
+
+    def call_copy_slices_epilogue(self, needs_gradient: Sequence[bool], *given: Any) -> list[torch.Tensor]:
+        return self._several(steps.copy_slices_epilogue, (needs_gradient, *given), len(needs_gradient))
+
+    def unpack_hook(self, hook: int, data: int) -> torch.Tensor:
+        packed = self._emit(operator.getitem, (self._packed, data))
+        return self._one(steps.unpack, (self._hook(hook), packed))
+
+    def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
+        inputs[position] = self._one(steps.tensor_pre_hook, (self._hook(hook), inputs[position]))
+        return inputs
+
+    def cpp_tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
+        inputs[position] = self._one(torchs.call_cpp_hooks, (hook, inputs[position]))
+        return inputs
+
+    def pre_hook(self, inputs: Sequence[Any], hook: int) -> list[Any]:
+        return self._several(steps.pre_hook, (self._hook(hook), list(inputs)), len(inputs))
+
+    def post_hook(self, outputs: Sequence[Any], inputs: Sequence[Any], hook: int) -> list[Any]:
+        return self._several(steps.post_hook, (self._hook(hook), list(outputs), list(inputs)), len(outputs))
+
+    def post_acc_grad_hook(self, variable: torch.Tensor, hook: int) -> list[torch.Tensor]:
+        return [self._one(steps.post_accumulate_grad_hook, (self._hook(hook), variable))]
+
+    def log_compile_reasons(self, reasons: Sequence[str]) -> None:
+        """Called only while a verbose logger is set."""
+
+    def end_capture(self, outputs: Sequence[Any]) -> Any:
+        self._leave()
+        self.graph.output([self._reference(output) for output in outputs])
+        return self._finish(self)
+
+    def close(self) -> None:
+        """C++ calls this last, after an error too."""
+        self._leave()
+
+    # How they write it down.
+
+    def _leave(self) -> None:
+        if self._entered:
+            self._entered = False
+            self._mode.__exit__(None, None, None)
+
+    def _input(self, kind: str, position: int, origins: Sequence[tuple[int, str]]) -> fx.Node:
+        visit, _ = origins[position] if position < len(origins) else (-1, "")
+        self.lifted.append(Lifted(kind, position, visit))
+        return self.graph.placeholder(f"{kind}_{position}")
+
+    def _stand_in(self, node: fx.Node, like: torch.Tensor | None = None) -> torch.Tensor:
+        with without_modes():
+            made = torchs.stand_in(like)
+        self._alive.append(made)
+        self._nodes[id(made)] = node
+        return made
+
+    def _hook(self, position: int) -> fx.Node:
+        return self._emit(operator.getitem, (self._hooks, position))
+
+    def _emit(self, target: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
+        node = self.graph.call_function(target, args)
+        node.meta["visit"] = len(self.visited) - 1
+        return node
+
+    def _one(self, target: Callable[..., Any], args: tuple[Any, ...]) -> torch.Tensor:
+        return self._stand_in(self._emit(target, self._reference(args)))
+
+    def _several(self, target: Callable[..., Any], args: tuple[Any, ...], count: int) -> list[Any]:
+        """A step with `count` results."""
+        node = self._emit(target, self._reference(args))
+        return [self._stand_in(self._emit(operator.getitem, (node, i))) for i in range(count)]
+
+    def _reference(self, value: Any) -> Any:
+        """`value` as an argument of a node: stand-ins and symbols are the nodes that they stand for."""
+        if isinstance(value, torch.Tensor):
+            node = self._nodes.get(id(value))
+            return node if node is not None else self._constant(value)
+        if type(value) in (list, tuple):
+            return type(value)(self._reference(part) for part in value)
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return self._symbols.node(value, self._emit)
+        return value
+
+    def _constant(self, tensor: torch.Tensor) -> fx.Node:
+        """A tensor that C++ found by itself, such as a 0-dim one of a number."""
+        node = self.graph.get_attr(f"constant_{self._constants}")
+        self._constants += 1
+        node.meta["constant"] = tensor
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+        return node
+
+
+class _Strays(TorchDispatchMode):
+    """Writes down the operators that C++ runs while it tells of the rest."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        capture = self._capture
+        node = capture._emit(function, capture._reference(tuple(args)))
+        node.kwargs = {name: capture._reference(value) for name, value in (kwargs or {}).items()}
+        return capture._stand_in(node)

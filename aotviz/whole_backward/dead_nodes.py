@@ -1,0 +1,37 @@
+"""Removes what computes nothing that is read: sizes of gradients that are not needed, checks of no results."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+
+import torch.fx as fx
+
+from aotviz.ir.forms import Reason
+from aotviz.torch_private import backward_capture, operators
+from aotviz.whole_backward import steps
+from aotviz.whole_backward.captured import WholeBackward
+
+
+def run(call: WholeBackward) -> WholeBackward:
+    """WholeBackward -> WholeBackward."""
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(call.graph, made))
+    count = 0
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and not has_effects(node):
+            graph.erase_node(node)
+            count += 1
+    reasons = (Reason("dead code", f"{count} unused nodes removed"),) if count else ()
+    return replace(call, graph=graph, evidence=reasons)
+
+
+def has_effects(node: fx.Node) -> bool:
+    """Whether a step does more than compute its result: it may call Python of the user's, or write."""
+    target = node.target
+    if target in (operator.getitem, steps.add, steps.copy_slices_prologue):
+        return False
+    if operators.is_operator(target):
+        return operators.writes(target)
+    return not backward_capture.is_pure(target)

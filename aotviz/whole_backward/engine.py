@@ -1,0 +1,251 @@
+"""Runs backwards: captured the first time, replayed after; or by autograd's own engine, with the reason.
+
+Torch's capturing is a switch for the whole process, and refuses a second backward while one runs. Here it is on only
+while C++ looks up or captures the backward of a thread that asked for it, which runs no code of the user's: `Gate` lets
+no other backward begin meanwhile. A replay runs with the switch off, so that a hook may call `backward`, and other
+threads go on.
+
+C++ keeps captures by what autograd's graph looks like, not by who made them. They are dropped when another `Setting`
+takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.options import Options
+from aotviz.torch_private import backward_capture, backward_engine, runtime
+from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
+from aotviz.whole_backward.capturing import Capture
+
+Compile = Callable[[WholeBackward], Callable[..., list[Any]]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How backwards are captured. `compile` makes of a captured one what replays it."""
+
+    options: Options
+    compile: Compile
+    told: Callable[[str], None]  # why a backward runs in autograd's engine
+    dynamic: bool = False
+
+
+class Gate:
+    """Many backwards may run at a time; while one is looked up or captured, none begins."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._closed = False
+
+    def close(self) -> bool:
+        """Close it, if no backward runs."""
+        with self._changed:
+            if self._running or self._closed:
+                return False
+            self._closed = True
+            return True
+
+    def open(self) -> None:
+        with self._changed:
+            self._closed = False
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def passed(self, opens: bool = False) -> Iterator[None]:
+        """Around a backward that runs. `opens`: the one who closed it passes, and it is open from here on."""
+        with self._changed:
+            if opens:
+                self._closed = False
+                self._changed.notify_all()
+            else:
+                self._changed.wait_for(lambda: not self._closed)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+
+
+class _Thread(threading.local):
+    setting: Setting | None = None
+    engine_runs = False  # a backward of this thread is being captured, replayed, or run by autograd's engine
+    callbacks: list[Callable[[], Any]] | None = None  # of the replay that runs
+    run: _Run | None = None
+
+
+_gate, _thread = Gate(), _Thread()
+_installed, _count = threading.Lock(), 0
+_latest: Setting | None = None  # whose captures C++ keeps
+
+
+@contextlib.contextmanager
+def capturing(setting: Setting | None) -> Iterator[None]:
+    """The backwards that this thread begins are captured as `setting` says; with None, autograd's engine runs them."""
+    before, _thread.setting = _thread.setting, setting
+    _install(+1)
+    try:
+        yield
+    finally:
+        _thread.setting = before
+        _install(-1)
+
+
+def reset() -> None:
+    """Forget all captures."""
+    backward_capture.clear_captures()
+
+
+def _install(change: int) -> None:
+    global _count
+    with _installed:
+        if _count == 0:
+            backward_engine.install(_around, queue_callback)
+        _count += change
+        if _count == 0:
+            backward_engine.uninstall()
+
+
+def queue_callback(queue: Callable[[Any], None], callback: Callable[[], Any]) -> None:
+    """`queue_callback` of autograd's engine, which forgets what is queued in a replay."""
+    if _thread.callbacks is None:
+        queue(callback)
+    else:
+        _thread.callbacks.append(callback)
+
+
+def _around(original: backward_engine.Engine) -> backward_engine.Engine:
+    def run_backward(
+        outputs: Sequence[Any],
+        gradients: Sequence[Any],
+        keep_graph: bool,
+        create_graph: bool,
+        inputs: Sequence[Any] = (),
+        *others: Any,
+        **named: Any,
+    ) -> Any:
+        given = (outputs, gradients, keep_graph, create_graph, inputs, *others)
+        setting = _thread.setting
+        if _thread.engine_runs:
+            return _by_engine(original, given, named)
+        _thread.engine_runs = True
+        try:
+            why = "" if setting is None else _why_not(create_graph)
+            if setting is not None and not why and not _gate.close():
+                why = "another thread runs a backward at the same time"
+            if setting is None or why:
+                if setting is not None:
+                    setting.told(why)
+                with _gate.passed():
+                    return _by_engine(original, given, named)
+            return _Run(setting, original, given, named).result()
+        finally:
+            _thread.engine_runs = False
+
+    return run_backward
+
+
+def _by_engine(original: backward_engine.Engine, given: Any, named: Any) -> Any:
+    callbacks, _thread.callbacks = _thread.callbacks, None
+    try:
+        return original(*given, **named)
+    finally:
+        _thread.callbacks = callbacks
+
+
+def _why_not(create_graph: bool) -> str:
+    if create_graph:
+        return "create_graph=True: its gradients are differentiated again"
+    if runtime.batched():
+        return "is_grads_batched=True, or a transform of torch.func: the gradients are batches"
+    if runtime.dispatched():
+        return "a TorchDispatchMode is on, which sees each operator of a backward"
+    if torch.is_anomaly_enabled():
+        return "anomaly mode: autograd's engine names the operator of the forward that failed"
+    return ""
+
+
+class _Run:
+    """One backward that is captured or replayed. It begins with the gate closed."""
+
+    def __init__(self, setting: Setting, original: backward_engine.Engine, given: Any, named: Any) -> None:
+        self._setting, self._original = setting, original
+        self._given, self._named = given, named
+        self._error: BaseException | None = None  # of the replay
+        self._replays = False
+        self._switch = contextlib.ExitStack()  # on while C++ looks up or captures
+
+    def result(self) -> Any:
+        global _latest
+        _thread.run = self
+        try:
+            if _latest is not self._setting:
+                reset()
+                _latest = self._setting
+            with self._switch:
+                self._switch.enter_context(
+                    backward_capture.compiler(lambda: Capture(self._captured), self._setting.dynamic)
+                )
+                return self._original(*self._given, **self._named)
+        except Exception as error:
+            if self._error is not None:  # C++ makes another error of some
+                raise self._error from None
+            if self._replays:
+                raise
+            why = f"{type(error).__name__}: {error}"
+        finally:
+            _thread.run = None
+            if not self._replays:
+                _gate.open()
+        with _gate.passed():
+            results = _by_engine(self._original, self._given, self._named)
+        self._setting.told(f"it could not be captured ({why})")
+        return results
+
+    def _captured(self, capture: Capture) -> Any:
+        outputs, inputs = self._given[0], self._given[4]
+        with backward_capture.compiler(None, False):
+            return _replay, self._setting.compile(_whole(self._setting, capture, outputs, inputs))
+
+    def replay(self, function: Callable[..., list[Any]], given: Sequence[Any]) -> list[Any]:
+        self._replays = True
+        self._switch.close()
+        callbacks = _thread.callbacks = list[Callable[[], Any]]()
+        try:
+            with _gate.passed(opens=True), backward_capture.switched_off():
+                results = function(*given)
+                for callback in callbacks:  # which may queue more
+                    callback()
+                return results
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            _thread.callbacks = None
+
+
+def _replay(function: Callable[..., list[Any]], *given: Any) -> list[Any]:
+    """What C++ calls for a captured backward, with what it lifted. Somebody else's compiler may have found it too."""
+    if _thread.run is not None:
+        return _thread.run.replay(function, given)
+    with backward_capture.compiler(None, False):
+        return function(*given)
+
+
+def _whole(setting: Setting, capture: Capture, outputs: Sequence[Any], inputs: Sequence[Any]) -> WholeBackward:
+    found = backward_engine.visits(outputs, inputs)
+    if [name for name, _ in found] != capture.visited:
+        raise RuntimeError(f"autograd's graph was walked in another order than expected: {', '.join(capture.visited)}")
+    visits = tuple(
+        Visit(name.rpartition("::")[2], FIRST if name == "torch::autograd::AccumulateGrad" else sequence)
+        for name, sequence in found
+    )
+    return WholeBackward(setting.options, "backward", capture.graph, visits, tuple(capture.lifted))

@@ -1,0 +1,95 @@
+"""Writes the Python that runs a captured backward: a line for each node, in order, grouped by the autograd node that it
+is of. A value is let go of after the line that reads it last, as autograd's engine lets go of it."""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from typing import Any
+
+import torch.fx as fx
+
+from aotviz.runtime.codegen import Source
+from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
+
+
+def run(call: WholeBackward) -> ReplayedBackward:
+    """WholeBackward -> ReplayedBackward."""
+    source = Source()
+    writer = _Writer(call, source)
+    writer.write()
+    function, _ = source.build(call.name, "backward")
+    return ReplayedBackward(call.options, call.name, call, function, source.text)
+
+
+class _Writer:
+    def __init__(self, call: WholeBackward, source: Source) -> None:
+        self._call, self._source = call, source
+        self._names: dict[fx.Node, str] = {}
+
+    def write(self) -> None:
+        source, graph = self._source, self._call.graph
+        source.line("def backward(inputs, sizes, scalars, hooks, packed):")
+        source.indent()
+        lists = {"tensor": "inputs", "size": "sizes", "scalar": "scalars"}
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        for node, lifted in zip(placeholders, self._call.inputs, strict=False):
+            if node.users:
+                self._names[node] = source.fresh(node.name)
+                source.line(f"{self._names[node]} = {lists[lifted.kind]}[{lifted.position}]")
+        source.line("del inputs[:]", "the caller keeps nothing that the backward could free")
+        self._names |= {node: node.name for node in placeholders[len(self._call.inputs) :]}  # hooks, packed
+        last = _last_uses(graph)
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._step(node)
+            elif node.op == "get_attr":
+                self._names[node] = source.bind(node.target, node.meta["constant"])
+            elif node.op == "output":
+                source.line(f"return {self._text(list(node.args[0]))}", "the gradients that were asked for")
+            gone = [self._names[one] for one in last[node] if one.op != "get_attr"]
+            if gone and node.op != "output":
+                source.line(f"del {', '.join(gone)}", comment=False)
+        source.dedent()
+
+    def _step(self, node: fx.Node) -> None:
+        name = self._names[node] = self._source.fresh(node.name)
+        visit = node.meta["visit"]
+        fact = self._call.visits[visit].name if visit >= 0 else ""
+        if node.target is operator.getitem:
+            text = f"{self._text(node.args[0])}[{node.args[1]!r}]"
+        else:
+            target = self._source.bind(getattr(node.target, "__name__", "step"), node.target)
+            given = [self._text(value) for value in node.args]
+            given += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
+            text = f"{target}({', '.join(given)})"
+        self._source.line(f"{name} = {text}", fact)
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return self._names[value]
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(map(self._text, value))
+            if isinstance(value, list):
+                return f"[{inner}]"
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        if isinstance(value, float) and value == value and abs(value) != float("inf"):
+            return repr(value)
+        return self._source.bind(type(value).__name__.lower(), value)
+
+
+def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """Node -> what no later node reads."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        for argument in node.all_input_nodes:
+            last[argument] = node
+        if node.op == "call_function" and not node.users:
+            last[node] = node
+    found: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+    for node, reader in last.items():
+        if node.op != "placeholder" or node.name not in ("hooks", "packed"):
+            found[reader].append(node)
+    return found

@@ -1,0 +1,153 @@
+"""What a captured backward calls when it is replayed: hooks and accumulation, as autograd's engine does them.
+
+Each is written to do what the engine does around the user's Python, errors included (torch/csrc/autograd/engine.cpp,
+python_hook.cpp and accumulate_grad.h tell what that is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aotviz.torch_private import compiled_autograd as torchs
+
+Hook = Callable[..., Any]
+
+
+def add(old: Any, new: Any) -> Any:
+    """Two gradients of one tensor; each may be None. A sparse one is added to a dense one, whichever was first."""
+    if old is None or new is None:
+        return new if old is None else old
+    if old.layout is not torch.strided and new.layout is torch.strided:
+        old, new = new, old
+    return old + new
+
+
+def accumulate_grad(
+    bound: Callable[..., Any], variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
+) -> Any:
+    """Set or add to `variable.grad`, as an AccumulateGrad node does; None where no gradient comes in."""
+    if gradient is None:
+        return None
+    (updated,) = bound([gradient], variable, variable_grad, has_post_hooks)
+    variable.grad = updated
+    return updated
+
+
+def call_backward(node: Any, saved: Sequence[Any], *gradients: Any) -> tuple[Any, ...]:
+    """The backward of a custom autograd.Function, with the tensors that the node saved."""
+    function: Any = torchs.function_of(node)
+    given = [list(gradients)] if getattr(function, "boxed_grads_call", False) else gradients
+    found = function.backward(torchs.as_captured(node, saved), *given)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def unpack(hook: Hook, packed: Any) -> torch.Tensor:
+    """An unpack hook of `torch.autograd.graph.saved_tensors_hooks`."""
+    found = hook(packed)
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(
+            f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}"
+        )
+    return found
+
+
+def tensor_pre_hook(hook: Hook, gradient: Any) -> Any:
+    """`Tensor.register_hook`.
+
+    Raises:
+        TypeError, RuntimeError: the hook returned something else than a gradient like its own.
+    """
+    return _one(hook, gradient, hook(gradient))
+
+
+def pre_hook(hook: Hook, gradients: Sequence[Any]) -> Sequence[Any]:
+    """`Node.register_prehook`; errors as for `post_hook`."""
+    return _all(hook, gradients, hook(tuple(gradients)))
+
+
+def post_hook(hook: Hook, results: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+    """`Node.register_hook`.
+
+    Raises:
+        TypeError, RuntimeError: the hook returned something else than a tuple of as many gradients, each like its own.
+    """
+    return _all(hook, results, hook(tuple(results), tuple(gradients)))
+
+
+def post_accumulate_grad_hook(hook: Hook, variable: torch.Tensor) -> torch.Tensor:
+    """`Tensor.register_post_accumulate_grad_hook`. The engine calls it where no gradient came in, too.
+
+    Raises:
+        TypeError, RuntimeError: the hook returned something.
+    """
+    found = hook(variable)
+    if found is not None:
+        _one(hook, variable, found)
+        raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    return variable
+
+
+def _all(hook: Hook, given: Sequence[Any], found: Any) -> Sequence[Any]:
+    if found is None:
+        return given
+    if not isinstance(found, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(found).__name__}'")
+    if len(found) != len(given):
+        raise RuntimeError(
+            f"hook '{_name(hook)}' has returned an incorrect number of values "
+            f"(got {len(found)}, but expected {len(given)})"
+        )
+    return [new if new is None else _one(hook, old, new) for old, new in zip(given, found, strict=True)]
+
+
+def _one(hook: Hook, given: Any, found: Any) -> Any:
+    """What a hook returned in the place of `given`, as the engine checks it, in its words."""
+    if found is None:
+        return given
+    if given is None:
+        raise RuntimeError("can't replace a None gradient with a non-None value")
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(found).__name__}'")
+    changed = f"hook '{_name(hook)}' has changed the"
+    if found.type() != given.type():
+        raise RuntimeError(f"{changed} type of value (was {given.type()} got {found.type()})")
+    if found.is_cuda != given.is_cuda:
+        raise RuntimeError(f"{changed} type of value")
+    if found.shape != given.shape:
+        raise RuntimeError(f"{changed} size of value")
+    return found
+
+
+def _name(hook: Hook) -> str:
+    return getattr(hook, "__name__", "<unknown>")
+
+
+def copy_slices_prologue(
+    gradients: Sequence[Any],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+    view_sizes: Sequence[int],
+    view_strides: Sequence[int],
+    view_offset: int,
+) -> Sequence[Any]:
+    """The first half of CopySlices, the node of a tensor of which a view was written: the gradient in the base's
+    layout, the part of it that was written, and a copy of that part for the node of the write."""
+    whole = gradients[0].new_empty_strided(sizes, strides).copy_(gradients[0])
+    part = whole.as_strided(view_sizes, view_strides, view_offset - offset)
+    return whole, part, part.clone(memory_format=torch.contiguous_format)
+
+
+def copy_slices_epilogue(needs_gradient: Sequence[bool], whole: Any, found: Sequence[Any], part: Any) -> Sequence[Any]:
+    """The second half: the written part of the gradient becomes what the node of the write gave."""
+    results: list[Any] = [gradient if needed else None for gradient, needed in zip(found, needs_gradient, strict=True)]
+    if needs_gradient[0]:
+        if found[0] is None:
+            part.zero_()
+        else:
+            part.copy_(found[0])
+        results[0] = whole
+    return results

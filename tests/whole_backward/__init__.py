@@ -1,0 +1,1 @@
+"""The whole backward, captured and replayed, beside autograd's engine."""

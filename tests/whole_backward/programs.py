@@ -1,0 +1,357 @@
+"""Programs with a backward. Each returns what a user can see of it: gradients, and the log of its hooks' calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+PROGRAMS: dict[str, Callable[[], Any]] = {}
+
+
+def program(function: Callable[[], Any]) -> Callable[[], Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+@program
+def gradients_of_one_tensor_are_added_in_order():
+    x = leaf(50)
+    y = (x.sin() * x).exp() + x.cos() * x.tanh() + x * x * x
+    (y.sum() + x.sum() * 3).backward()
+    return [x.grad]
+
+
+@program
+def hooks_of_every_kind():
+    log: list[Any] = []
+    x, w = leaf(4), leaf(4)
+    a = x * 2
+    b = a.sin()
+    c = b * w
+    d = c.exp()
+    for name, tensor in {"x": x, "w": w, "a": a, "b": b, "c": c, "d": d}.items():
+        tensor.register_hook(lambda g, name=name: log.append((name, g.clone())))
+        tensor.register_hook(lambda g, name=name: (log.append(f"{name} again"), g * 2)[1])
+    for tensor in (b, c):
+        tensor.grad_fn.register_hook(lambda i, o: log.append(("post", [g is None for g in i], [g.clone() for g in o])))
+        tensor.grad_fn.register_prehook(lambda o: log.append(("pre", [g.clone() for g in o])))
+    x.register_post_accumulate_grad_hook(lambda p: log.append(("accumulated", p.grad.clone())))
+    b.retain_grad()
+    d.sum().backward()
+    return [log, x.grad, w.grad, b.grad]
+
+
+@program
+def hooks_of_modules():
+    model, log = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)), []
+    for part in model:
+        part.register_full_backward_hook(lambda m, i, o: log.append((type(m).__name__, i, o)))
+        part.register_full_backward_pre_hook(lambda m, o: log.append(o))
+    model(leaf(2, 3)).sum().backward()
+    return [log]
+
+
+@program
+def training_with_gradients_that_are_kept_and_dropped():
+    model, seen = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3)), []
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(4):
+        F.cross_entropy(model(torch.randn(5, 4)), torch.arange(5) % 3).backward()
+        optimizer.step()
+        if step % 2:
+            optimizer.zero_grad(set_to_none=step == 1)
+        seen += [parameter.detach().clone() for parameter in model.parameters()]
+    return seen
+
+
+@program
+def batches_of_four_sizes():
+    seen = []
+    for size in (3, 4, 5, 7):
+        x = leaf(size, 2)
+        (x.sin().sum(0) * x.expand(size, 2).mean()).sum().backward()
+        seen.append(x.grad)
+    return seen
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x * k, x.exp()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k + h * x.exp(), None
+
+
+@program
+def custom_function_one_result_unused():
+    seen = []
+    for k in (2, 3):
+        x = leaf(3)
+        Scaled.apply(x, k)[0].sum().backward()
+        seen.append(x.grad)
+    return seen
+
+
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return None
+
+
+@program
+def custom_function_without_a_gradient():
+    log: list[Any] = []
+    x = leaf(3)
+    a = x * 2
+    a.register_hook(log.append)
+    x.register_hook(log.append)
+    x.register_post_accumulate_grad_hook(lambda p: log.append("accumulated"))
+    NoGradient.apply(a).sum().backward()
+    return [x.grad, log]
+
+
+@program
+def views_that_are_written():
+    x = leaf(4)
+    y = x * 1
+    y[1:3].mul_(2)
+    y[0] = x[3] * 5
+    y.sum().backward()
+    return [x.grad]
+
+
+@program
+def sparse_gradients():
+    table = nn.Embedding(5, 3, sparse=True)
+    (table(torch.tensor([1, 1, 2])) * table.weight[:1]).sum().backward()
+    return [table.weight.grad]
+
+
+@program
+def saved_tensor_hooks():
+    log: list[str] = []
+
+    def pack(tensor):
+        log.append("pack")
+        return tensor.detach().numpy().copy()
+
+    def unpack(packed):
+        log.append("unpack")
+        return torch.from_numpy(packed)
+
+    y = leaf(3)
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        z = (y.sin() * y).exp()
+    z.sum().backward()
+    return [y.grad, log]
+
+
+@program
+def checkpoints_of_both_kinds():
+    layer, x = nn.Linear(3, 3), leaf(2, 3)
+    for reentrant in (False, True):
+        checkpoint(lambda x: layer(x).sin(), x, use_reentrant=reentrant).sum().backward()
+    return [x.grad, layer.weight.grad]
+
+
+@program
+def gradients_that_are_asked_for():
+    x, w, v = leaf(3), leaf(3), leaf(3)
+    h = x * w
+    y = (h.sin() * v).sum()
+    first = torch.autograd.grad(y, [x, h], retain_graph=True)
+    y.backward(inputs=[w])
+    return [first, x.grad, w.grad, v.grad, torch.autograd.grad(x.sum(), [x, w], allow_unused=True)]
+
+
+@program
+def queued_callbacks():
+    log: list[str] = []
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+    x = leaf(3)
+
+    def hook(gradient):
+        engine = torch.autograd.Variable._execution_engine
+        engine.queue_callback(lambda: (log.append("first"), engine.queue_callback(lambda: log.append("second"))))
+        log.append("hook")
+
+    del queue
+    x.register_hook(hook)
+    (x * 2).sum().backward()
+    return [log, x.grad]
+
+
+@program
+def convolutions_under_autocast():
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3)
+    )
+    model.append(nn.Linear(36, 2))
+    seen = []
+    for size in (2, 3, 2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(size, 1, 8, 8)).float().square().mean()
+        loss.backward()
+        seen += [parameter.grad.clone() for parameter in model.parameters()]
+    return seen
+
+
+@program
+def recurrent_network():
+    model, x = nn.LSTM(3, 4, 2), leaf(5, 2, 3)
+    model(x)[0].sum().backward()
+    return [x.grad, *(parameter.grad for parameter in model.parameters())]
+
+
+@program
+def backward_inside_a_hook():
+    log: list[Any] = []
+    x = leaf(3)
+
+    def hook(gradient):
+        with torch.enable_grad():
+            z = torch.ones(2, requires_grad=True)
+            z.register_hook(log.append)
+            (z * 2).sum().backward()
+        log.append(z.grad)
+
+    x.register_hook(hook)
+    (x * 2).sum().backward()
+    return [x.grad, log]
+
+
+@program
+def second_derivative():
+    x = leaf(3)
+    (gradient,) = torch.autograd.grad(x.sin().sum(), x, create_graph=True)
+    gradient.sum().backward()
+    return [x.grad, gradient.detach()]
+
+
+@program
+def batches_of_gradients():
+    x = leaf(3)
+    return [torch.autograd.grad(x.sin() * x, x, torch.eye(3), is_grads_batched=True)[0]]
+
+
+@program
+def anomaly_mode():
+    x = leaf(3)
+    with torch.autograd.set_detect_anomaly(True):
+        (x * 2).sum().backward()
+    return [x.grad]
+
+
+def raised(function: Callable[[], Any]) -> tuple[str, str]:
+    try:
+        function()
+    except BaseException as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+@program
+def errors_of_hooks():
+    found = []
+    for stop in (ValueError("mine"), KeyboardInterrupt("stop")):
+
+        def hook(*given, stop=stop):
+            raise stop
+
+        for register in ("register_hook", "register_post_accumulate_grad_hook"):
+            x = leaf(3)
+            handle = getattr(x, register)(hook)
+            found.append(raised((x * 2).sum().backward))
+            handle.remove()
+            x.grad = None
+            (x * 3).sum().backward()
+            found.append(x.grad)
+    return found
+
+
+@program
+def hooks_that_return_something_wrong():
+    found = []
+    values = (3, torch.ones(2), torch.ones(3, dtype=torch.float64), torch.ones(3), (torch.ones(3),), (None,), ())
+    for value in values:
+
+        def my_hook(*given, value=value):
+            return value
+
+        for where in range(4):
+            x = leaf(3)
+            y = x * 2
+            node = y.grad_fn
+            registers = (
+                y.register_hook,
+                x.register_post_accumulate_grad_hook,
+                node.register_prehook,
+                node.register_hook,
+            )
+            registers[where](my_hook)
+            found.append((*raised(y.sum().backward), x.grad))
+    return found
+
+
+@program
+def graphs_that_are_gone_or_were_never_there():
+    y = leaf(3).sin().sum()
+    y.backward()
+    return [raised(y.backward), raised(torch.ones(3).sum().backward)]
+
+
+@program
+def torch_compiled_forward():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    run, seen = torch.compile(model, backend="aot_eager"), []
+    for size in (2, 2, 3):
+        x = leaf(size, 3)
+        run(x).square().sum().backward()
+        seen.append(x.grad)
+    return [*seen, *(parameter.grad for parameter in model.parameters())]
+
+
+@program
+def aotviz_compiled_forward():
+    import aotviz
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    run, seen = aotviz.compile(model, backend="eager"), []
+    for size in (2, 2, 3):
+        x = leaf(size, 3)
+        run(x).square().sum().backward()
+        seen.append(x.grad)
+    return [*seen, *(parameter.grad for parameter in model.parameters())]
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    found: list[Any] = [None] * count
+
+    def one(k: int) -> None:
+        found[k] = work(k)
+
+    threads = [threading.Thread(target=one, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
