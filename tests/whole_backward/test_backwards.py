@@ -50,7 +50,7 @@ class Captures:
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     before = torch.autograd._engine_run_backward, torch.autograd.Variable._execution_engine
-    engine.reset()
+    aotviz.compiled_autograd.reset()
     yield
     engine.reset()
     torch._dynamo.reset()
