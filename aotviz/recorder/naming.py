@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotviz.recording.sources import module_path
-from aotviz.torch_private import snapshotting
+from aotviz.torch_private import operators, snapshotting
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
@@ -63,7 +63,7 @@ def target_name(target: Any) -> str:
     if snapshotting.is_operator(target):
         return _operator_name(target)
     name = getattr(target, "__name__", None) or str(target)
-    if snapshotting.is_higher_order(target):
+    if operators.is_higher_order(target):
         return f"higher_order.{name}"
     if getattr(operator, name, None) is target:
         return f"operator.{name}"

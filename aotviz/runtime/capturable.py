@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from aotviz.ir.forms import Tangent
 from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.runtime import HAS_BOXED_GRADIENTS as BOXED
@@ -34,11 +36,28 @@ class Taken:
     why_beside: str = ""  # why `run` is called between two graphs, with the node itself; "" if it is in the graph
 
 
+@dataclass(frozen=True)
+class Inlined:
+    """The graph of one backward, to be copied into a larger graph."""
+
+    name: str  # of the program that it belongs to
+    module: fx.GraphModule
+    sources: Sequence[tuple[str, int]]  # per placeholder: ("saved" | "tangent", position)
+    symbols: int  # how many of the saved values, the last ones, are sizes
+    tangents: Sequence[Tangent]
+    tensors: Sequence[int]  # the inputs of the forward that are tensors
+    hold: Callable[[Any, Sequence[Any]], None] | None  # keeps, given (node, saved tensors), what other gradients need
+
+
 class Backward(Protocol):
     """The backward of one program."""
 
     def sizes(self, node: Any) -> Sequence[int]:
         """The saved numbers of a call, given its node."""
+        ...
+
+    def why_as_it_is(self, node: Any) -> str:
+        """Why this run of the backward cannot be part of a larger graph; "" if nothing speaks against it."""
         ...
 
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
@@ -47,7 +66,11 @@ class Backward(Protocol):
         ...
 
     def taken(self, node: Any, came: Sequence[bool]) -> Taken:
-        """How it is captured for this set of gradients."""
+        """How torch's compiled autograd captures it for this set of gradients."""
+        ...
+
+    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | None:
+        """Its graph for this set of gradients; None if it must run as it is."""
         ...
 
 
@@ -62,8 +85,8 @@ class Capturable(torch.autograd.Function):
         """The key of a graph of compiled autograd. Each backward reads it before anything is captured."""
         _install()
         kind: Any = torchs.function_of(ctx)
-        other = kind.__base__  # another number for a backward that will itself be differentiated
-        number = torchs.number_of(other if torch.is_grad_enabled() else kind)
+        other = kind.__base__  # another number, for a backward that must run as it is
+        number = torchs.number_of(other if kind.captured.why_as_it_is(ctx) else kind)
         return (number, *kind.captured.sizes(ctx))
 
 

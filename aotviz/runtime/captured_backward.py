@@ -18,11 +18,12 @@ from aotviz.ir import effects, graphs
 from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import gradient_hooks
-from aotviz.runtime.capturable import Run, Taken, as_compiled
+from aotviz.runtime.capturable import Inlined, Run, Taken, as_compiled
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import runtime
+from aotviz.torch_private.context import autocast_enabled
 
 _ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run before it"
 
@@ -32,11 +33,14 @@ class CapturedBackward:
 
     def __init__(self, lowered: LoweredSplit) -> None:
         call = lowered.call
-        self._why_beside = _why_beside(call, lowered.generators)
+        self._name, self._why_beside = call.name, _why_beside(call, lowered.generators)
+        self._checks = bool(call.kept_and_written or call.reshaped)  # before each run
+        self._may_be_random = not call.meta.deterministic and call.options.backend != "eager"
         self._partial, self._autocast = lowered.partial, call.meta.autocast
         self._is_wrapping = call.wrapping is not None
         self._heard = [(one.slots, call.called(one.ref)) for one in call.heard]
         self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
+        self._tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
         self._slots = [tangent.slot for tangent in call.outer.tangents]
         self._symbols = len(call.saved) - call.saved_tensor_count
         self._modules: dict[Pattern, Any] = {}
@@ -63,14 +67,41 @@ class CapturedBackward:
         """How the backward of one call is captured."""
         pattern = tuple(came[slot] for slot in self._slots)
         why = self._why_beside
-        if not why and torch.is_grad_enabled():
-            why = "its gradients are differentiated again (create_graph=True)"
+        why = why or self.why_as_it_is(node)
         if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
             why = "a custom autograd.Function receives gradients for only some of its results"
         reached = [True] * self._inputs
         if not self._is_wrapping:
             reached = [result is not None for result in graphs.outputs(self._partial.part(pattern).module.graph)]
         return Taken(as_compiled if why else self.inside, reached, why)
+
+    def why_as_it_is(self, node: Any) -> str:
+        """Why this run of the backward cannot be part of a larger graph; "" if nothing speaks against it."""
+        if torch.is_grad_enabled():
+            return "its gradients are differentiated again (create_graph=True)"
+        if autocast_enabled():
+            return "it runs under autocast, and its casts are already in its graph"
+        if self._may_be_random and torch.are_deterministic_algorithms_enabled():
+            return "it was compiled without deterministic algorithms"
+        if any(there.hears() for there in getattr(node, "heard", ())):
+            return "a result of it, from which another result was computed, has a hook"
+        return ""
+
+    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | None:
+        """The graph, to be copied into a larger one; None if the backward must run as it is."""
+        pattern = tuple(came[slot] for slot in self._slots)
+        is_mixed = any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together)
+        if self._why_beside or self._checks or is_mixed or not any(pattern) or self.why_as_it_is(node):
+            return None
+        return Inlined(
+            self._name,
+            self._module(pattern),
+            self._partial.part(pattern).sources,
+            self._symbols,
+            self._partial.tangents,
+            self._tensors,
+            None if all(pattern) else functools.partial(self._partial.hold, pattern),
+        )
 
     @functools.cached_property
     def inside(self) -> Run:

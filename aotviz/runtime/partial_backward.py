@@ -166,7 +166,7 @@ class PartialBackward:
         if self._generators is not None:
             given["generator"] = self._generators.backward(ctx.random, True)
         if not keep:
-            self._hold(ctx, pattern, saved)
+            self.hold(pattern, ctx, saved)
         return [given[kind][position] for kind, position in part.sources]
 
     def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
@@ -185,7 +185,7 @@ class PartialBackward:
                 raise self._written_since.at(position)
         return [None if entry is None else entry[0] for entry in held]
 
-    def _hold(self, ctx: Any, pattern: Pattern, saved: list[Any]) -> None:
+    def hold(self, pattern: Pattern, ctx: Any, saved: Sequence[Any]) -> None:
         """See Note [One output after the other]."""
         parted = getattr(ctx, "parted", None)
         gone = self._gone(pattern) if parted is None else self._gone(pattern) | parted[0]

@@ -8,13 +8,15 @@ torch's own compiled autograd keeps them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
+import torch.fx as fx
 from torch._dynamo import compiled_autograd as torchs
-from torch._dynamo.compiled_autograd import Op, _disable
+from torch._dynamo.compiled_autograd import Op, _disable, extract_bw_module
 from torch._dynamo.compiled_autograd import ops as bound_functions
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -24,6 +26,7 @@ clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
 
 __all__ = [
     "SizeSymbols",
+    "TorchsBackward",
     "bound_functions",
     "call_cpp_hooks",
     "clear_captures",
@@ -31,6 +34,7 @@ __all__ = [
     "is_pure",
     "stand_in",
     "switched_off",
+    "torchs_backward",
 ]
 
 
@@ -60,6 +64,35 @@ def stand_in(like: torch.Tensor | None) -> torch.Tensor:
 def is_pure(function: Any) -> bool:
     """Whether a function that C++ bound is autograd's own: it computes gradients, and does nothing besides."""
     return isinstance(function, Op) and not function.is_custom_function and function.__name__ != "AccumulateGrad"
+
+
+@dataclass(frozen=True)
+class TorchsBackward:
+    """The backward of a forward that torch's own AOTAutograd compiled."""
+
+    number: int
+    module: fx.GraphModule
+    prologue: Callable[..., Sequence[Any]]  # (saved tensors, sizes, other objects, gradients) -> the graph's inputs
+    epilogue: Callable[..., Sequence[Any]]  # (the graph's results) -> one gradient per input of the forward
+
+
+def torchs_backward(node: Any) -> TorchsBackward | None:
+    """The backward of an autograd node, if it is one of torch's that only computes; None otherwise."""
+    function = node._forward_cls
+    parts = [getattr(function, name, None) for name in ("_bw_prologue_fn", "_bw_epilogue_fn", "metadata")]
+    if any(part is None for part in parts) or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        return None
+    prologue, epilogue, metadata = parts
+    more = (
+        function.maybe_subclass_metadata is not None,
+        metadata.is_rng_op_functionalized,
+        metadata.num_graphsafe_rng_states,
+        metadata.num_backward_tokens,
+    )
+    module = None if any(more) else extract_bw_module(function)
+    if not isinstance(module, fx.GraphModule):
+        return None
+    return TorchsBackward(function._aot_id, module, prologue, epilogue)
 
 
 class SizeSymbols:

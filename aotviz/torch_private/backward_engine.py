@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,8 +43,17 @@ def uninstall() -> None:
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = original
 
 
-def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[tuple[str, int]]:
-    """(name, sequence number) of the nodes of a backward, in the order in which C++ visits them to capture it.
+@dataclass(frozen=True)
+class AutogradNode:
+    """A node of autograd's graph; the first of a backward, its root, is none that Python sees."""
+
+    node: Any
+    name: str  # as C++ calls it
+    sequence: int
+
+
+def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
+    """The nodes of a backward, in the order in which C++ visits them to capture it.
 
     Args:
         outputs: tensors, or gradient edges, from which the backward starts.
@@ -63,7 +73,7 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[tuple[str, int
                 count[following] = count.get(following, 0) + 1
                 stack.append(following)
     wanted = _leading_to(edges, {_node(one) for one in inputs}) if inputs else edges.keys()
-    found = [("torch::autograd::GraphRoot", 0)]
+    found = [AutogradNode(None, "torch::autograd::GraphRoot", 0)]
     queue: list[Any] = []
     following = roots
     while True:
@@ -75,7 +85,7 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[tuple[str, int
         if not queue:
             return found
         node = queue.pop()
-        found.append((node.name(), node._sequence_nr()))
+        found.append(AutogradNode(node, node.name(), node._sequence_nr()))
         following = edges[node]
 
 

@@ -18,6 +18,11 @@ def is_operator(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def is_higher_order(target: Any) -> bool:
+    """Whether a node's target is an operator that takes graphs as arguments."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
 def check_decompositions(table: Any) -> None:
     """Raise TypeError if `table` is not a table of decompositions, or has keys that a trace would never look up."""
     if table is None:

@@ -34,11 +34,6 @@ def is_operator(target: Any) -> bool:
     return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
-def is_higher_order(target: Any) -> bool:
-    """Whether the target is an operator that takes graphs as arguments."""
-    return isinstance(target, torch._ops.HigherOrderOperator)
-
-
 # Behind Node's properties: every graph is read before and after every stage.
 arguments: Callable[[Any], tuple[Any, ...]] = attrgetter("_args")
 keywords: Callable[[Any], dict[str, Any]] = attrgetter("_kwargs")

@@ -10,6 +10,7 @@ C++ runs all the same (zeros for a gradient that does not come in) is written do
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,18 +19,53 @@ import torch
 import torch.fx as fx
 
 from aotviz.torch_private import backward_capture as torchs
+from aotviz.torch_private.backward_engine import AutogradNode
 from aotviz.torch_private.dispatch import TorchDispatchMode, without_modes
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import Lifted
+from aotviz.whole_backward.inlining import Inliner
+
+Method = Callable[..., Any]
+_CARRIED = ("stack_trace", "nn_module_stack", "seq_nr", "val")  # of a node whose copy is written down
+
+
+def _later(results: Callable[..., int | None]) -> Callable[[Method], Method]:
+    """A method that C++ calls while stand-ins replace the saved tensors of an autograd node: an error there would leave
+    them replaced. It is raised when the capture ends; until then, stand-ins are returned.
+
+    `results` gives the number of results for the method's arguments, or None if it returns a single one.
+    """
+
+    def decorated(method: Method) -> Method:
+        @functools.wraps(method)
+        def run(self: Capture, *given: Any) -> Any:
+            if self.error is None:
+                try:
+                    return method(self, *given)
+                except BaseException as error:
+                    self.error = error
+            count = results(*given)
+            made = [self._stand_in(self._hooks) for _ in range(count or 1)]
+            return made[0] if count is None else made
+
+        return run
+
+    return decorated
 
 
 class Capture:
-    """One capture. `finish` gets this object when C++ has told all, and returns what runs it."""
+    """One capture. `finish` gets this object when C++ has told all, and returns what runs it.
 
-    def __init__(self, finish: Callable[[Capture], Any]) -> None:
+    `expected` are autograd's nodes in the order in which C++ visits them.
+    """
+
+    def __init__(self, expected: Sequence[AutogradNode], finish: Callable[[Capture], Any]) -> None:
         self._finish = finish
+        self._expected = expected
         self.graph = fx.Graph()
-        self.visited: list[str] = []  # the names of autograd's nodes
+        self.visited: list[AutogradNode] = []
+        self.error: BaseException | None = None
+        self.inliner = Inliner(self)
         self.lifted: list[Lifted] = []
         self._nodes: dict[int, fx.Node] = {}  # id of a stand-in -> what it stands for
         self._alive: list[Any] = []  # the stand-ins, whose ids must stay theirs
@@ -61,26 +97,35 @@ class Capture:
         return "", tensors, symbols[: len(sizes)], symbols[len(sizes) :]
 
     def set_node_origin(self, name: str, index: int, node: Any) -> None:
-        self.visited.append(name)
+        expected = self._expected[index] if index < len(self._expected) else None
+        if self.error is None and (expected is None or expected.name != name):
+            text = f"autograd's graph was walked in another order than expected: {name} came as number {index}"
+            self.error = RuntimeError(text)
+        self.visited.append(expected or AutogradNode(node, name, 0))
 
     def bind_function(self, name: str, fn: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
         return torchs.bound_functions.add(name, fn, is_custom, is_traceable)
 
+    @_later(lambda name, gradients, args, metadata: len(metadata))
     def apply_functional(self, name: str, gradients: Any, args: Any, metadata: Sequence[Any]) -> list[torch.Tensor]:
         return self._several(torchs.bound_functions.get(name), (gradients, *args), len(metadata))
 
+    @_later(lambda _, outputs, args, metadata: len(outputs))
     def validate_outputs(self, _: Any, outputs: Any, args: Any, metadata: Sequence[Any]) -> list[Any]:
         return self._several(torchs.bound_functions.get("validate_outputs"), (outputs, *args), len(outputs))
 
+    @_later(lambda old, new: None)
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         return self._one(steps.add, (old, new))
 
+    @_later(lambda *_: None)
     def accumulate_grad(
         self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
     ) -> torch.Tensor:
         bound = torchs.bound_functions.get("AccumulateGrad")
         return self._one(steps.accumulate_grad, (bound, variable, variable_grad, gradient, has_post_hooks))
 
+    @_later(lambda inputs, metadata, *_: len(metadata))
     def proxy_call_backward(
         self,
         inputs: Sequence[Any],
@@ -91,33 +136,52 @@ class Capture:
         state: int | None,
         opaque: Sequence[int],
     ) -> tuple[Any, ...]:
+        special = state is not None or bool(opaque)
+        inlined = self.inliner.inlined(node, position, saved, inputs, special)
+        if inlined is not None:
+            return tuple(inlined)
         results = self._several(steps.call_backward, (self._hook(position), list(saved), *inputs), len(metadata))
         return tuple(None if about is None else result for about, result in zip(metadata, results, strict=True))
 
+    @_later(lambda *_: 3)
     def call_copy_slices_prologue(self, inputs: Any, *layout: Any) -> list[torch.Tensor]:
         return self._several(steps.copy_slices_prologue, (inputs, *layout), 3)
 
-    def call_copy_slices_epilogue(self, needs_gradient: Sequence[bool], *given: Any) -> list[torch.Tensor]:
-        return self._several(steps.copy_slices_epilogue, (needs_gradient, *given), len(needs_gradient))
+    @_later(lambda needs_gradient, *_: len(needs_gradient))
+    def call_copy_slices_epilogue(
+        self, needs_gradient: Sequence[bool], whole: torch.Tensor, found: Sequence[Any], part: torch.Tensor
+    ) -> list[torch.Tensor]:
+        _, *layout = self._nodes[id(whole)].args[0].args  # of the prologue
+        return self._several(steps.copy_slices_epilogue, (needs_gradient, found, whole, layout), len(needs_gradient))
 
+    @_later(lambda *_: None)
     def unpack_hook(self, hook: int, data: int) -> torch.Tensor:
         packed = self._emit(operator.getitem, (self._packed, data))
         return self._one(steps.unpack, (self._hook(hook), packed))
 
+    @_later(lambda inputs, *_: len(inputs))
     def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
+        if inputs[position] is None and self._is_unreached():
+            return inputs
         inputs[position] = self._one(steps.tensor_pre_hook, (self._hook(hook), inputs[position]))
         return inputs
 
+    @_later(lambda inputs, *_: len(inputs))
     def cpp_tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
+        if inputs[position] is None and self._is_unreached():
+            return inputs
         inputs[position] = self._one(torchs.call_cpp_hooks, (hook, inputs[position]))
         return inputs
 
+    @_later(lambda inputs, _: len(inputs))
     def pre_hook(self, inputs: Sequence[Any], hook: int) -> list[Any]:
         return self._several(steps.pre_hook, (self._hook(hook), list(inputs)), len(inputs))
 
+    @_later(lambda outputs, *_: len(outputs))
     def post_hook(self, outputs: Sequence[Any], inputs: Sequence[Any], hook: int) -> list[Any]:
         return self._several(steps.post_hook, (self._hook(hook), list(outputs), list(inputs)), len(outputs))
 
+    @_later(lambda *_: 1)
     def post_acc_grad_hook(self, variable: torch.Tensor, hook: int) -> list[torch.Tensor]:
         return [self._one(steps.post_accumulate_grad_hook, (self._hook(hook), variable))]
 
@@ -126,12 +190,37 @@ class Capture:
 
     def end_capture(self, outputs: Sequence[Any]) -> Any:
         self._leave()
+        if self.error is not None:
+            raise self.error
         self.graph.output([self._reference(output) for output in outputs])
         return self._finish(self)
 
     def close(self) -> None:
         """C++ calls this last, after an error too."""
         self._leave()
+
+    # How the backward of a compiled forward is written down.
+
+    def step(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> Any:
+        return self._one(target, args, name)
+
+    def copied(self, node: fx.Node, root: torch.nn.Module, known: dict[fx.Node, Any], name: str) -> Any:
+        def here(one: fx.Node) -> Any:
+            return self._reference(known[one])
+
+        args, kwargs = fx.map_arg(node.args, here), fx.map_arg(node.kwargs, here)
+        copy = self.graph.create_node(node.op, node.target, args, kwargs, name)
+        if node.op == "get_attr":
+            copy.target, copy.meta["constant"] = name, operator.attrgetter(str(node.target))(root)
+        elif node.target is torch.ops.aten.view.default:  # strides at run time may differ from those of the trace
+            copy.target = torch.ops.aten.reshape.default
+        copy.meta |= {key: value for key, value in node.meta.items() if key in _CARRIED} | {"visit": self._visit()}
+        return self._stand_in(copy)
+
+    def before_all(self, target: Callable[..., Any], position: int, args: tuple[Any, ...]) -> None:
+        node = self.graph.call_function(operator.getitem, (self._hooks, position))
+        call = self.graph.call_function(target, (node, *self._reference(args)))
+        node.meta["visit"] = call.meta["visit"] = -1
 
     # How they write it down.
 
@@ -155,13 +244,19 @@ class Capture:
     def _hook(self, position: int) -> fx.Node:
         return self._emit(operator.getitem, (self._hooks, position))
 
-    def _emit(self, target: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
-        node = self.graph.call_function(target, args)
-        node.meta["visit"] = len(self.visited) - 1
+    def _emit(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> fx.Node:
+        node = self.graph.create_node("call_function", target, args, name=name)
+        node.meta["visit"] = self._visit()
         return node
 
-    def _one(self, target: Callable[..., Any], args: tuple[Any, ...]) -> torch.Tensor:
-        return self._stand_in(self._emit(target, self._reference(args)))
+    def _visit(self) -> int:
+        return len(self.visited) - 1
+
+    def _is_unreached(self) -> bool:
+        return self.visited[-1].node in self.inliner.unreached
+
+    def _one(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
+        return self._stand_in(self._emit(target, self._reference(args), name))
 
     def _several(self, target: Callable[..., Any], args: tuple[Any, ...], count: int) -> list[Any]:
         """A step with `count` results."""

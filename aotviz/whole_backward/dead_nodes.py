@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import replace
 
 import torch.fx as fx
 
+from aotviz.ir import effects
 from aotviz.ir.forms import Reason
 from aotviz.torch_private import backward_capture, operators
 from aotviz.whole_backward import steps
@@ -30,8 +30,8 @@ def run(call: WholeBackward) -> WholeBackward:
 def has_effects(node: fx.Node) -> bool:
     """Whether a step does more than compute its result: it may call Python of the user's, or write."""
     target = node.target
-    if target in (operator.getitem, steps.add, steps.copy_slices_prologue):
-        return False
     if operators.is_operator(target):
         return operators.writes(target)
-    return not backward_capture.is_pure(target)
+    if operators.is_higher_order(target):
+        return effects.has_effects(target)
+    return not (steps.is_pure(target) or backward_capture.is_pure(target))

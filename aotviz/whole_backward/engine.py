@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.forms import Reason
 from aotviz.options import Options
 from aotviz.torch_private import backward_capture, backward_engine, runtime
 from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
@@ -191,9 +192,7 @@ class _Run:
                 reset()
                 _latest = self._setting
             with self._switch:
-                self._switch.enter_context(
-                    backward_capture.compiler(lambda: Capture(self._captured), self._setting.dynamic)
-                )
+                self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
                 return self._original(*self._given, **self._named)
         except Exception as error:
             if self._error is not None:  # C++ makes another error of some
@@ -210,10 +209,12 @@ class _Run:
         self._setting.told(f"it could not be captured ({why})")
         return results
 
+    def _capture(self) -> Capture:
+        return Capture(backward_engine.visits(self._given[0], self._given[4]), self._captured)
+
     def _captured(self, capture: Capture) -> Any:
-        outputs, inputs = self._given[0], self._given[4]
         with backward_capture.compiler(None, False):
-            return _replay, self._setting.compile(_whole(self._setting, capture, outputs, inputs))
+            return _replay, self._setting.compile(_whole(self._setting, capture))
 
     def replay(self, function: Callable[..., list[Any]], given: Sequence[Any]) -> list[Any]:
         self._replays = True
@@ -240,12 +241,10 @@ def _replay(function: Callable[..., list[Any]], *given: Any) -> list[Any]:
         return function(*given)
 
 
-def _whole(setting: Setting, capture: Capture, outputs: Sequence[Any], inputs: Sequence[Any]) -> WholeBackward:
-    found = backward_engine.visits(outputs, inputs)
-    if [name for name, _ in found] != capture.visited:
-        raise RuntimeError(f"autograd's graph was walked in another order than expected: {', '.join(capture.visited)}")
+def _whole(setting: Setting, capture: Capture) -> WholeBackward:
     visits = tuple(
-        Visit(name.rpartition("::")[2], FIRST if name == "torch::autograd::AccumulateGrad" else sequence)
-        for name, sequence in found
+        Visit(one.name.rpartition("::")[2], FIRST if one.name == "torch::autograd::AccumulateGrad" else one.sequence)
+        for one in capture.visited
     )
-    return WholeBackward(setting.options, "backward", capture.graph, visits, tuple(capture.lifted))
+    evidence = tuple(Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told)
+    return WholeBackward(setting.options, "backward", capture.graph, visits, tuple(capture.lifted), evidence=evidence)

@@ -6,14 +6,18 @@ python_hook.cpp and accumulate_grad.h tell what that is).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from aotviz.ir.forms import Tangent
+from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import compiled_autograd as torchs
 
 Hook = Callable[..., Any]
+item = operator.getitem
 
 
 def add(old: Any, new: Any) -> Any:
@@ -42,6 +46,36 @@ def call_backward(node: Any, saved: Sequence[Any], *gradients: Any) -> tuple[Any
     given = [list(gradients)] if getattr(function, "boxed_grads_call", False) else gradients
     found = function.backward(torchs.as_captured(node, saved), *given)
     return found if isinstance(found, tuple) else (found,)
+
+
+class Computed:
+    """A function that only computes, under the name that it has in the graph."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.__name__, self._function = name, function
+
+    def __call__(self, *given: Any) -> Any:
+        return self._function(*given)
+
+
+def laid_out(tangent: Tangent) -> Computed:
+    """(a gradient, its shape) -> the gradient in the layout that a backward was traced with; zeros if it is missing."""
+
+    def run(gradient: Any, shape: Sequence[int]) -> Any:
+        if gradient is None:
+            return torch.zeros(shape, dtype=tangent.dtype, device=tangent.device)
+        return in_layout(gradient, tangent)
+
+    return Computed(run, "laid_out")
+
+
+def hold(function: Callable[[Any, Sequence[Any]], None]) -> Callable[..., None]:
+    """(a compiled forward's node, its saved tensors): keeps what a later backward of its other results needs."""
+
+    def hold(node: Any, *saved: Any) -> None:
+        function(node, saved)
+
+    return hold
 
 
 def unpack(hook: Hook, packed: Any) -> torch.Tensor:
@@ -135,19 +169,29 @@ def copy_slices_prologue(
     view_offset: int,
 ) -> Sequence[Any]:
     """The first half of CopySlices, the node of a tensor of which a view was written: the gradient in the base's
-    layout, the part of it that was written, and a copy of that part for the node of the write."""
+    layout, and the part of it that was written, twice: C++ asks for the part itself, and for a copy for the node of the
+    write."""
     whole = gradients[0].new_empty_strided(sizes, strides).copy_(gradients[0])
     part = whole.as_strided(view_sizes, view_strides, view_offset - offset)
     return whole, part, part.clone(memory_format=torch.contiguous_format)
 
 
-def copy_slices_epilogue(needs_gradient: Sequence[bool], whole: Any, found: Sequence[Any], part: Any) -> Sequence[Any]:
-    """The second half: the written part of the gradient becomes what the node of the write gave."""
+def copy_slices_epilogue(
+    needs_gradient: Sequence[bool], found: Sequence[Any], whole: Any, layout: Sequence[Any]
+) -> Sequence[Any]:
+    """The second half: the written part of the gradient becomes what the node of the write gave. `layout` is what the
+    prologue was given."""
     results: list[Any] = [gradient if needed else None for gradient, needed in zip(found, needs_gradient, strict=True)]
     if needs_gradient[0]:
-        if found[0] is None:
-            part.zero_()
-        else:
-            part.copy_(found[0])
-        results[0] = whole
+        _, _, offset, view_sizes, view_strides, view_offset = layout
+        part = whole.new_zeros(view_sizes) if found[0] is None else found[0]
+        results[0] = torch.as_strided_scatter(whole, part, view_sizes, view_strides, view_offset - offset)
     return results
+
+
+PURE = (operator.getitem, add, copy_slices_prologue, copy_slices_epilogue)
+
+
+def is_pure(target: Any) -> bool:
+    """Whether a step only computes: it calls no Python of the user's, and writes to nothing that existed before."""
+    return target in PURE or isinstance(target, Computed)

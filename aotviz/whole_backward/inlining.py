@@ -1,0 +1,125 @@
+"""Copies the backward of a compiled forward into the graph of the whole backward, so that one compiler sees both.
+
+The node of a compiled forward runs Python: it unpacks what was saved, brings the gradients into the layout that its
+graph was traced with, and runs that graph. The graph and the layouts are known, so they can be written down as steps,
+under names that lead back: `aot0_mul_1` is the node `mul_1` of the first compiled backward. Where the Python does more
+(draw random numbers, write to a gradient, call an effect), nothing is copied, and the node is called as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.runtime.capturable import Capturable, Inlined
+from aotviz.runtime.partial_backward import is_dynamic
+from aotviz.torch_private import backward_capture
+from aotviz.torch_private import compiled_autograd as torchs
+from aotviz.torch_private.dispatch import without_modes
+from aotviz.whole_backward import steps
+
+
+class Writer(Protocol):
+    """The graph into which a backward is copied."""
+
+    def step(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> Any:
+        """Write a step; its stand-in is returned."""
+        ...
+
+    def copied(self, node: fx.Node, root: torch.nn.Module, known: dict[fx.Node, Any], name: str) -> Any:
+        """Write a copy of `node`, with what is `known` for its arguments."""
+        ...
+
+    def before_all(self, target: Callable[..., Any], position: int, args: tuple[Any, ...]) -> None:
+        """Have Python called before anything else runs, with the autograd node at `position` in front of `args`."""
+        ...
+
+
+class Inliner:
+    """Copies backwards into one capture, and says which."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._numbers: dict[Any, int] = {}  # Function -> which one, in the order in which they come
+        self._times: dict[Any, int] = {}
+        self.unreached: set[Any] = set()  # autograd's nodes that get no gradient, and that eager would not run
+        self.told: list[tuple[str, str]] = []  # (prefix of the nodes' names, where they come from)
+
+    def inlined(
+        self, node: Any, position: int, saved: Sequence[Any], gradients: Sequence[Any], special: bool
+    ) -> list[Any] | None:
+        """The results of the backward of `node`, one per input of its forward, each a stand-in or None.
+
+        None if it must be called as it is. `special` is whether it takes more than saved tensors and sizes.
+        """
+        function: Any = torchs.function_of(node)
+        came = [gradient is not None for gradient in gradients]
+        if issubclass(function, Capturable):
+            with without_modes():
+                function.captured.refuse_parts(node, came)
+                ours = function.captured.inlined(node, came)
+            return None if ours is None else self._ours(function, ours, node, position, saved, gradients)
+        theirs = None if special else backward_capture.torchs_backward(node)
+        return None if theirs is None else self._torchs(function, theirs, node, saved, gradients)
+
+    def _ours(
+        self, function: Any, part: Inlined, node: Any, position: int, saved: Sequence[Any], gradients: Sequence[Any]
+    ) -> list[Any]:
+        step, prefix = self._writer.step, self._prefix(function, part.name)
+        if part.hold is not None:
+            self._writer.before_all(steps.hold(part.hold), position, tuple(saved))
+        sizes = list(torchs.sizes_of(node))
+        kept, shapes = [*saved, *sizes[: part.symbols]], iter(sizes[part.symbols :])
+        laid_out: list[Any] = []
+        for tangent in part.tangents:
+            shape = tuple(next(shapes) for _ in tangent.size) if is_dynamic(tangent) else tuple(tangent.size)
+            laid_out.append((steps.laid_out(tangent), gradients[tangent.slot], shape))
+        given: list[Any] = []
+        for kind, i in part.sources:
+            if kind == "tangent":
+                target, gradient, shape = laid_out[i]
+                given.append(step(target, (gradient, shape), f"{prefix}_tangent_{i}"))
+            else:
+                given.append(kept[i])
+        results = self._copied(part.module, given, prefix)
+        following = (one for one, _ in node.next_functions)
+        self.unreached |= {one for i, one in zip(part.tensors, following, strict=True) if results[i] is None}
+        return results
+
+    def _torchs(
+        self, function: Any, part: backward_capture.TorchsBackward, node: Any, saved: Sequence[Any], gradients: Any
+    ) -> list[Any]:
+        prefix = self._prefix(function, f"graph {part.number} of torch's AOTAutograd")
+        sizes = list(torchs.sizes_of(node))
+        args = (list(saved), sizes, list(gradients))
+        whole = self._writer.step(_prologue(part), args, f"{prefix}_arguments")
+        count = len(graphs.placeholders(part.module.graph))
+        given = [*sizes, *(self._writer.step(steps.item, (whole, i)) for i in range(len(sizes), count))]
+        return list(part.epilogue(self._copied(part.module, given, prefix)))
+
+    def _copied(self, module: fx.GraphModule, given: Sequence[Any], prefix: str) -> list[Any]:
+        known: dict[fx.Node, Any] = dict(zip(graphs.placeholders(module.graph), given, strict=True))
+        for node in module.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                known[node] = self._writer.copied(node, module, known, f"{prefix}_{node.name}")
+        return [known[one] if isinstance(one, fx.Node) else one for one in graphs.outputs(module.graph)]
+
+    def _prefix(self, function: Any, name: str) -> str:
+        number = self._numbers.setdefault(function, len(self._numbers))
+        times = self._times[function] = self._times.get(function, -1) + 1
+        prefix = f"aot{number}_{times}" if times else f"aot{number}"
+        self.told.append((prefix, name))
+        return prefix
+
+
+def _prologue(part: backward_capture.TorchsBackward) -> steps.Computed:
+    """(saved tensors, sizes, gradients) -> the inputs of the graph."""
+
+    def run(saved: Sequence[Any], sizes: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        return part.prologue([*saved], [*sizes], [], [*gradients])
+
+    return steps.Computed(run, "prologue")
