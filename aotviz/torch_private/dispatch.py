@@ -22,6 +22,12 @@ def is_tracing() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None
 
 
+def a_compiler_traces() -> bool:
+    """Whether a mode is active by which a compiler, of torch's or ours, traces: fake tensors, proxies, functionalization."""
+    keys = torch._C._TorchDispatchModeKey
+    return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
+
+
 @contextlib.contextmanager
 def functionalize_excluded() -> Iterator[None]:
     """Exclude the C++ functionalization key: functionalization happens in the Python mode."""

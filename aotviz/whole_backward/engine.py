@@ -21,7 +21,7 @@ import torch
 
 from aotviz.ir.forms import Reason
 from aotviz.options import Options
-from aotviz.torch_private import backward_capture, backward_engine, runtime
+from aotviz.torch_private import backward_capture, backward_engine, dispatch, runtime
 from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
 
@@ -54,26 +54,27 @@ class Gate:
             self._closed = True
             return True
 
-    def open(self) -> None:
+    def open(self, runs: bool = False) -> None:
+        """Open it again. `runs`: the backward that closed it goes on, until `left`."""
         with self._changed:
             self._closed = False
+            self._running += runs
             self._changed.notify_all()
 
-    @contextlib.contextmanager
-    def passed(self, opens: bool = False) -> Iterator[None]:
-        """Around a backward that runs. `opens`: the one who closed it passes, and it is open from here on."""
+    def left(self) -> None:
         with self._changed:
-            if opens:
-                self._closed = False
-                self._changed.notify_all()
-            else:
-                self._changed.wait_for(lambda: not self._closed)
+            self._running -= 1
+
+    @contextlib.contextmanager
+    def passed(self) -> Iterator[None]:
+        """Around a backward that runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
             self._running += 1
         try:
             yield
         finally:
-            with self._changed:
-                self._running -= 1
+            self.left()
 
 
 class _Thread(threading.local):
@@ -134,7 +135,7 @@ def _around(original: backward_engine.Engine) -> backward_engine.Engine:
         **named: Any,
     ) -> Any:
         given = (outputs, gradients, keep_graph, create_graph, inputs, *others)
-        setting = _thread.setting
+        setting = None if dispatch.a_compiler_traces() else _thread.setting
         if _thread.engine_runs:
             return _by_engine(original, given, named)
         _thread.engine_runs = True
@@ -202,7 +203,9 @@ class _Run:
             why = f"{type(error).__name__}: {error}"
         finally:
             _thread.run = None
-            if not self._replays:
+            if self._replays:
+                _gate.left()  # only here, since C++ refuses another capture until it has returned
+            else:
                 _gate.open()
         with _gate.passed():
             results = _by_engine(self._original, self._given, self._named)
@@ -219,9 +222,10 @@ class _Run:
     def replay(self, function: Callable[..., list[Any]], given: Sequence[Any]) -> list[Any]:
         self._replays = True
         self._switch.close()
+        _gate.open(runs=True)
         callbacks = _thread.callbacks = list[Callable[[], Any]]()
         try:
-            with _gate.passed(opens=True), backward_capture.switched_off():
+            with backward_capture.switched_off():
                 results = function(*given)
                 for callback in callbacks:  # which may queue more
                     callback()
