@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import torch.fx as fx
+
 from aotviz.frontends.backend import Backend, sorted_options
+from aotviz.frontends.compiling import compile_program
+from aotviz.frontends.requests import graph_request
+from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
 from aotviz.ir.user_warnings import warn
 from aotviz.lowerings import lowering_named
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
+from aotviz.torch_private.modules import boxed
+from aotviz.tracing.fakes import SymbolGuards
 from aotviz.whole_backward import backward_stages, engine
+from aotviz.whole_backward.captured import Replay, WholeBackward
+from aotviz.whole_backward.compiled_parts import Compiled, Part, Symbols
 
 _lock = threading.Lock()
 _known: dict[Any, tuple[engine.Setting, Session]] = {}
@@ -96,13 +107,40 @@ def _setting(
 ) -> tuple[engine.Setting, Session]:
     ours, theirs = sorted_options(options, backend)
     session = Session(True, "backward")
-    lowering = lowering_named(backend, theirs, mode)
-    through = Backend(lowering, ours, session)
+    through = Backend(lowering_named(backend, theirs, mode), ours, session)
 
-    def compiled(call: Any) -> Any:
-        return backward_stages.compiled(call, session.observer(), through)
+    def compiled(call: WholeBackward) -> Replay:
+        return backward_stages.compiled(call, session.observer(), partial(_part, through))
 
-    return engine.Setting(lowering.options(), compiled, _told, dynamic), session
+    return engine.Setting(through.lowering.options(), compiled, _told, dynamic), session
+
+
+def _part(
+    through: Backend,
+    part: Part,
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    symbols: Symbols | None,
+    reasons: tuple[str, ...],
+) -> Compiled:
+    """Compile a part of a captured backward. A part that is refused runs operator by operator, with a warning."""
+    lowering, graph = through.lowering.for_graph(module, inputs)
+    options = lowering.options(**through.options, dynamic=symbols is not None)
+    request = graph_request(graph, tuple(inputs), options, part.title)
+    request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))
+    session = through.session.part(part.title, id(part))
+    try:
+        with lowering.around():
+            program = compile_program(request, session, in_eager=None if through.raises else "backward()")
+    except NotImplementedError as error:
+        if through.raises:
+            raise
+        warn(f"a part of a backward runs in eager because aotviz refused its graph: {error}", RanInEager)
+        return Compiled(boxed(module), None)
+    sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
+    read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
+    function = program.function
+    return Compiled(lambda given: function([*read(), *given]), sizes)
 
 
 def _told(why: str) -> None:

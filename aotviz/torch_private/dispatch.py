@@ -23,7 +23,7 @@ def is_tracing() -> bool:
 
 
 def a_compiler_traces() -> bool:
-    """Whether a mode is active by which a compiler, of torch's or ours, traces: fake tensors, proxies, functionalization."""
+    """Whether torch or aotviz traces: a mode of fake tensors, proxies or functionalization is active."""
     keys = torch._C._TorchDispatchModeKey
     return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
 

@@ -49,6 +49,12 @@ def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
         return int(tensor._use_count()) > 1
 
 
+def is_held_once(tensor: torch.Tensor) -> bool:
+    """Whether nothing but its one Python object holds a tensor, and no other tensor shares its storage."""
+    storage = tensor.untyped_storage()
+    return tensor._use_count() == 1 and torch._C._storage_Use_Count(storage._cdata) == 2  # its own, and `storage`
+
+
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Whether several indices address one element, as after `expand`."""
     return int(torch._debug_has_internal_overlap(tensor)) == 1

@@ -123,7 +123,7 @@ class Capture:
         self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
     ) -> torch.Tensor:
         bound = torchs.bound_functions.get("AccumulateGrad")
-        return self._one(steps.accumulate_grad, (bound, variable, variable_grad, gradient, has_post_hooks))
+        return self._one(steps.accumulate_grad, (bound, variable, variable_grad, gradient, has_post_hooks, False))
 
     @_later(lambda inputs, metadata, *_: len(metadata))
     def proxy_call_backward(

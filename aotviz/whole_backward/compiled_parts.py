@@ -1,68 +1,92 @@
 """Lowers a captured backward: what lies between two calls of Python becomes one graph for the compiler.
 
-A region is a run of steps that only compute. A hook, a backward of a custom autograd.Function or anything else that
-calls Python ends it. Gradients that are ready inside of a region are accumulated right behind it, since no Python runs
-before that could tell.
+A part is a run of steps that only compute. A hook, a backward of a custom autograd.Function or anything else that calls
+Python ends it. Gradients that are ready inside a part are accumulated right behind it, since no Python runs before that
+could tell.
 
-A region is compiled when it first runs, for the layout of its inputs; C++'s key says nothing of these. After
-`MOST_LAYOUTS` layouts, it runs operator by operator.
+A part is compiled when it first runs, for the layouts of its inputs, since C++'s key says nothing of strides. Where
+only sizes and strides differ from an earlier run, it is compiled once more, with symbols for what varies. After
+`MOST_PROGRAMS`, it runs operator by operator.
 """
 
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from aotviz.ir.forms import Reason
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import boxed, lazy_graph_module
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import WholeBackward
 from aotviz.whole_backward.dead_nodes import has_effects
 
-MOST_LAYOUTS = 8
-Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+MOST_PROGRAMS = 8
+MOST_LAYOUTS = 256  # whose program is looked up, and not searched
+Run = Callable[[list[Any]], Sequence[Any]]  # takes the inputs in a list, which it may empty
+Symbols = tuple[tuple[int, ...], ...]  # per input, the dimensions whose sizes vary; (0,) for a number that varies
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program of a part. `holds` tells for which inputs it is right; None if for those of one layout only."""
+
+    run: Run
+    holds: Callable[[Sequence[Any]], bool] | None
+
+
+Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tuple[str, ...]], Compiled]
+"""(part, its graph, inputs of it, what varies among these, why earlier programs don't do) -> a program."""
 
 
 def run(compiler: Compiler, call: WholeBackward) -> WholeBackward:
-    """WholeBackward -> WholeBackward, whose regions are nodes."""
+    """WholeBackward -> WholeBackward, whose parts are nodes."""
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
-    regions: list[Region] = []
-    for kind, nodes in _parts(call.graph):
-        if kind == "region" and any(node.target is not steps.add for node in nodes):
-            region = Region(compiler, nodes, f"{call.name}_{len(regions)}")
-            regions.append(region)
-            result = graph.call_function(region, tuple(made[node] for node in region.inputs))
+    parts: list[Part] = []
+    for kind, nodes in _split(call.graph):
+        if kind == "part" and any(node.target is not steps.add for node in nodes):
+            part = Part(compiler, nodes, call.name, len(parts))
+            parts.append(part)
+            result = graph.call_function(part, tuple(made[node] for node in part.inputs))
             result.meta["visit"] = nodes[0].meta["visit"]
-            for index, node in enumerate(region.outputs):
+            for index, node in enumerate(part.outputs):
                 made[node] = graph.call_function(operator.getitem, (result, index))
                 made[node].meta["visit"] = node.meta["visit"]
         else:
             for node in nodes:
                 made[node] = graph.node_copy(node, made.__getitem__)
-    reasons = tuple(Reason(region.__name__, f"{len(region.module.graph.nodes)} nodes, one graph") for region in regions)
+    for node in graph.find_nodes(op="call_function", target=steps.accumulate_grad):
+        gradient = node.args[3]
+        source = gradient.args[0] if isinstance(gradient, fx.Node) and gradient.target is operator.getitem else None
+        is_own = source is not None and isinstance(source.target, Part) and len(gradient.users) == 1
+        node.args = (*node.args[:5], is_own)
+    reasons = tuple(Reason(part.__name__, f"{len(part.module.graph.nodes)} nodes, one graph") for part in parts)
     return replace(call, graph=graph, evidence=reasons)
 
 
-def _parts(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
-    """("region" or "python", nodes), in an order in which they can run."""
-    region: list[fx.Node] = []
-    late: list[fx.Node] = []  # accumulations, which follow the region
+def _split(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
+    """("part" or "python", nodes), in an order in which they can run."""
+    yield "python", list(graph.find_nodes(op="get_attr"))
+    part: list[fx.Node] = []
+    late: list[fx.Node] = []  # accumulations, which follow the part
     for node in graph.nodes:
+        if node.op == "get_attr":
+            continue
         if node.op == "call_function" and _takes_from_python(node):
             yield "python", [node]
         elif node.op == "call_function" and not has_effects(node):
-            region.append(node)
+            part.append(node)
         elif node.target is steps.accumulate_grad:
             late.append(node)
         else:
-            yield "region", region
+            yield "part", part
             yield "python", [*late, node]
-            region, late = [], []
+            part, late = [], []
 
 
 def _takes_from_python(node: fx.Node) -> bool:
@@ -71,11 +95,11 @@ def _takes_from_python(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and (source.op == "placeholder" or has_effects(source))
 
 
-class Region:
-    """Steps that only compute, as a function of their inputs; it returns a list."""
+class Part:
+    """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list."""
 
-    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str) -> None:
-        self.__name__ = name
+    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int) -> None:
+        self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
         self._compiler = compiler
         inside = set(nodes)
         self.inputs = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
@@ -86,31 +110,108 @@ class Region:
             made[node] = graph.node_copy(node, made.__getitem__)
         graph.output(tuple(made[node] for node in self.outputs))
         self.module = lazy_graph_module(torch.nn.Module(), graph)
-        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._names = [node.name for node in self.inputs]
+        self._known: dict[Any, Run] = {}  # layouts of all inputs -> the program for them
+        self._varying: list[tuple[Any, Compiled]] = []  # (kinds of all inputs, a program for several layouts)
+        self._seen: dict[Any, list[tuple[Any, ...]]] = {}  # kinds of all inputs -> the layouts that were compiled
+        self._count = 0
+        self._lock = threading.Lock()
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        key = tuple(map(_layout, inputs))
-        program = self._programs.get(key)
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        layouts = tuple(map(_layout, inputs))
+        program = self._known.get(layouts)
         if program is None:
-            if len(self._programs) >= MOST_LAYOUTS:
-                return self.module(*inputs)
-            program = self._programs[key] = self._compiled(inputs)
-        return program(*(value for value in inputs if isinstance(value, torch.Tensor)))
+            with self._lock:
+                program = self._known.get(layouts) or self._found(layouts, inputs)
+        return program(inputs)
 
-    def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """For these: numbers and missing gradients become constants of the graph."""
-        graph, made = fx.Graph(), dict[fx.Node, Any]()
-        for node, value in zip(self.module.graph.find_nodes(op="placeholder"), inputs, strict=True):
-            made[node] = graph.placeholder(node.name) if isinstance(value, torch.Tensor) else value
+    def _found(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
+        kinds = tuple(map(_kind, inputs))
+        fit = (one.run for kind, one in self._varying if kind == kinds and one.holds and one.holds(inputs))
+        program = next(fit, None) or self._compiled(kinds, layouts, inputs)
+        if len(self._known) < MOST_LAYOUTS:
+            self._known[layouts] = program
+        return program
+
+    def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
+        if self._count >= MOST_PROGRAMS:
+            return boxed(self.module)
+        self._count += 1
+        earlier = self._seen.setdefault(kinds, [])
+        reasons = tuple(self._difference(one, layouts) for one in reversed(earlier))
+        symbols = tuple(_varies(*some) for some in zip(*earlier, layouts, strict=True)) if earlier else None
+        if symbols is not None and not any(symbols):  # only strides differ
+            symbols = None
+        earlier.append(layouts)
+        module, taken = self._specialized(inputs, symbols)
+        given = [inputs[i] for i in taken]
+        varying = None if symbols is None else tuple(symbols[i] for i in taken)
+        made = self._compiler(self, module, given, varying, reasons)
+
+        def run(inputs: list[Any]) -> Sequence[Any]:
+            given = [inputs[i] for i in taken]
+            inputs.clear()
+            return made.run(given)
+
+        if made.holds is not None:
+            holds = made.holds
+            self._varying.append((kinds, Compiled(run, lambda inputs: holds([inputs[i] for i in taken]))))
+        return run
+
+    def _specialized(self, inputs: Sequence[Any], symbols: Symbols | None) -> tuple[fx.GraphModule, list[int]]:
+        """The graph for these inputs, and which of them it takes. The others (numbers that don't vary, modules, missing
+        gradients) are constants of the graph."""
+        graph, made, root = fx.Graph(), dict[fx.Node, Any](), torch.nn.Module()
+        taken: list[int] = []
+        for i, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
+            value = inputs[i]
+            if isinstance(value, torch.Tensor) or (symbols is not None and symbols[i]):
+                made[node] = graph.placeholder(node.name)
+                taken.append(i)
+            elif isinstance(value, torch.nn.Module):
+                root.add_module(node.name, value)
+                made[node] = graph.get_attr(node.name)
+            else:
+                made[node] = value
         for node in self.module.graph.nodes:
             if node.op != "placeholder":
                 made[node] = graph.node_copy(node, made.__getitem__)
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        return self._compiler(lazy_graph_module(torch.nn.Module(), graph), tensors)
+        return lazy_graph_module(root, graph), taken
+
+    def _difference(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+        """How the inputs differ from those that a program was compiled for."""
+        told: list[str] = []
+        for name, was, one in zip(self._names, before, now, strict=True):
+            if was == one:
+                continue
+            if not isinstance(one, tuple):
+                told.append(f"{name} changed from {was} to {one}")
+            elif was[0] == one[0]:
+                told.append(f"{name}.stride() changed from {was[1]} to {one[1]}")
+            else:
+                pairs = enumerate(zip(was[0], one[0], strict=True))
+                told += [f"{name}.shape[{k}] changed from {a} to {b}" for k, (a, b) in pairs if a != b]
+        return told[0] if told else ""
 
 
 def _layout(value: Any) -> Any:
     """What a program is compiled for."""
     if isinstance(value, torch.Tensor):
-        return value.shape, value.stride() if value.layout is torch.strided else value.layout, value.dtype, value.device
+        strides = value.stride() if value.layout is torch.strided else value.layout
+        return value.shape, strides, value.dtype, value.device, type(value)
     return value
+
+
+def _kind(value: Any) -> Any:
+    """What stays as it is where only sizes and strides vary."""
+    if isinstance(value, torch.Tensor):
+        return value.dim(), value.layout, value.dtype, value.device, type(value)
+    return type(value) if type(value) is int else value
+
+
+def _varies(*layouts: Any) -> tuple[int, ...]:
+    """The dimensions in which layouts of one kind differ; (0,) for numbers that differ."""
+    if isinstance(layouts[0], tuple):
+        shapes = [one[0] for one in layouts]
+        return tuple(k for k in range(len(shapes[0])) if len({shape[k] for shape in shapes}) > 1)
+    return (0,) if len(set(layouts)) > 1 else ()

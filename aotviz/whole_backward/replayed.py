@@ -11,6 +11,7 @@ import torch.fx as fx
 
 from aotviz.runtime.codegen import Source
 from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
+from aotviz.whole_backward.compiled_parts import Part
 
 
 def run(call: WholeBackward) -> ReplayedBackward:
@@ -41,13 +42,15 @@ class _Writer:
         self._names |= {node: node.name for node in placeholders[len(self._call.inputs) :]}  # hooks, packed
         last = _last_uses(graph)
         for node in graph.nodes:
-            if node.op == "call_function":
+            if isinstance(node.target, Part):
+                self._part(node, [self._names[one] for one in last.pop(node, ())])
+            elif node.op == "call_function":
                 self._step(node)
             elif node.op == "get_attr":
                 self._names[node] = source.bind(node.target, node.meta["constant"])
             elif node.op == "output":
                 source.line(f"return {self._text(list(node.args[0]))}", "the gradients that were asked for")
-            gone = [self._names[one] for one in last[node] if one.op != "get_attr"]
+            gone = [self._names[one] for one in last.get(node, ()) if one.op != "get_attr"]
             if gone and node.op != "output":
                 source.line(f"del {', '.join(gone)}", comment=False)
         source.dedent()
@@ -64,6 +67,17 @@ class _Writer:
             given += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
             text = f"{target}({', '.join(given)})"
         self._source.line(f"{name} = {text}", fact)
+
+    def _part(self, node: fx.Node, gone: list[str]) -> None:
+        """A compiled part. Only the list holds what is not read afterwards, so that the part can free it."""
+        source = self._source
+        name = self._names[node] = source.fresh(node.name)
+        target = source.bind(node.target.__name__, node.target)  # type: ignore[union-attr]
+        given = source.fresh("given")
+        source.line(f"{given} = {self._text(list(node.args))}", "the part frees these when it no longer needs them")
+        if gone:
+            source.line(f"del {', '.join(gone)}", comment=False)
+        source.line(f"{name} = {target}({given})", comment=False)
 
     def _text(self, value: Any) -> str:
         if isinstance(value, fx.Node):

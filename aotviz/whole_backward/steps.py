@@ -15,6 +15,7 @@ import torch
 from aotviz.ir.forms import Tangent
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import compiled_autograd as torchs
+from aotviz.torch_private.tensors import is_held_once
 
 Hook = Callable[..., Any]
 item = operator.getitem
@@ -30,12 +31,22 @@ def add(old: Any, new: Any) -> Any:
 
 
 def accumulate_grad(
-    bound: Callable[..., Any], variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
+    bound: Callable[..., Any], variable: torch.Tensor, old: Any, gradient: Any, has_post_hooks: bool, is_own: bool
 ) -> Any:
-    """Set or add to `variable.grad`, as an AccumulateGrad node does; None where no gradient comes in."""
+    """Set or add to `variable.grad`, as an AccumulateGrad node does; None where no gradient comes in.
+
+    `is_own` is whether no other step reads `gradient`, which comes from a graph: it then becomes `variable.grad`
+    itself, if it has the layout that autograd gives to gradients. Otherwise torch's own function copies it.
+    """
     if gradient is None:
         return None
-    (updated,) = bound([gradient], variable, variable_grad, has_post_hooks)
+    if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+        if old is None and is_own and gradient.stride() == variable.stride() and is_held_once(gradient):
+            variable.grad = gradient
+            return gradient
+        if type(old) is torch.Tensor and old.layout is torch.strided:
+            return old.add_(gradient)
+    (updated,) = bound([gradient], variable, old, has_post_hooks)
     variable.grad = updated
     return updated
 

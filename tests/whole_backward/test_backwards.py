@@ -13,7 +13,9 @@ from aotviz.pipeline import Silent
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
+from aotviz.torch_private.modules import boxed
 from aotviz.whole_backward import backward_stages, engine
+from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled
 from tests.tiers import slow
 from tests.whole_backward.programs import PROGRAMS, in_threads, leaf
 
@@ -24,8 +26,8 @@ BY_THE_ENGINE = {  # programs that autograd's engine runs, or a part of them -> 
 }
 
 
-def run_as_it_is(graph_module, example_inputs):
-    return graph_module
+def run_as_it_is(part, graph_module, inputs, symbols, reasons):
+    return Compiled(boxed(graph_module), None)
 
 
 class Captures:
@@ -233,20 +235,18 @@ def test_a_users_compiler_gets_the_whole_backward_as_one_graph(model):
 
 
 def test_a_part_is_compiled_for_each_layout_and_then_runs_operator_by_operator(model):
-    from aotviz.whole_backward.compiled_parts import MOST_LAYOUTS
-
     graphs = []
 
     def compiler(graph_module, example_inputs):
         graphs.append(graph_module)
         return graph_module
 
-    for rows in (*range(2, MOST_LAYOUTS + 6), 3):
+    for rows in (*range(2, MOST_PROGRAMS + 6), 3):
         x = torch.randn(rows, 4)
         expected = step(model, x)
         with aotviz.compiled_autograd(backend=compiler):
             torch.testing.assert_close(step(model, x), expected)
-    assert 0 < len(graphs) <= MOST_LAYOUTS + 1  # the first capture's own part, and those of the one with symbols
+    assert 0 < len(graphs) <= MOST_PROGRAMS + 1  # the first capture's own part, and those of the one with symbols
 
 
 def test_what_the_engine_runs_is_warned_of_at_the_users_line():
