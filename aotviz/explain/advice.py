@@ -140,3 +140,20 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
         f"Each value of `{name}` is compiled as a constant. That is fine for a few values; otherwise move the "
         "choice out of the function."
     )
+
+
+AUTOGRAD_GRAPH = (
+    "A backward is captured once for each autograd graph. If the forward takes a few different paths, nothing is to be "
+    "done: each is captured once. If it differs at every step, let the forward take one path, or leave such a backward "
+    "to autograd's engine with `with aotviz.compiled_autograd.disable():`."
+)
+GRADIENT = (
+    "A backward that sets a gradient and one that adds to it are captured separately, once each. To have only the "
+    "first, call `optimizer.zero_grad()` (or set `.grad` to None) before each backward."
+)
+HOOKS = "Register the hooks once, before the first backward, and keep them."
+KEPT_SIZE = (
+    "Nothing is to be done: sizes that changed are symbols in this capture, so other sizes need no new one. "
+    "`aotviz.compiled_autograd(dynamic=True)` captures them as symbols at once."
+)
+DROPPED = "Use one setting (backend, mode, dynamic, options) for all backwards of a process, or one after the other."

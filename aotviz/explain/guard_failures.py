@@ -362,6 +362,44 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, advice.SYMBOLIC)
 
 
+def _another_node(match: re.Match[str]) -> GuardFailure:
+    number, before, after = match["number"], match["before"], match["after"]
+    words = f"node {number} of the autograd graph was `{before}` and is now `{after}`"
+    if "absent" in (before, after):
+        words = f"the autograd graph {'has' if before == 'absent' else 'no longer has'} a node {number}, "
+        words += f"`{after if before == 'absent' else before}`"
+    return GuardFailure("autograd graph", f"autograd node {number}", before, after, words, advice.AUTOGRAD_GRAPH)
+
+
+def _another_gradient(match: re.Match[str]) -> GuardFailure:
+    name, before, after = match["name"], match["before"], match["after"]
+    words = f"`{name}.grad` was {before} and is now {after}"
+    return GuardFailure("gradient", f"{name}.grad", before, after, words, advice.GRADIENT)
+
+
+def _another_number_of_hooks(match: re.Match[str]) -> GuardFailure:
+    what, where, before, after = match["kind"], match["where"], match["before"], match["after"]
+    words = f"the number of {what} at {where} was {before} and is now {after}"
+    return GuardFailure("hooks", f"{what} at {where}", before, after, words, advice.HOOKS)
+
+
+def _kept_size(match: re.Match[str]) -> GuardFailure:
+    name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
+    words = f"dimension {dimension} of `{name}`, which the backward reads, had size {before} and now has size {after}"
+    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, advice.KEPT_SIZE)
+
+
+def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
+    name, what = match["name"], match["what"]
+    words = f"`{name}`, which the backward reads, had {what} {match['before']} and now has {match['after']}"
+    return GuardFailure(what, name, match["before"], match["after"], words, advice.AUTOGRAD_GRAPH)
+
+
+def _dropped(match: re.Match[str]) -> GuardFailure:
+    words = "another setting of `aotviz.compiled_autograd` was used since, which drops all captures"
+    return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
+
+
 NAME = r"tensor '(?P<name>.*?)' "
 FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     (re.compile(pattern, re.S), reader)
@@ -396,6 +434,27 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?:.*\(HINT: type (?P<hint>.*)\))?.*",
             _type,
         ),
+        (r"autograd node (?P<number>\d+) was (?P<before>\S+) and is (?P<after>\S+)", _another_node),
+        (r"(?P<name>.+)\.grad was (?P<before>None|a tensor) and is (?P<after>None|a tensor)", _another_gradient),
+        (
+            r"the number of (?P<kind>.*?hooks) at (?P<where>.+) changed from (?P<before>\d+) to (?P<after>\d+)",
+            _another_number_of_hooks,
+        ),
+        (
+            r"the backward keeps (?P<name>\S+), whose size (?P<dimension>\d+) was (?P<before>\d+) and is "
+            r"(?P<after>\d+)",
+            _kept_size,
+        ),
+        (
+            r"the backward keeps (?P<name>\S+), whose (?P<what>dtype) was (?P<before>\S+) and is (?P<after>\S+)",
+            _kept_otherwise,
+        ),
+        (
+            r"the backward keeps (?P<name>\S+), whose (?P<what>number of dimensions) was (?P<before>\d+) and is "
+            r"(?P<after>\d+)",
+            _kept_otherwise,
+        ),
+        (r"another setting of aotviz\.compiled_autograd was used since.*", _dropped),
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
         (
             rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch.fx as fx
 
+from aotviz.frontends import memory_patterns
 from aotviz.frontends.backend import Backend, sorted_options
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request
@@ -23,11 +24,12 @@ from aotviz.ir.user_warnings import warn
 from aotviz.lowerings import lowering_named
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
+from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
 from aotviz.whole_backward import backward_stages, engine
 from aotviz.whole_backward.captured import Replay, WholeBackward
-from aotviz.whole_backward.compiled_parts import Compiled, Part, Symbols
+from aotviz.whole_backward.compiled_parts import Compiled, Lowering, Part, Symbols
 
 _lock = threading.Lock()
 _known: dict[Any, tuple[engine.Setting, Session]] = {}
@@ -108,9 +110,10 @@ def _setting(
     ours, theirs = sorted_options(options, backend)
     session = Session(True, "backward")
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
+    parts = Lowering(partial(_part, through))
 
     def compiled(call: WholeBackward) -> Replay:
-        return backward_stages.compiled(call, session.observer(), partial(_part, through))
+        return backward_stages.compiled(call, session.observer(), parts)
 
     return engine.Setting(through.lowering.options(), compiled, _told, dynamic), session
 
@@ -139,8 +142,17 @@ def _part(
         return Compiled(boxed(module), None)
     sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
-    function = program.function
-    return Compiled(lambda given: function([*read(), *given]), sizes)
+    known = memory_patterns.known(program, request, len(request.named))
+    function, lie_alike, plain = known.function, known.lie_alike, boxed(module)
+
+    def run(given: list[Any]) -> Sequence[Any]:
+        if lie_alike is None or lie_alike(given):
+            with contextlib.suppress(CallDiffers):  # gradients that are added to share memory in another way
+                found: Sequence[Any] = function([*read(), *given])
+                return found
+        return plain(given)
+
+    return Compiled(run, sizes)
 
 
 def _told(why: str) -> None:

@@ -38,6 +38,7 @@ from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord,
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import Program
+from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
 
 P = ParamSpec("P")
 
@@ -119,7 +120,7 @@ class Recorder:
     def before(self, stage: str, argument: Form, is_late: bool = False) -> None:
         self.strict = self.strict or argument.options.debug
         if self.log is None:
-            because = [clean(str(reason.text)) for reason in argument.evidence] if isinstance(argument, Request) else []
+            because = [clean(text) for text in summaries.because(argument)]
             captured = argument.captured if isinstance(argument, Request) else None
             before_ns = captured.elapsed_ns if captured else 0
             self._started_ns -= before_ns
@@ -203,7 +204,7 @@ class Recorder:
             backward = summaries.graphs(result.lowered).get("backward")
             seen = self._seen.get(id(getattr(backward, "graph", backward)))
             self._again = seen[1].values if seen is not None else []
-        if is_late or isinstance(result, Program):
+        if is_late or isinstance(result, (Program, ReplayedBackward)):
             self.close()
 
     @harmless
@@ -267,6 +268,8 @@ class Recorder:
         training = records.is_training(form)
         if training is not None:
             self.log.facts(kind="training" if training else "inference")
+        elif isinstance(form, WholeBackward):
+            self.log.facts(kind="compiled autograd")
         call = form.call if isinstance(form, Program) else form
         if isinstance(call, TracedCall):
             key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs, call.duplicate_of)
@@ -286,6 +289,7 @@ class Recorder:
             self.log.values(self.writer.values.take())
         if isinstance(form, Program):
             self.log.cut_again = what_if.cutter(form, Recorder)
+        if isinstance(form, (Program, ReplayedBackward)):
             self.log.facts(wrapper=records.wrapper(form))
 
     def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:

@@ -23,6 +23,7 @@ from aotviz.recording.saved import Kept, SavedNote
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting
+from aotviz.whole_backward.captured import ReplayedBackward
 
 KINDS = {ParameterInput: "parameter", BufferInput: "buffer"}
 
@@ -156,7 +157,7 @@ def storage(value: Any) -> int | None:
         return None
 
 
-def wrapper(program: Program) -> WrapperRecord:
+def wrapper(program: Program | ReplayedBackward) -> WrapperRecord:
     """The generated source with the reasons for its lines."""
     notes = [
         WrapperNote(note.first, max(note.first, note.last), clean(note.fact), clean(note.subject))

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from aotviz.ir.forms import FlatCall, Form, JointCall, LoweredBackward, Split, TracedCall
+from aotviz.ir.forms import FlatCall, Form, JointCall, LoweredBackward, Request, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputType
 from aotviz.recorder.records import nbytes, storage, storage_nbytes
 from aotviz.recording import sizes
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
+from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
 
 Counts = Mapping[str, int]  # role -> nodes
 MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one graph
@@ -38,6 +39,13 @@ def summary(argument: Form, result: Form, before: Counts, after: Counts, same_gr
     return "; ".join(parts) or ("the graph is unchanged" if names[0] == names[1] else " to ".join(names))
 
 
+def because(argument: Form) -> tuple[str, ...]:
+    """Why each program that existed before does not do, the newest first, as the first form of a compilation says."""
+    if isinstance(argument, Request):
+        return tuple(reason.text for reason in argument.evidence)
+    return argument.because if isinstance(argument, WholeBackward) else ()
+
+
 def counted(count: int, noun: str) -> str:
     """
     >>> counted(1, "input"), counted(3, "input")
@@ -47,7 +55,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _facts(argument: Form, result: Form) -> str:
-    if isinstance(result, Program):
+    if isinstance(result, (Program, ReplayedBackward)):
         return f"a wrapper of {counted(len(result.source.splitlines()), 'line')}"
     if isinstance(result, (LoweredSplit, LoweredGraph)):
         later = "; the backward is compiled when it is first needed" if isinstance(result, LoweredSplit) else ""

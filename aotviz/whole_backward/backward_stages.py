@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aotviz import pipeline
 from aotviz.pipeline import Observer, Stage
-from aotviz.whole_backward import compiled_parts, dead_nodes, eager_order, replayed
+from aotviz.whole_backward import dead_nodes, eager_order, replayed
 from aotviz.whole_backward.captured import Replay, ReplayedBackward, WholeBackward
-from aotviz.whole_backward.compiled_parts import Compiler
+from aotviz.whole_backward.compiled_parts import Lowering
 
 
-def stages(compiler: Compiler) -> tuple[Stage, ...]:
-    """Those for one compiler of graphs."""
+def stages(lowering: Lowering) -> tuple[Stage, ...]:
+    """The stages, with the one that compiles graphs."""
     return (
         Stage("eager order", eager_order.run),  # WholeBackward -> WholeBackward
         Stage("dead nodes", dead_nodes.run),  # WholeBackward -> WholeBackward
-        Stage("compiled parts", partial(compiled_parts.run, compiler)),  # WholeBackward -> WholeBackward
+        Stage("compiled parts", lowering.run),  # WholeBackward -> WholeBackward
         Stage("replay", replayed.run),  # WholeBackward -> ReplayedBackward
     )
 
 
-def compiled(call: WholeBackward, observer: Observer, compiler: Compiler) -> Replay:
+def compiled(call: WholeBackward, observer: Observer, lowering: Lowering) -> Replay:
     """What replays a captured backward. Its parts are compiled when they first run."""
     with pipeline.lock:
-        made: ReplayedBackward = pipeline.run(stages(compiler), call, observer)
+        made: ReplayedBackward = pipeline.run(stages(lowering), call, observer)
     return made.function

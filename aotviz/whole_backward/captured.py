@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.ir.forms import Form
+from aotviz.ir.forms import Form, Note
 
 Replay = Callable[[Sequence[Any], Sequence[int], Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
 
@@ -25,7 +25,11 @@ class Visit:
     """The engine runs one node of autograd's graph."""
 
     name: str  # "MulBackward0"
+    subject: str  # of AccumulateGrad: the leaf, by the user's name; "" if unknown
     sequence: int  # larger runs earlier, among those whose gradients are complete; FIRST for AccumulateGrad
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.subject}" if self.subject else self.name
 
 
 FIRST = 2**64 - 1
@@ -38,6 +42,9 @@ class Lifted:
     kind: str  # "tensor", "size" or "scalar"
     position: int  # in C++'s list of that kind
     visit: int  # whose it is, -1 if C++ does not say
+    name: str  # the user's name, or that of the node that keeps it and a number
+    shape: tuple[int, ...]  # of a tensor
+    dtype: str  # of a tensor, "" for others
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,9 @@ class WholeBackward(Form):
     graph: fx.Graph
     visits: tuple[Visit, ...]  # in the order in which they run
     inputs: tuple[Lifted, ...]
+    done: tuple[tuple[str, ...], ...]  # per visit, in the order of `visits`, what is done at it (reasons.py)
+    because: tuple[str, ...]  # how it differs from each backward that was captured before, the newest first
+    is_dropped: bool = False  # C++ has forgotten it
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:
@@ -61,7 +71,9 @@ class ReplayedBackward(Form):
     name: str
     call: WholeBackward
     function: Replay
+    filename: str
     source: str
+    notes: tuple[Note, ...]
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,12 +57,15 @@ def _later(results: Callable[..., int | None]) -> Callable[[Method], Method]:
 class Capture:
     """One capture. `finish` gets this object when C++ has told all, and returns what runs it.
 
-    `expected` are autograd's nodes in the order in which C++ visits them.
+    `expected` are autograd's nodes in the order in which C++ visits them, `names` the user's names of tensors, by id.
     """
 
-    def __init__(self, expected: Sequence[AutogradNode], finish: Callable[[Capture], Any]) -> None:
+    def __init__(
+        self, expected: Sequence[AutogradNode], names: Mapping[int, str], finish: Callable[[Capture], Any]
+    ) -> None:
         self._finish = finish
-        self._expected = expected
+        self._expected, self.names = expected, names
+        self._numbered: dict[tuple[int, str], int] = {}  # of each autograd node: how many inputs are named for it
         self.graph = fx.Graph()
         self.visited: list[AutogradNode] = []
         self.error: BaseException | None = None
@@ -69,6 +73,7 @@ class Capture:
         self.lifted: list[Lifted] = []
         self._nodes: dict[int, fx.Node] = {}  # id of a stand-in -> what it stands for
         self._alive: list[Any] = []  # the stand-ins, whose ids must stay theirs
+        self._dense: set[int] = set()  # ids of the stand-ins of plain strided inputs
         self._constants = 0
         self._symbols = torchs.SizeSymbols()
         self._mode = _Strays(self)
@@ -85,11 +90,13 @@ class Capture:
         accumulate_grad: bool,
         check_nans: bool,
     ) -> tuple[str, list[torch.Tensor], list[Any], list[Any]]:
-        tensors = [self._stand_in(self._input("tensor", i, origins[0]), value) for i, value in enumerate(inputs)]
+        tensors = [self._stand_in(self._input("tensor", i, origins[0], value), value) for i, value in enumerate(inputs)]
+        plain = (type(value) is torch.Tensor and value.layout is torch.strided for value in inputs)
+        self._dense = {id(stand_in) for stand_in, is_plain in zip(tensors, plain, strict=True) if is_plain}
         symbols: list[Any] = []
         for kind, values, origin in (("size", sizes, origins[1]), ("scalar", scalars, origins[2])):
             for i, value in enumerate(values):
-                symbols.append(self._symbols.of(value, self._input(kind, i, origin)))
+                symbols.append(self._symbols.of(value, self._input(kind, i, origin, value)))
         self._hooks = self.graph.placeholder("hooks")
         self._packed = self.graph.placeholder("packed")
         self._mode.__enter__()
@@ -122,8 +129,12 @@ class Capture:
     def accumulate_grad(
         self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
     ) -> torch.Tensor:
-        bound = torchs.bound_functions.get("AccumulateGrad")
-        return self._one(steps.accumulate_grad, (bound, variable, variable_grad, gradient, has_post_hooks, False))
+        if variable_grad is not None and id(variable_grad) in self._dense:
+            return self._one(steps.add_to_gradient, (variable_grad, gradient))
+        node = self._emit(steps.accumulate_grad, self._reference((variable, variable_grad, gradient)))
+        if has_post_hooks:
+            node.kwargs = {"has_post_hooks": True}
+        return self._stand_in(node)
 
     @_later(lambda inputs, metadata, *_: len(metadata))
     def proxy_call_backward(
@@ -229,10 +240,17 @@ class Capture:
             self._entered = False
             self._mode.__exit__(None, None, None)
 
-    def _input(self, kind: str, position: int, origins: Sequence[tuple[int, str]]) -> fx.Node:
-        visit, _ = origins[position] if position < len(origins) else (-1, "")
-        self.lifted.append(Lifted(kind, position, visit))
-        return self.graph.placeholder(f"{kind}_{position}")
+    def _input(self, kind: str, position: int, origins: Sequence[tuple[int, str]], value: Any) -> fx.Node:
+        visit, owner = origins[position] if position < len(origins) else (-1, "")
+        is_tensor = isinstance(value, torch.Tensor)
+        name = self.names.get(id(value), "") if is_tensor else ""
+        if not name:
+            owner = owner.rpartition("::")[2] or "input"
+            count = self._numbered[visit, owner] = self._numbered.get((visit, owner), -1) + 1
+            name = f"{owner}_{'saved' if is_tensor else kind}_{count}"
+        shape, dtype = (tuple(value.shape), str(value.dtype)) if is_tensor else ((), "")
+        self.lifted.append(Lifted(kind, position, visit, name, shape, dtype))
+        return self.graph.placeholder(re.sub(r"\W", "_", name))
 
     def _stand_in(self, node: fx.Node, like: torch.Tensor | None = None) -> torch.Tensor:
         with without_modes():

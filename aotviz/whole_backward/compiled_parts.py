@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from aotviz.whole_backward.dead_nodes import has_effects
 MOST_PROGRAMS = 8
 MOST_LAYOUTS = 256  # whose program is looked up, and not searched
 Run = Callable[[list[Any]], Sequence[Any]]  # takes the inputs in a list, which it may empty
+Layouts = Mapping[str, Any]  # name of an input -> the layout that a program was compiled for
 Symbols = tuple[tuple[int, ...], ...]  # per input, the dimensions whose sizes vary; (0,) for a number that varies
 
 
@@ -44,29 +45,56 @@ Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tupl
 """(part, its graph, inputs of it, what varies among these, why earlier programs don't do) -> a program."""
 
 
-def run(compiler: Compiler, call: WholeBackward) -> WholeBackward:
-    """WholeBackward -> WholeBackward, whose parts are nodes."""
+class Lowering:
+    """How the parts of captured backwards are compiled. It remembers the layouts of each backward's parts, so that a
+    backward that is captured again for other sizes is compiled with symbols at once."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._parts: dict[
+            tuple[str, ...], list[Part]
+        ] = {}  # names of autograd's nodes -> the parts of the last capture
+
+    def run(self, call: WholeBackward) -> WholeBackward:
+        """WholeBackward -> WholeBackward, whose parts are nodes."""
+        names = tuple(visit.name for visit in call.visits)
+        earlier = [part.layouts for part in self._parts.get(names, ())]
+        lowered, self._parts[names] = _lowered(self._compiler, earlier, call)
+        return lowered
+
+
+def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[WholeBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
     for kind, nodes in _split(call.graph):
         if kind == "part" and any(node.target is not steps.add for node in nodes):
-            part = Part(compiler, nodes, call.name, len(parts))
+            before = earlier[len(parts)] if len(parts) < len(earlier) else {}
+            part = Part(compiler, nodes, call.name, len(parts), before)
             parts.append(part)
             result = graph.call_function(part, tuple(made[node] for node in part.inputs))
             result.meta["visit"] = nodes[0].meta["visit"]
             for index, node in enumerate(part.outputs):
-                made[node] = graph.call_function(operator.getitem, (result, index))
+                made[node] = graph.create_node("call_function", operator.getitem, (result, index), name=_named(node))
                 made[node].meta["visit"] = node.meta["visit"]
         else:
             for node in nodes:
                 made[node] = graph.node_copy(node, made.__getitem__)
     for node in graph.find_nodes(op="call_function", target=steps.accumulate_grad):
-        gradient = node.args[3]
+        gradient = node.args[2]
         source = gradient.args[0] if isinstance(gradient, fx.Node) and gradient.target is operator.getitem else None
-        is_own = source is not None and isinstance(source.target, Part) and len(gradient.users) == 1
-        node.args = (*node.args[:5], is_own)
+        if source is not None and isinstance(source.target, Part) and len(gradient.users) == 1:
+            node.kwargs = {**node.kwargs, "is_own": True}
     reasons = tuple(Reason(part.__name__, f"{len(part.module.graph.nodes)} nodes, one graph") for part in parts)
-    return replace(call, graph=graph, evidence=reasons)
+    return replace(call, graph=graph, evidence=reasons), parts
+
+
+def _named(output: fx.Node) -> str:
+    """The name of a part's output: a gradient that is accumulated is called after its leaf."""
+    for user in output.users:
+        leaf = user.args[0] if user.target is steps.accumulate_grad else None
+        if isinstance(leaf, fx.Node):
+            return f"grad_{leaf.name}"
+    return output.name
 
 
 def _split(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
@@ -98,7 +126,7 @@ def _takes_from_python(node: fx.Node) -> bool:
 class Part:
     """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list."""
 
-    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int) -> None:
+    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int, earlier: Layouts) -> None:
         self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
         self._compiler = compiler
         inside = set(nodes)
@@ -111,6 +139,8 @@ class Part:
         graph.output(tuple(made[node] for node in self.outputs))
         self.module = lazy_graph_module(torch.nn.Module(), graph)
         self._names = [node.name for node in self.inputs]
+        self._earlier = earlier
+        self.layouts: Layouts = earlier
         self._known: dict[Any, Run] = {}  # layouts of all inputs -> the program for them
         self._varying: list[tuple[Any, Compiled]] = []  # (kinds of all inputs, a program for several layouts)
         self._seen: dict[Any, list[tuple[Any, ...]]] = {}  # kinds of all inputs -> the layouts that were compiled
@@ -137,12 +167,14 @@ class Part:
         if self._count >= MOST_PROGRAMS:
             return boxed(self.module)
         self._count += 1
-        earlier = self._seen.setdefault(kinds, [])
-        reasons = tuple(self._difference(one, layouts) for one in reversed(earlier))
-        symbols = tuple(_varies(*some) for some in zip(*earlier, layouts, strict=True)) if earlier else None
-        if symbols is not None and not any(symbols):  # only strides differ
+        seen = self._seen.setdefault(kinds, [])
+        reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
+        before = self._of_the_earlier_capture(layouts)
+        symbols: Symbols | None = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
+        if not any(symbols):  # only strides differ
             symbols = None
-        earlier.append(layouts)
+        seen.append(layouts)
+        self.layouts = dict(zip(self._names, layouts, strict=True))
         module, taken = self._specialized(inputs, symbols)
         given = [inputs[i] for i in taken]
         varying = None if symbols is None else tuple(symbols[i] for i in taken)
@@ -157,6 +189,18 @@ class Part:
             holds = made.holds
             self._varying.append((kinds, Compiled(run, lambda inputs: holds([inputs[i] for i in taken]))))
         return run
+
+    def _of_the_earlier_capture(self, layouts: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """The layouts for which this part was compiled in an earlier capture. A number that it did not take varies."""
+        if not self._earlier:
+            return []
+        known = self._earlier
+        return [
+            tuple(
+                known[name] if name in known and _same_kind(known[name], now) else _ANOTHER if type(now) is int else now
+                for name, now in zip(self._names, layouts, strict=True)
+            )
+        ]
 
     def _specialized(self, inputs: Sequence[Any], symbols: Symbols | None) -> tuple[fx.GraphModule, list[int]]:
         """The graph for these inputs, and which of them it takes. The others (numbers that don't vary, modules, missing
@@ -192,6 +236,16 @@ class Part:
                 pairs = enumerate(zip(was[0], one[0], strict=True))
                 told += [f"{name}.shape[{k}] changed from {a} to {b}" for k, (a, b) in pairs if a != b]
         return told[0] if told else ""
+
+
+_ANOTHER = object()  # a number that differs from all others
+
+
+def _same_kind(one: Any, other: Any) -> bool:
+    """Whether two layouts differ in sizes and strides only."""
+    if not (isinstance(one, tuple) and isinstance(other, tuple)):
+        return type(one) is type(other) is int
+    return len(one[0]) == len(other[0]) and one[2:] == other[2:]
 
 
 def _layout(value: Any) -> Any:

@@ -20,7 +20,12 @@ def run(call: WholeBackward) -> WholeBackward:
     graph.output(graph.graph_copy(call.graph, made))
     count = 0
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and not has_effects(node):
+        if (
+            node.op == "call_function"
+            and not node.users
+            and not has_effects(node)
+            and node.target is not steps.add_to_gradient
+        ):
             graph.erase_node(node)
             count += 1
     reasons = (Reason("dead code", f"{count} unused nodes removed"),) if count else ()
@@ -34,4 +39,4 @@ def has_effects(node: fx.Node) -> bool:
         return operators.writes(target)
     if operators.is_higher_order(target):
         return effects.has_effects(target)
-    return not (steps.is_pure(target) or backward_capture.is_pure(target))
+    return not (steps.is_in_a_graph(target) or backward_capture.is_pure(target))

@@ -22,8 +22,16 @@ def run(call: WholeBackward) -> WholeBackward:
     """WholeBackward -> WholeBackward."""
     order = in_eagers_order(call.visits, _followers(call))
     graph = _rewritten(call, order)
-    moved = [Reason(call.visits[k].name, "runs here in eager") for place, k in enumerate(order) if place != k]
-    return replace(call, graph=graph, visits=tuple(call.visits[k] for k in order), evidence=tuple(moved))
+    moved = [Reason(str(call.visits[k]), "runs here in eager") for place, k in enumerate(order) if place != k]
+    place_of = {position: place for place, position in enumerate(order)}
+    return replace(
+        call,
+        graph=graph,
+        visits=tuple(call.visits[k] for k in order),
+        done=tuple(call.done[k] for k in order),
+        inputs=tuple(replace(one, visit=place_of.get(one.visit, -1)) for one in call.inputs),
+        evidence=(*call.evidence, *moved),
+    )
 
 
 def in_eagers_order(visits: Sequence[Visit], followers: Sequence[Sequence[int]]) -> list[int]:

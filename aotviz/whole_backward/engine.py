@@ -12,30 +12,64 @@ takes over.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.forms import Reason
 from aotviz.options import Options
 from aotviz.torch_private import backward_capture, backward_engine, dispatch, runtime
 from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
+from aotviz.whole_backward.reasons import difference, labels
+from aotviz.whole_backward.users_names import names_around
 
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 Compile = Callable[[WholeBackward], Callable[..., list[Any]]]
 
 
-@dataclass(frozen=True)
 class Setting:
-    """How backwards are captured. `compile` makes of a captured one what replays it."""
+    """How backwards are captured, and what was captured so far.
 
-    options: Options
-    compile: Compile
-    told: Callable[[str], None]  # why a backward runs in autograd's engine
-    dynamic: bool = False
+    Args:
+        options: the pipeline's.
+        compile: makes of a captured backward what replays it.
+        told: called with the reason for which autograd's engine runs a backward.
+        dynamic: capture sizes as symbols at once.
+    """
+
+    def __init__(self, options: Options, compile: Compile, told: Callable[[str], None], dynamic: bool = False) -> None:
+        self.told, self.dynamic = told, dynamic
+        self._options, self._compile = options, compile
+        self._captures: list[WholeBackward] = []  # the newest first, without their graphs
+
+    def captured(self, capture: Capture) -> Callable[..., list[Any]]:
+        """What replays a capture."""
+        visits = tuple(
+            Visit(
+                one.name.rpartition("::")[2],
+                capture.names.get(id(getattr(one.node, "variable", None)), ""),
+                FIRST if one.name == ACCUMULATE else one.sequence,
+            )
+            for one in capture.visited
+        )
+        copied = [Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told]
+        done = labels(capture.graph, len(visits))
+        call = WholeBackward(
+            self._options, "backward", capture.graph, visits, tuple(capture.lifted), done, (), evidence=tuple(copied)
+        )
+        call = replace(call, because=tuple(difference(one, call) for one in self._captures))
+        self._captures.insert(0, replace(call, graph=fx.Graph()))
+        return self._compile(call)
+
+    def drop(self) -> None:
+        """C++ has forgotten all captures."""
+        self._captures = [replace(one, is_dropped=True) for one in self._captures]
 
 
 class Gate:
@@ -191,6 +225,8 @@ class _Run:
         try:
             if _latest is not self._setting:
                 reset()
+                if _latest is not None:
+                    _latest.drop()
                 _latest = self._setting
             with self._switch:
                 self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
@@ -200,6 +236,8 @@ class _Run:
                 raise self._error from None
             if self._replays:
                 raise
+            self._setting.drop()
+            reset()  # what C++ keeps of a capture that failed leads it into an error at the next
             why = f"{type(error).__name__}: {error}"
         finally:
             _thread.run = None
@@ -213,11 +251,12 @@ class _Run:
         return results
 
     def _capture(self) -> Capture:
-        return Capture(backward_engine.visits(self._given[0], self._given[4]), self._captured)
+        names = names_around(sys._getframe())
+        return Capture(backward_engine.visits(self._given[0], self._given[4]), names, self._captured)
 
     def _captured(self, capture: Capture) -> Any:
         with backward_capture.compiler(None, False):
-            return _replay, self._setting.compile(_whole(self._setting, capture))
+            return _replay, self._setting.captured(capture)
 
     def replay(self, function: Callable[..., list[Any]], given: Sequence[Any]) -> list[Any]:
         self._replays = True
@@ -243,12 +282,3 @@ def _replay(function: Callable[..., list[Any]], *given: Any) -> list[Any]:
         return _thread.run.replay(function, given)
     with backward_capture.compiler(None, False):
         return function(*given)
-
-
-def _whole(setting: Setting, capture: Capture) -> WholeBackward:
-    visits = tuple(
-        Visit(one.name.rpartition("::")[2], FIRST if one.name == "torch::autograd::AccumulateGrad" else one.sequence)
-        for one in capture.visited
-    )
-    evidence = tuple(Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told)
-    return WholeBackward(setting.options, "backward", capture.graph, visits, tuple(capture.lifted), evidence=evidence)

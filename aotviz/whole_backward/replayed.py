@@ -19,8 +19,8 @@ def run(call: WholeBackward) -> ReplayedBackward:
     source = Source()
     writer = _Writer(call, source)
     writer.write()
-    function, _ = source.build(call.name, "backward")
-    return ReplayedBackward(call.options, call.name, call, function, source.text)
+    function, filename = source.build(call.name, "backward")
+    return ReplayedBackward(call.options, call.name, call, function, filename, source.text, tuple(source.notes))
 
 
 class _Writer:
@@ -43,7 +43,7 @@ class _Writer:
         last = _last_uses(graph)
         for node in graph.nodes:
             if isinstance(node.target, Part):
-                self._part(node, [self._names[one] for one in last.pop(node, ())])
+                self._part(node, [self._names[one] for one in last.pop(node, ()) if one is not node])
             elif node.op == "call_function":
                 self._step(node)
             elif node.op == "get_attr":
@@ -58,7 +58,7 @@ class _Writer:
     def _step(self, node: fx.Node) -> None:
         name = self._names[node] = self._source.fresh(node.name)
         visit = node.meta["visit"]
-        fact = self._call.visits[visit].name if visit >= 0 else ""
+        fact = str(self._call.visits[visit]) if visit >= 0 else ""
         if node.target is operator.getitem:
             text = f"{self._text(node.args[0])}[{node.args[1]!r}]"
         else:

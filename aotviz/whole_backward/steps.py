@@ -14,6 +14,7 @@ import torch
 
 from aotviz.ir.forms import Tangent
 from aotviz.runtime.tangents import in_layout
+from aotviz.torch_private import backward_capture
 from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.tensors import is_held_once
 
@@ -31,24 +32,27 @@ def add(old: Any, new: Any) -> Any:
 
 
 def accumulate_grad(
-    bound: Callable[..., Any], variable: torch.Tensor, old: Any, gradient: Any, has_post_hooks: bool, is_own: bool
+    variable: torch.Tensor, old: Any, gradient: Any, has_post_hooks: bool = False, is_own: bool = False
 ) -> Any:
-    """Set or add to `variable.grad`, as an AccumulateGrad node does; None where no gradient comes in.
+    """Set or add to `variable.grad`, which is `old`, as an AccumulateGrad node does; None if no gradient comes in.
 
     `is_own` is whether no other step reads `gradient`, which comes from a graph: it then becomes `variable.grad`
     itself, if it has the layout that autograd gives to gradients. Otherwise torch's own function copies it.
     """
     if gradient is None:
         return None
-    if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
-        if old is None and is_own and gradient.stride() == variable.stride() and is_held_once(gradient):
-            variable.grad = gradient
-            return gradient
-        if type(old) is torch.Tensor and old.layout is torch.strided:
-            return old.add_(gradient)
-    (updated,) = bound([gradient], variable, old, has_post_hooks)
+    is_plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
+    if old is None and is_own and is_plain and gradient.stride() == variable.stride() and is_held_once(gradient):
+        variable.grad = gradient
+        return gradient
+    (updated,) = backward_capture.bound_functions.get("AccumulateGrad")([gradient], variable, old, has_post_hooks)
     variable.grad = updated
     return updated
+
+
+def add_to_gradient(old: torch.Tensor, gradient: Any) -> torch.Tensor:
+    """Add to a plain `variable.grad`, as an AccumulateGrad node does."""
+    return old if gradient is None else old.add_(gradient)
 
 
 def call_backward(node: Any, saved: Sequence[Any], *gradients: Any) -> tuple[Any, ...]:
@@ -200,9 +204,9 @@ def copy_slices_epilogue(
     return results
 
 
-PURE = (operator.getitem, add, copy_slices_prologue, copy_slices_epilogue)
+IN_GRAPHS = (operator.getitem, add, add_to_gradient, copy_slices_prologue, copy_slices_epilogue)
 
 
-def is_pure(target: Any) -> bool:
-    """Whether a step only computes: it calls no Python of the user's, and writes to nothing that existed before."""
-    return target in PURE or isinstance(target, Computed)
+def is_in_a_graph(target: Any) -> bool:
+    """Whether a step can be part of a graph for the compiler: it calls no Python of the user's."""
+    return target in IN_GRAPHS or isinstance(target, Computed)

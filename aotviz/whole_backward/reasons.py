@@ -1,0 +1,79 @@
+"""Why a backward was captured again: how it differs from each backward that was captured before.
+
+C++ finds a capture by a key that it builds from autograd's graph: its nodes, their hooks, which gradients exist, and,
+at first, all sizes. It does not say which part of the key is new. The captures themselves tell: two of them differ in
+an autograd node, in what is done around one, or in the sizes of their inputs.
+
+explain/guard_failures.py reads these texts, and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import zip_longest
+
+import torch.fx as fx
+
+from aotviz.recording.guard_texts import ALSO, MOST_TOLD
+from aotviz.whole_backward import steps
+from aotviz.whole_backward.captured import WholeBackward
+
+HOOKS = {  # step -> its kind of hook
+    steps.tensor_pre_hook: "gradient hooks",
+    steps.pre_hook: "pre-hooks",
+    steps.post_hook: "hooks",
+    steps.post_accumulate_grad_hook: "post-accumulate-grad hooks",
+    steps.unpack: "unpack hooks",
+}
+SETS, ADDS = "sets the gradient", "adds to the gradient"
+ANOTHER_KEY = "something else that autograd's nodes keep changed"
+DROPPED = "another setting of aotviz.compiled_autograd was used since, which drops all captures"
+
+
+def labels(graph: fx.Graph, count: int) -> tuple[tuple[str, ...], ...]:
+    """Per visit, what is done, in words that are equal for equal keys."""
+    found: list[list[str]] = [[] for _ in range(count)]
+    for node in graph.nodes:
+        if node.op == "call_function" and node.meta["visit"] >= 0:
+            name = HOOKS.get(node.target) or getattr(node.target, "__name__", str(node.target))
+            if node.target in (steps.accumulate_grad, steps.add_to_gradient):
+                name = SETS if node.target is steps.accumulate_grad and node.args[1] is None else ADDS
+            found[node.meta["visit"]].append(name)
+    return tuple(map(tuple, found))
+
+
+def difference(before: WholeBackward, now: WholeBackward) -> str:
+    """How a backward differs from one that was captured before."""
+    for number, (was, one) in enumerate(zip_longest(before.visits, now.visits), 1):
+        if was is None or one is None or was.name != one.name:
+            names = [visit.name if visit else "absent" for visit in (was, one)]
+            return f"autograd node {number} was {names[0]} and is {names[1]}"
+        if before.done[number - 1] != now.done[number - 1]:
+            done, after = before.done[number - 1], now.done[number - 1]
+            if (ADDS in done) != (ADDS in after):
+                values = ("a tensor", "None") if ADDS in done else ("None", "a tensor")
+                return f"{one.subject or 'a leaf'}.grad was {values[0]} and is {values[1]}"
+            counts = Counter(done), Counter(after)
+            for kind in HOOKS.values():
+                if counts[0][kind] != counts[1][kind]:
+                    return f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"
+            return f"what {one} does changed"
+    return _resized(before, now) or (DROPPED if before.is_dropped else ANOTHER_KEY)
+
+
+def _resized(before: WholeBackward, now: WholeBackward) -> str:
+    earlier = {one.name: one for one in before.inputs if one.dtype}
+    told: list[str] = []
+    for one in now.inputs:
+        was = earlier.get(one.name)
+        if was is None or not one.dtype:
+            continue
+        kept = f"the backward keeps {one.name}"
+        if was.dtype != one.dtype:
+            told.append(f"{kept}, whose dtype was {was.dtype} and is {one.dtype}")
+        elif len(was.shape) == len(one.shape):
+            pairs = enumerate(zip(was.shape, one.shape, strict=True))
+            told += [f"{kept}, whose size {k} was {a} and is {b}" for k, (a, b) in pairs if a != b]
+        else:
+            told.append(f"{kept}, whose number of dimensions was {len(was.shape)} and is {len(one.shape)}")
+    return ALSO.join(told[:MOST_TOLD])

@@ -1,0 +1,70 @@
+"""The user's names of tensors: what the variables and modules around a call of `backward()` call them.
+
+Autograd's nodes know no names. A parameter is `encoder.0.weight` if a module that the caller can reach has it by that
+path, and `model.encoder.0.weight` where two modules have different tensors by one path; a tensor in a variable has that
+variable's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from aotviz.ir.user_code import is_library
+
+_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of data parallel modules
+MOST_FRAMES = 20
+
+
+def names_around(frame: FrameType | None) -> dict[int, str]:
+    """id of a tensor -> its name, for tensors that the user's functions in the stack of `frame` can reach."""
+    found: dict[int, str] = {}
+    owners: dict[str, int] = {}  # name -> id of the tensor that has it
+    for variable, path, tensor in _tensors(frame):
+        if id(tensor) not in found:
+            name = path or variable
+            if owners.setdefault(name, id(tensor)) != id(tensor) and path:
+                name = f"{variable}.{path}"
+            if owners.setdefault(name, id(tensor)) == id(tensor):
+                found[id(tensor)] = name
+    return found
+
+
+def _tensors(frame: FrameType | None) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """(variable, path in it, tensor), the innermost function first."""
+    count = 0
+    while frame is not None and count < MOST_FRAMES:
+        if not is_library(frame.f_code.co_filename):
+            count += 1
+            for name, value in (*frame.f_locals.items(), *_used_globals(frame)):
+                yield from _inside(name, value)
+        frame = frame.f_back
+
+
+def _used_globals(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """The tensors of a variable's value, and of the attributes of an object such as a trainer."""
+    if isinstance(value, torch.Tensor):
+        yield name, "", value
+    elif isinstance(value, torch.nn.Module):
+        yield from _of_module(name, value)
+    elif hasattr(value, "__dict__") and not isinstance(value, type) and type(value).__module__ != "builtins":
+        for key, held in list(vars(value).items()):
+            if isinstance(held, torch.Tensor):
+                yield f"{name}.{key}", "", held
+            elif isinstance(held, torch.nn.Module):
+                yield from _of_module(f"{name}.{key}", held)
+
+
+def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
+    for tensors in (module.named_parameters(), module.named_buffers()):
+        for path, tensor in tensors:
+            for wrapper in _WRAPPERS:
+                path = path.removeprefix(wrapper)
+            yield name, path, tensor
