@@ -156,4 +156,7 @@ KEPT_SIZE = (
     "Nothing is to be done: sizes that changed are symbols in this capture, so other sizes need no new one. "
     "`aotviz.compiled_autograd(dynamic=True)` captures them as symbols at once."
 )
-DROPPED = "Use one setting (backend, mode, dynamic, options) for all backwards of a process, or one after the other."
+DROPPED = (
+    "Call all backwards inside autocast or all outside of it (torch recommends outside). Let autograd's engine run a "
+    "backward that cannot be captured: `with aotviz.compiled_autograd.disable():`."
+)

@@ -396,7 +396,7 @@ def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
 
 
 def _dropped(match: re.Match[str]) -> GuardFailure:
-    words = "another setting of `aotviz.compiled_autograd` was used since, which drops all captures"
+    words = "all captures were dropped since: by `reset()`, a change of autocast, or a backward that was not captured"
     return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
 
 
@@ -454,7 +454,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?P<after>\d+)",
             _kept_otherwise,
         ),
-        (r"another setting of aotviz\.compiled_autograd was used since.*", _dropped),
+        (r"all captures were dropped since", _dropped),
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
         (
             rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",

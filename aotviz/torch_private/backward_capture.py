@@ -94,7 +94,7 @@ class TorchsBackward:
 def torchs_backward(node: Any) -> TorchsBackward | None:
     """The backward of an autograd node, if it is one of torch's that only computes; None otherwise."""
     function = node._forward_cls
-    parts = [getattr(function, name, None) for name in ("_bw_prologue_fn", "_bw_epilogue_fn", "metadata")]
+    parts: list[Any] = [getattr(function, name, None) for name in ("_bw_prologue_fn", "_bw_epilogue_fn", "metadata")]
     if any(part is None for part in parts) or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     prologue, epilogue, metadata = parts

@@ -57,7 +57,6 @@ class WholeBackward(Form):
     inputs: tuple[Lifted, ...]
     done: tuple[tuple[str, ...], ...]  # per visit, in the order of `visits`, what is done at it (reasons.py)
     because: tuple[str, ...]  # how it differs from each backward that was captured before, the newest first
-    is_dropped: bool = False  # C++ has forgotten it
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:

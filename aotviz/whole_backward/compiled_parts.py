@@ -170,15 +170,14 @@ class Part:
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
         before = self._of_the_earlier_capture(layouts)
-        symbols: Symbols | None = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
-        if not any(symbols):  # only strides differ
-            symbols = None
+        varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
+        symbols = varying if any(varying) else None  # None also if only strides differ
         seen.append(layouts)
         self.layouts = dict(zip(self._names, layouts, strict=True))
         module, taken = self._specialized(inputs, symbols)
         given = [inputs[i] for i in taken]
-        varying = None if symbols is None else tuple(symbols[i] for i in taken)
-        made = self._compiler(self, module, given, varying, reasons)
+        theirs = None if symbols is None else tuple(symbols[i] for i in taken)
+        made = self._compiler(self, module, given, theirs, reasons)
 
         def run(inputs: list[Any]) -> Sequence[Any]:
             given = [inputs[i] for i in taken]

@@ -5,8 +5,8 @@ while C++ looks up or captures the backward of a thread that asked for it, which
 no other backward begin meanwhile. A replay runs with the switch off, so that a hook may call `backward`, and other
 threads go on.
 
-C++ keeps captures by what autograd's graph looks like, not by who made them. They are dropped when another `Setting`
-takes over.
+C++ keeps captures by what autograd's graph looks like, not by who made them: each `Setting` that meets a capture
+compiles it for itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,17 +25,19 @@ import torch.fx as fx
 from aotviz.ir.forms import Reason
 from aotviz.options import Options
 from aotviz.torch_private import backward_capture, backward_engine, dispatch, runtime
+from aotviz.torch_private.context import autocast_state
 from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
-from aotviz.whole_backward.reasons import difference, labels
+from aotviz.whole_backward.reasons import DROPPED, difference, labels, same
 from aotviz.whole_backward.users_names import names_around
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
-Compile = Callable[[WholeBackward], Callable[..., list[Any]]]
+Replay = Callable[..., list[Any]]
+Compile = Callable[[WholeBackward], Replay]
 
 
 class Setting:
-    """How backwards are captured, and what was captured so far.
+    """How backwards are captured and replayed.
 
     Args:
         options: the pipeline's.
@@ -45,31 +48,39 @@ class Setting:
 
     def __init__(self, options: Options, compile: Compile, told: Callable[[str], None], dynamic: bool = False) -> None:
         self.told, self.dynamic = told, dynamic
-        self._options, self._compile = options, compile
-        self._captures: list[WholeBackward] = []  # the newest first, without their graphs
+        self.options, self._compile = options, compile
+        self._earlier: list[tuple[int, WholeBackward]] = []  # (`_drops` at that time, without its graph), newest first
 
-    def captured(self, capture: Capture) -> Callable[..., list[Any]]:
-        """What replays a capture."""
-        visits = tuple(
-            Visit(
-                one.name.rpartition("::")[2],
-                capture.names.get(id(getattr(one.node, "variable", None)), ""),
-                FIRST if one.name == ACCUMULATE else one.sequence,
-            )
-            for one in capture.visited
+    def lowered(self, call: WholeBackward) -> Replay:
+        """What replays a captured backward, by the options of this setting."""
+        because = (
+            DROPPED if drops < _drops and same(one, call) else difference(one, call) for drops, one in self._earlier
         )
-        copied = [Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told]
-        done = labels(capture.graph, len(visits))
-        call = WholeBackward(
-            self._options, "backward", capture.graph, visits, tuple(capture.lifted), done, (), evidence=tuple(copied)
-        )
-        call = replace(call, because=tuple(difference(one, call) for one in self._captures))
-        self._captures.insert(0, replace(call, graph=fx.Graph()))
+        call = replace(call, options=self.options, because=tuple(because))
+        self._earlier.insert(0, (_drops, replace(call, graph=fx.Graph())))
         return self._compile(call)
 
-    def drop(self) -> None:
-        """C++ has forgotten all captures."""
-        self._captures = [replace(one, is_dropped=True) for one in self._captures]
+
+class Kept:
+    """What C++ keeps of a captured backward: it finds captures by autograd's graph, whatever the setting is."""
+
+    def __init__(self, call: WholeBackward) -> None:
+        self._call = call
+        self._programs: weakref.WeakKeyDictionary[Setting, Replay] = weakref.WeakKeyDictionary()
+        self._first: Replay | None = None
+
+    def __call__(self, *given: Any) -> list[Any]:
+        """For somebody else's compiler, which may find the capture too."""
+        assert self._first is not None
+        with backward_capture.compiler(None, False):
+            return self._first(*given)
+
+    def program(self, setting: Setting) -> Replay:
+        found = self._programs.get(setting)
+        if found is None:
+            found = self._programs[setting] = setting.lowered(self._call)
+            self._first = self._first or found
+        return found
 
 
 class Gate:
@@ -120,7 +131,8 @@ class _Thread(threading.local):
 
 _gate, _thread = Gate(), _Thread()
 _installed, _count = threading.Lock(), 0
-_latest: Setting | None = None  # whose captures C++ keeps
+_drops = 0  # how often C++ was made to forget its captures
+_autocast: tuple[Any, ...] = ()  # autocast's state, for which C++ keeps captures
 
 
 @contextlib.contextmanager
@@ -137,6 +149,8 @@ def capturing(setting: Setting | None) -> Iterator[None]:
 
 def reset() -> None:
     """Forget all captures."""
+    global _drops
+    _drops += 1
     backward_capture.clear_captures()
 
 
@@ -220,14 +234,9 @@ class _Run:
         self._switch = contextlib.ExitStack()  # on while C++ looks up or captures
 
     def result(self) -> Any:
-        global _latest
         _thread.run = self
         try:
-            if _latest is not self._setting:
-                reset()
-                if _latest is not None:
-                    _latest.drop()
-                _latest = self._setting
+            _drop_captures_of_another_autocast()
             with self._switch:
                 self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
                 return self._original(*self._given, **self._named)
@@ -236,7 +245,6 @@ class _Run:
                 raise self._error from None
             if self._replays:
                 raise
-            self._setting.drop()
             reset()  # what C++ keeps of a capture that failed leads it into an error at the next
             why = f"{type(error).__name__}: {error}"
         finally:
@@ -255,17 +263,19 @@ class _Run:
         return Capture(backward_engine.visits(self._given[0], self._given[4]), names, self._captured)
 
     def _captured(self, capture: Capture) -> Any:
+        kept = Kept(form_of(capture, self._setting.options))
         with backward_capture.compiler(None, False):
-            return _replay, self._setting.captured(capture)
+            kept.program(self._setting)  # an error now lets the engine run this backward
+        return _replay, kept
 
-    def replay(self, function: Callable[..., list[Any]], given: Sequence[Any]) -> list[Any]:
+    def replay(self, kept: Kept, given: Sequence[Any]) -> list[Any]:
         self._replays = True
         self._switch.close()
         _gate.open(runs=True)
         callbacks = _thread.callbacks = list[Callable[[], Any]]()
         try:
             with backward_capture.switched_off():
-                results = function(*given)
+                results = kept.program(self._setting)(*given)
                 for callback in callbacks:  # which may queue more
                     callback()
                 return results
@@ -276,9 +286,30 @@ class _Run:
             _thread.callbacks = None
 
 
-def _replay(function: Callable[..., list[Any]], *given: Any) -> list[Any]:
-    """What C++ calls for a captured backward, with what it lifted. Somebody else's compiler may have found it too."""
-    if _thread.run is not None:
-        return _thread.run.replay(function, given)
-    with backward_capture.compiler(None, False):
-        return function(*given)
+def _replay(kept: Kept, *given: Any) -> list[Any]:
+    """What C++ calls for a captured backward, with what it lifted."""
+    return kept(*given) if _thread.run is None else _thread.run.replay(kept, given)
+
+
+def _drop_captures_of_another_autocast() -> None:
+    """C++'s key says nothing of autocast, which decides the dtypes of what a backward computes."""
+    global _autocast
+    state = autocast_state()
+    if state != _autocast:
+        _autocast = state
+        reset()
+
+
+def form_of(capture: Capture, options: Options) -> WholeBackward:
+    """A capture, as the stages take it."""
+    visits = tuple(
+        Visit(
+            one.name.rpartition("::")[2],
+            capture.names.get(id(getattr(one.node, "variable", None)), ""),
+            FIRST if one.name == ACCUMULATE else one.sequence,
+        )
+        for one in capture.visited
+    )
+    copied = tuple(Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told)
+    done = labels(capture.graph, len(visits))
+    return WholeBackward(options, "backward", capture.graph, visits, tuple(capture.lifted), done, (), evidence=copied)

@@ -27,7 +27,7 @@ HOOKS = {  # step -> its kind of hook
 }
 SETS, ADDS = "sets the gradient", "adds to the gradient"
 ANOTHER_KEY = "something else that autograd's nodes keep changed"
-DROPPED = "another setting of aotviz.compiled_autograd was used since, which drops all captures"
+DROPPED = "all captures were dropped since"  # by `reset()`, a change of autocast, or a capture that failed
 
 
 def labels(graph: fx.Graph, count: int) -> tuple[tuple[str, ...], ...]:
@@ -58,7 +58,12 @@ def difference(before: WholeBackward, now: WholeBackward) -> str:
                 if counts[0][kind] != counts[1][kind]:
                     return f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"
             return f"what {one} does changed"
-    return _resized(before, now) or (DROPPED if before.is_dropped else ANOTHER_KEY)
+    return _resized(before, now) or ANOTHER_KEY
+
+
+def same(before: WholeBackward, now: WholeBackward) -> bool:
+    """Whether nothing tells two captures apart."""
+    return difference(before, now) == ANOTHER_KEY
 
 
 def _resized(before: WholeBackward, now: WholeBackward) -> str:
