@@ -434,7 +434,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?:.*\(HINT: type (?P<hint>.*)\))?.*",
             _type,
         ),
-        (r"autograd node (?P<number>\d+) was (?P<before>\S+) and is (?P<after>\S+)", _another_node),
+        (r"autograd node (?P<number>\d+) was (?P<before>.+) and is (?P<after>.+)", _another_node),
         (r"(?P<name>.+)\.grad was (?P<before>None|a tensor) and is (?P<after>None|a tensor)", _another_gradient),
         (
             r"the number of (?P<kind>.*?hooks) at (?P<where>.+) changed from (?P<before>\d+) to (?P<after>\d+)",

@@ -76,7 +76,9 @@ class compiled_autograd(contextlib.ContextDecorator):
         key = (backend, mode, bool(dynamic), repr(sorted((options or {}).items())))
         with _lock:
             if key not in _known:
-                _known[key] = _setting(backend, mode, bool(dynamic), options or {})
+                ours, theirs = sorted_options(options or {}, backend)
+                through = Backend(lowering_named(backend, theirs, mode), ours, Session(True, "backward"))
+                _known[key] = setting(through, bool(dynamic)), through.session
             self._setting, session = _known[key]
         assert session.store is not None
         self._recording = live(session.store)
@@ -104,18 +106,14 @@ class compiled_autograd(contextlib.ContextDecorator):
             engine.reset()
 
 
-def _setting(
-    backend: str | Callable[..., Any], mode: str | None, dynamic: bool, options: Mapping[str, Any]
-) -> tuple[engine.Setting, Session]:
-    ours, theirs = sorted_options(options, backend)
-    session = Session(True, "backward")
-    through = Backend(lowering_named(backend, theirs, mode), ours, session)
+def setting(through: Backend, dynamic: bool) -> engine.Setting:
+    """How backwards are captured for a backend: in its recording, and compiled by it."""
     parts = Lowering(partial(_part, through))
 
     def compiled(call: WholeBackward) -> Replay:
-        return backward_stages.compiled(call, session.observer(), parts)
+        return backward_stages.compiled(call, through.session.observer(), parts)
 
-    return engine.Setting(through.lowering.options(), compiled, _told, dynamic), session
+    return engine.Setting(through.lowering.options(), compiled, _told, dynamic)
 
 
 def _part(

@@ -32,6 +32,7 @@ def compile(
     decompositions: Mapping[Any, Any] | None = None,
     keep_inference_input_mutations: bool | None = None,
     donate_buffers: bool | None = None,
+    compiled_autograd: bool = False,
     record: bool = True,
     debug: bool = False,
     on_stage: Callable[[str, int | None], None] | None = None,
@@ -57,6 +58,8 @@ def compile(
         decompositions: operator -> function that it is traced as; the backend's own if None.
         keep_inference_input_mutations: let the graph write inputs where nothing can tell the difference.
         donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
+        compiled_autograd: also capture and compile the whole backward of what `fn` differentiates, as
+            `aotviz.compiled_autograd` does, into the same recording.
         record: keep a recording; without it `.recording` raises.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
@@ -95,10 +98,14 @@ def compile(
     ours |= {name: value for name, value in given.items() if value is not None}
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
     run = dynamo.compiled(fn, through, dynamic=dynamic, fullgraph=fullgraph)
-    remake = (_again, (fn, arguments))
-    if isinstance(fn, torch.nn.Module):  # the `__call__` of `run` would call the global module hooks again
-        return _module(fn, CompiledCallable(_plainly(run.forward), session, fn, remake))
-    return functools.update_wrapper(CompiledCallable(_plainly(run), session, fn, remake), fn, updated=())
+    # The `__call__` of a module would call the global module hooks again.
+    plainly = _plainly(run.forward if isinstance(fn, torch.nn.Module) else run)
+    if compiled_autograd:
+        plainly = _with_whole_backwards(plainly, through, bool(dynamic))
+    made = CompiledCallable(plainly, session, fn, (_again, (fn, arguments)))
+    if isinstance(fn, torch.nn.Module):
+        return _module(fn, made)
+    return functools.update_wrapper(made, fn, updated=())
 
 
 def _again(fn: Any, arguments: dict[str, Any]) -> Any:
@@ -116,6 +123,20 @@ def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
         raise error
 
     return plainly
+
+
+def _with_whole_backwards(run: Callable[..., Any], through: Backend, dynamic: bool) -> Callable[..., Any]:
+    """The same function, but backwards that it calls are captured."""
+    from aotviz.frontends.backwards import setting  # loads torch's compiled autograd, which few programs need
+    from aotviz.whole_backward.engine import capturing as begun
+
+    captured = setting(through, dynamic)
+
+    def capturing(*args: Any, **kwargs: Any) -> Any:
+        with begun(captured):
+            return run(*args, **kwargs)
+
+    return capturing
 
 
 class CompiledModule(Inspected):

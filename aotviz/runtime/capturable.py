@@ -52,6 +52,8 @@ class Inlined:
 class Backward(Protocol):
     """The backward of one program."""
 
+    name: str  # of the program
+
     def sizes(self, node: Any) -> Sequence[int]:
         """The saved numbers of a call, given its node."""
         ...

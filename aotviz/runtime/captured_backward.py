@@ -33,7 +33,7 @@ class CapturedBackward:
 
     def __init__(self, lowered: LoweredSplit) -> None:
         call = lowered.call
-        self._name, self._why_beside = call.name, _why_beside(call, lowered.generators)
+        self.name, self._why_beside = call.name, _why_beside(call, lowered.generators)
         self._checks = bool(call.kept_and_written or call.reshaped)  # before each run
         self._may_be_random = not call.meta.deterministic and call.options.backend != "eager"
         self._partial, self._autocast = lowered.partial, call.meta.autocast
@@ -94,7 +94,7 @@ class CapturedBackward:
         if self._why_beside or self._checks or is_mixed or not any(pattern) or self.why_as_it_is(node):
             return None
         return Inlined(
-            self._name,
+            self.name,
             self._module(pattern),
             self._partial.part(pattern).sources,
             self._symbols,

@@ -225,7 +225,8 @@ class Capture:
             copy.target, copy.meta["constant"] = name, operator.attrgetter(str(node.target))(root)
         elif node.target is torch.ops.aten.view.default:  # strides at run time may differ from those of the trace
             copy.target = torch.ops.aten.reshape.default
-        copy.meta |= {key: value for key, value in node.meta.items() if key in _CARRIED} | {"visit": self._visit()}
+        copy.meta |= {key: value for key, value in node.meta.items() if key in _CARRIED}
+        copy.meta |= {"visit": self._visit(), "is_copied": True}
         return self._stand_in(copy)
 
     def before_all(self, target: Callable[..., Any], position: int, args: tuple[Any, ...]) -> None:
@@ -267,6 +268,10 @@ class Capture:
         node.meta["visit"] = self._visit()
         return node
 
+    def _size(self, function: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
+        """A node for an expression of sizes."""
+        return self._emit(steps.Computed(function, "size"), args)
+
     def _visit(self) -> int:
         return len(self.visited) - 1
 
@@ -289,7 +294,7 @@ class Capture:
         if type(value) in (list, tuple):
             return type(value)(self._reference(part) for part in value)
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
-            return self._symbols.node(value, self._emit)
+            return self._symbols.node(value, self._size)
         return value
 
     def _constant(self, tensor: torch.Tensor) -> fx.Node:

@@ -39,4 +39,6 @@ def has_effects(node: fx.Node) -> bool:
         return operators.writes(target)
     if operators.is_higher_order(target):
         return effects.has_effects(target)
+    if node.meta.get("is_copied"):  # from a graph: arithmetic of sizes
+        return False
     return not (steps.is_in_a_graph(target) or backward_capture.is_pure(target))

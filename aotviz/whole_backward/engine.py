@@ -21,10 +21,12 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir.forms import Reason
 from aotviz.options import Options
-from aotviz.torch_private import backward_capture, backward_engine, dispatch, runtime
+from aotviz.runtime.capturable import Capturable
+from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
 from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
@@ -200,7 +202,7 @@ def _around(original: backward_engine.Engine) -> backward_engine.Engine:
         finally:
             _thread.engine_runs = False
 
-    return run_backward
+    return torch.compiler.disable(run_backward)  # Dynamo would trace it where a compiled function calls backward()
 
 
 def _by_engine(original: backward_engine.Engine, given: Any, named: Any) -> Any:
@@ -300,11 +302,18 @@ def _drop_captures_of_another_autocast() -> None:
         reset()
 
 
+def _named(one: backward_engine.AutogradNode) -> str:
+    function: Any = compiled_autograd.function_of(one.node) if isinstance(one.node, BackwardCFunction) else object
+    if issubclass(function, Capturable):
+        return f"backward of {function.captured.name}"
+    return one.name.rpartition("::")[2]
+
+
 def form_of(capture: Capture, options: Options) -> WholeBackward:
     """A capture, as the stages take it."""
     visits = tuple(
         Visit(
-            one.name.rpartition("::")[2],
+            _named(one),
             capture.names.get(id(getattr(one.node, "variable", None)), ""),
             FIRST if one.name == ACCUMULATE else one.sequence,
         )
