@@ -144,7 +144,8 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
                 except Exception as error:
                     failures.append((eager.name, Failure.of(error, "compile")))
                     break
-            theirs = run(setup, compiled[key][1], action)
+            with candidate.around():
+                theirs = run(setup, compiled[key][1], action)
             if eager.failure:  # eager raises for this action; the candidate may raise or not
                 if theirs.failure is None and eager.failure.step == "in-place write":
                     found.append(Difference(eager.name, "permissive", str(eager.failure), "no error"))

@@ -77,6 +77,7 @@ class Candidate:
     name: str
     compile: Callable[[Function, bool], Function]
     reset: Callable[[], None] = lambda: None
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # a run, its backwards included
     loose_tuple: bool = False  # torch's aot_function returns a list where the function returns a flat tuple
 
 

@@ -6,6 +6,8 @@ How a candidate is judged is the package's own (`aotviz/comparing/`), since `aot
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,6 +132,32 @@ def ours_compile(backend: str = "eager") -> Candidate:
     return Candidate(f"aotviz.compile/{backend}", compile)
 
 
+def with_whole_backwards(candidate: Candidate) -> Candidate:
+    """The same, with each of its backwards captured and replayed."""
+    import aotviz
+
+    def reset() -> None:
+        candidate.reset()
+        aotviz.compiled_autograd.reset()
+
+    around = partial(aotviz.compiled_autograd, backend="eager")
+    return replace(candidate, name=f"{candidate.name}, whole backwards", reset=reset, around=around)
+
+
+def torchs_whole_backwards() -> Candidate:
+    """The function as it is, under torch's own compiled autograd."""
+    from torch._dynamo import compiled_autograd
+
+    def reset() -> None:
+        torch._dynamo.reset()
+        torch._C._dynamo.compiled_autograd.clear_cache()
+
+    def around() -> Any:
+        return compiled_autograd._enable(torch.compile(backend="eager"))
+
+    return Candidate("torch's compiled autograd", lambda fn, dynamic: fn, reset=reset, around=around)
+
+
 def aot_module(whose: str, simplified: bool = False) -> Candidate:
     """aot_module or aot_module_simplified, of 'ours' or 'torch'; the function to compile is a module."""
 
@@ -175,4 +203,8 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
     "ours-simplified": lambda: aot_module("ours", simplified=True),
     "torch-simplified": lambda: aot_module("torch", simplified=True),
     "eager": eager_itself,
+    "whole": lambda: with_whole_backwards(eager_itself()),
+    "ours-whole": lambda: with_whole_backwards(ours_aot()),
+    "ours-backend-whole": lambda: with_whole_backwards(torch_compile("aotviz_eager")),
+    "torch-whole": torchs_whole_backwards,
 }
