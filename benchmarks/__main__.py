@@ -33,6 +33,7 @@ from . import (
     trace_reading,
     viewer,
     watching,
+    whole_backward,
 )
 
 Benchmark = Callable[[bool], list[results.Result]]
@@ -43,6 +44,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "compile": lambda quick: compiling.run(rounds=1, layers=2) if quick else compiling.run(),
     "first_compile": lambda quick: [first_compile.run(1, first_compile.CASES[:1]) if quick else first_compile.run()],
     "memory": lambda quick: [memory.run(operators=20) if quick else memory.run()],
+    "compiled_autograd": lambda quick: [
+        whole_backward.run(1, layers=1, step_layers=1, backend="eager", seconds=1) if quick else whole_backward.run()
+    ],
     "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],
     "trace_reading": lambda quick: [trace_reading.run(rounds=1, nbytes=3_000_000) if quick else trace_reading.run()],

@@ -241,7 +241,10 @@ class _Run:
             _drop_captures_of_another_autocast()
             with self._switch:
                 self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
-                return self._original(*self._given, **self._named)
+                results = self._original(*self._given, **self._named)
+            if not self._replays:
+                reset()  # C++ has found a capture of somebody else's; the next backward is captured here
+            return results
         except Exception as error:
             if self._error is not None:  # C++ makes another error of some
                 raise self._error from None
