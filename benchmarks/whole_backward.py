@@ -4,13 +4,17 @@
 
 *Capture* is the first backward of a model, with the captured graph run as it is. A *replay* is a later backward; what
 it spends beside the operators of its graph is its overhead, and both sides run the same operators. *Peak memory* is the
-most that a backward allocates beyond what was there before it, beside eager's. A *step* is forward, backward, AdamW and
+most that a backward adds to its process (what Python itself takes included), beside eager's. A *step* is forward, backward, AdamW and
 `zero_grad`, on Inductor, with the whole backward captured, beside the same step with the forward compiled alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -26,7 +30,7 @@ import aotviz
 
 from .measure import interval, ratio
 from .results import Result, Row, result
-from .step import compared, peak_bytes
+from .step import compared
 from .step_models import MODELS
 
 Around = Callable[[], AbstractContextManager[Any]]  # of a backward
@@ -142,26 +146,64 @@ def replays(name: str, layers: int, rounds: int) -> Row:
     return Row(f"{name}: a replay, beside its graph", medians["ours"] / medians["torch"], 0.8, medians, "µs")
 
 
-def memory(name: str, layers: int, accumulates: bool) -> list[Row]:
-    """The most that a backward allocates, beyond what its forward left."""
-    rows = []
-    for backend in ("eager", "inductor"):
-        found: dict[str, float] = {}
-        for side, around in {"eager": contextlib.nullcontext, "ours": ours(backend)}.items():
-            reset()
-            torch.manual_seed(0)
-            model, batch = CASES[name](layers)
-            most = 0
-            for _ in range(3):  # the first one compiles
-                if not accumulates:
-                    model.zero_grad()
-                loss = model(**batch)[0]
-                with around():
-                    most = peak_bytes(loss.backward)
-            found[side] = most / 1e6
-        case = f"{name}: peak memory of a backward{', adding to gradients' if accumulates else ''}, {backend}"
-        rows.append(Row(case, found["ours"] / found["eager"], 1.0, found, "MB"))
-    return rows
+def transformer(layers: int) -> tuple[nn.Module, dict[str, Any]]:
+    """Wide enough that its gradients and activations outweigh all else in a process."""
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (self.encoder(x).square().mean(),)
+
+    return Loss(), {"x": torch.randn(64, 128, 512)}
+
+
+def resident_bytes(what: str) -> int:
+    """Of this process, as Linux counts: "VmRSS", what is in memory now, or "VmHWM", the most since `forget_peak`."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(f"{what}:"))
+
+
+def forget_peak() -> None:
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def backward_peak(side: str, layers: int, accumulates: bool) -> int:
+    """The most that the third backward of this process adds to its memory. `side` is "eager" or a backend of ours."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    around: Around = contextlib.nullcontext if side == "eager" else ours(side.removeprefix("ours "))
+    model, batch = transformer(layers)
+    most = 0
+    for _ in range(3):  # the first one compiles
+        if not accumulates:
+            model.zero_grad()
+        loss = model(**batch)[0]
+        gc.collect()
+        forget_peak()
+        before = resident_bytes("VmRSS")
+        with around():
+            loss.backward()
+        most = resident_bytes("VmHWM") - before
+    return most
+
+
+def memory(layers: int, backend: str, accumulates: bool) -> Row:
+    """Peak memory of a backward, each side in a process of its own, whose freed memory goes back to the system."""
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    found = {}
+    for side in ("eager", f"ours {backend}"):
+        call = f"from benchmarks import whole_backward as b; print(b.backward_peak({side!r}, {layers}, {accumulates}))"
+        command = [sys.executable, "-W", "ignore", "-c", call]
+        told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        found[side.partition(" ")[0]] = int(told.split()[-1]) / 1e6
+    case = f"peak memory of a backward{', adding to gradients' if accumulates else ''}, {backend}"
+    return Row(case, found["ours"] / found["eager"], 1.01, found, "MB")
 
 
 class Step:
@@ -215,7 +257,9 @@ def run(
 ) -> Result:
     rows = [captures(name, layers, rounds) for name in CASES]
     rows += [replays(name, layers, 4 * rounds) for name in CASES]
-    rows += [row for accumulates in (False, True) for row in memory("GPT-2", layers, accumulates)]
+    rows += [
+        memory(layers, one, accumulates) for one in dict.fromkeys(("eager", backend)) for accumulates in (False, True)
+    ]
     rows += steps(step_layers, backend, 20 * rounds, seconds)
     about = "a whole backward, captured: its capture, its replays, its memory, and steps with it"
     settings = {"rounds": rounds, "layers": layers, "step_layers": step_layers}

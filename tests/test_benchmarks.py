@@ -24,6 +24,7 @@ from benchmarks import (
     subclasses,
     trace_reading,
     watching,
+    whole_backward,
 )
 
 
@@ -40,6 +41,16 @@ def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
     (row,) = first_compile.run(1, first_compile.CASES[:1]).rows
     assert set(row.values) == {"torch", "ours"}
     assert row.figure > 0
+
+
+@pytest.mark.slow
+def test_a_whole_backward_is_measured_beside_torch_and_eager() -> None:
+    found = whole_backward.run(rounds=2, layers=1, step_layers=1, backend="eager", seconds=1)
+    cases = [row.case for row in found.rows]
+    assert [case.partition(":")[2] for case in cases[:4]] == [" capture"] * 2 + [" a replay, beside its graph"] * 2
+    assert [case.startswith("peak memory") for case in cases[4:6]] == [True, True]
+    assert {frozenset(row.values) for row in found.rows[-2:]} == {frozenset({"alone", "whole"})}
+    assert all(row.figure > 0 for row in found.rows)
 
 
 def test_calls_with_subclasses_are_measured_with_and_without_making_them() -> None:

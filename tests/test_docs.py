@@ -9,7 +9,7 @@ import pytest
 
 from aotviz import pipeline
 from aotviz.whole_backward import backward_stages
-from aotviz.whole_backward.compiled_parts import Lowering
+from aotviz.whole_backward.compiled_parts import CompiledParts
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -36,7 +36,7 @@ def test_the_glossary_has_each_stage_once_and_no_other() -> None:
 )
 def test_the_stages_of_a_whole_backward_are_listed_in_order(page: str, title: str) -> None:
     listed = re.findall(r"^\| ([^|]+) \|", section(page, title), re.MULTILINE)
-    assert listed == ["stage", "---", *(stage.name for stage in backward_stages.stages(Lowering(lambda *_: None)))]
+    assert listed == ["stage", "---", *(stage.name for stage in backward_stages.stages(CompiledParts(lambda *_: None)))]
 
 
 def badges() -> set[str]:

@@ -21,7 +21,8 @@ from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
 from aotviz.ir.user_warnings import warn
-from aotviz.lowerings import lowering_named
+from aotviz.lowerings import Lowering, lowering_named
+from aotviz.options import Options
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
 from aotviz.runtime.call_differs import CallDiffers
@@ -29,7 +30,8 @@ from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
 from aotviz.whole_backward import backward_stages, engine
 from aotviz.whole_backward.captured import Replay, WholeBackward
-from aotviz.whole_backward.compiled_parts import Compiled, Lowering, Part, Symbols
+from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
+from aotviz.whole_backward.early_writes import run_early
 
 _lock = threading.Lock()
 _known: dict[Any, tuple[engine.Setting, Session]] = {}
@@ -108,12 +110,20 @@ class compiled_autograd(contextlib.ContextDecorator):
 
 def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
-    parts = Lowering(partial(_part, through))
+    parts = CompiledParts(partial(_part, through))
 
     def compiled(call: WholeBackward) -> Replay:
         return backward_stages.compiled(call, through.session.observer(), parts)
 
-    return engine.Setting(through.lowering.options(), compiled, _told, dynamic)
+    return engine.Setting(_options(through, through.lowering, dynamic), compiled, _told, dynamic)
+
+
+def _options(through: Backend, lowering: Lowering, dynamic: bool) -> Options:
+    """A part adds to gradients where it computes them, so that they need not all be alive at once."""
+    writes = (
+        {} if lowering.name != "eager" else {"inference_compiler": run_early, "keep_inference_input_mutations": True}
+    )
+    return lowering.options(**writes | through.options, dynamic=dynamic)
 
 
 def _part(
@@ -126,7 +136,7 @@ def _part(
 ) -> Compiled:
     """Compile a part of a captured backward. A part that is refused runs operator by operator, with a warning."""
     lowering, graph = through.lowering.for_graph(module, inputs)
-    options = lowering.options(**through.options, dynamic=symbols is not None)
+    options = _options(through, lowering, symbols is not None)
     request = graph_request(graph, tuple(inputs), options, part.title)
     request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))
     session = through.session.part(part.title, id(part))

@@ -6,21 +6,21 @@ from aotviz import pipeline
 from aotviz.pipeline import Observer, Stage
 from aotviz.whole_backward import dead_nodes, eager_order, replayed
 from aotviz.whole_backward.captured import Replay, ReplayedBackward, WholeBackward
-from aotviz.whole_backward.compiled_parts import Lowering
+from aotviz.whole_backward.compiled_parts import CompiledParts
 
 
-def stages(lowering: Lowering) -> tuple[Stage, ...]:
+def stages(parts: CompiledParts) -> tuple[Stage, ...]:
     """The stages, with the one that compiles graphs."""
     return (
         Stage("eager order", eager_order.run),  # WholeBackward -> WholeBackward
         Stage("dead nodes", dead_nodes.run),  # WholeBackward -> WholeBackward
-        Stage("compiled parts", lowering.run),  # WholeBackward -> WholeBackward
+        Stage("compiled parts", parts.run),  # WholeBackward -> WholeBackward
         Stage("replay", replayed.run),  # WholeBackward -> ReplayedBackward
     )
 
 
-def compiled(call: WholeBackward, observer: Observer, lowering: Lowering) -> Replay:
+def compiled(call: WholeBackward, observer: Observer, parts: CompiledParts) -> Replay:
     """What replays a captured backward. Its parts are compiled when they first run."""
     with pipeline.lock:
-        made: ReplayedBackward = pipeline.run(stages(lowering), call, observer)
+        made: ReplayedBackward = pipeline.run(stages(parts), call, observer)
     return made.function

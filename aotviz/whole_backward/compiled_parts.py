@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tupl
 """(part, its graph, inputs of it, what varies among these, why earlier programs don't do) -> a program."""
 
 
-class Lowering:
+class CompiledParts:
     """How the parts of captured backwards are compiled. It remembers the layouts of each backward's parts, so that a
     backward that is captured again for other sizes is compiled with symbols at once."""
 
@@ -66,7 +66,10 @@ class Lowering:
 def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[WholeBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
-    for kind, nodes in _split(call.graph):
+    late: set[Any] = {steps.accumulate_grad}
+    if not call.options.keep_inference_input_mutations:  # the sums would be written back after all are computed
+        late.add(steps.add_to_gradient)
+    for kind, nodes in _split(call.graph, late):
         if kind == "part" and any(node.target is not steps.add for node in nodes):
             before = earlier[len(parts)] if len(parts) < len(earlier) else {}
             part = Part(compiler, nodes, call.name, len(parts), before)
@@ -91,30 +94,30 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
 def _named(output: fx.Node) -> str:
     """The name of a part's output: a gradient that is accumulated is called after its leaf."""
     for user in output.users:
-        leaf = user.args[0] if user.target is steps.accumulate_grad else None
+        leaf = user.args[0] if user.target in (steps.accumulate_grad, steps.add_to_gradient) else None
         if isinstance(leaf, fx.Node):
             return f"grad_{leaf.name}"
     return output.name
 
 
-def _split(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
-    """("part" or "python", nodes), in an order in which they can run."""
+def _split(graph: fx.Graph, late: Collection[Any]) -> Iterator[tuple[str, list[fx.Node]]]:
+    """("part" or "python", nodes), in an order in which they can run. Calls of `late` functions follow a part."""
     yield "python", list(graph.find_nodes(op="get_attr"))
     part: list[fx.Node] = []
-    late: list[fx.Node] = []  # accumulations, which follow the part
+    behind: list[fx.Node] = []
     for node in graph.nodes:
         if node.op == "get_attr":
             continue
         if node.op == "call_function" and _takes_from_python(node):
             yield "python", [node]
+        elif node.op == "call_function" and node.target in late:
+            behind.append(node)
         elif node.op == "call_function" and not has_effects(node):
             part.append(node)
-        elif node.target is steps.accumulate_grad:
-            late.append(node)
         else:
             yield "part", part
-            yield "python", [*late, node]
-            part, late = [], []
+            yield "python", [*behind, node]
+            part, behind = [], []
 
 
 def _takes_from_python(node: fx.Node) -> bool:

@@ -15,7 +15,7 @@ from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
 from aotviz.torch_private.modules import boxed
 from aotviz.whole_backward import backward_stages, engine
-from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled, Lowering
+from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled, CompiledParts
 from tests.tiers import slow
 from tests.whole_backward.programs import PROGRAMS, in_threads, leaf
 
@@ -35,11 +35,11 @@ class Captures:
 
     def __init__(self, observer=None, dynamic=False):
         self.calls, self.told = [], []
-        observer, lowering = observer or Silent(), Lowering(run_as_it_is)
+        observer, parts = observer or Silent(), CompiledParts(run_as_it_is)
 
         def compiled(call):
             self.calls.append(call)
-            return backward_stages.compiled(call, observer, lowering)
+            return backward_stages.compiled(call, observer, parts)
 
         self.setting = engine.Setting(lowering_named("eager").options(), compiled, self.told.append, dynamic)
 
