@@ -4,8 +4,9 @@
 
 *Capture* is the first backward of a model, with the captured graph run as it is. A *replay* is a later backward; what
 it spends beside the operators of its graph is its overhead, and both sides run the same operators. *Peak memory* is the
-most that a backward adds to its process (what Python itself takes included), beside eager's. A *step* is forward, backward, AdamW and
-`zero_grad`, on Inductor, with the whole backward captured, beside the same step with the forward compiled alone.
+most that a backward adds to its process (what Python itself takes included), beside eager's. A *step* is forward,
+backward, AdamW and `zero_grad`, on Inductor, with the whole backward captured, beside the same step with the forward
+compiled alone.
 """
 
 from __future__ import annotations

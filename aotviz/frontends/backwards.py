@@ -20,7 +20,7 @@ from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
-from aotviz.ir.user_warnings import warn
+from aotviz.ir.user_warnings import users_place, warn
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.options import Options
 from aotviz.reading.recording import Recording
@@ -29,7 +29,7 @@ from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
 from aotviz.whole_backward import backward_stages, engine
-from aotviz.whole_backward.captured import Replay, WholeBackward
+from aotviz.whole_backward.captured import BackwardCall, Replay, WholeBackward
 from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
 from aotviz.whole_backward.early_writes import run_early
 
@@ -112,10 +112,21 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
     parts = CompiledParts(partial(_part, through))
 
-    def compiled(call: WholeBackward) -> Replay:
-        return backward_stages.compiled(call, through.session.observer(), parts)
+    known: set[tuple[str, str]] = set()
 
-    return engine.Setting(_options(through, through.lowering, dynamic), compiled, _told, dynamic)
+    def compiled(asked: BackwardCall, call: WholeBackward) -> Replay:
+        return backward_stages.compiled(asked, call, through.session.observer(), parts)
+
+    def by_the_engine(why: str) -> None:
+        warn(f"autograd's engine runs a backward, because of this: {why}", RanInEager)
+        place = users_place()
+        if (why, place) not in known:
+            known.add((why, place))
+            asked = BackwardCall(options, "backward", ())
+            backward_stages.by_the_engine(asked, through.session.observer(), why, place)
+
+    options = _options(through, through.lowering, dynamic)
+    return engine.Setting(options, compiled, by_the_engine, dynamic)
 
 
 def _options(through: Backend, lowering: Lowering, dynamic: bool) -> Options:
@@ -166,7 +177,3 @@ def _part(
         return found
 
     return Compiled(run, sizes)
-
-
-def _told(why: str) -> None:
-    warn(f"autograd's engine runs a backward, because of this: {why}", RanInEager)

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import warnings
+from types import FrameType
 
 import torch
 
@@ -14,8 +15,20 @@ _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.pa
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Like `warnings.warn`, but for the innermost line that is neither in aotviz nor in torch."""
+    frame, level = _users_frame()
+    warnings.warn(message, category, stacklevel=level if frame is not None else 2)
+
+
+def users_place() -> str:
+    """The innermost line that is neither in aotviz nor in torch, "file:line in function"; "" if there is none."""
+    frame, _ = _users_frame()
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _users_frame() -> tuple[FrameType | None, int]:
+    """That line's frame, and how far it is from the caller of this function."""
     frame = inspect.currentframe()
-    level = 1
+    level = 0
     while frame is not None and frame.f_code.co_filename.startswith((*_OURS, contextlib.__file__, "<aotviz")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level if frame is not None else 2)
+    return frame, level

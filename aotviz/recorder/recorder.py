@@ -38,7 +38,7 @@ from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord,
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import Program
-from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
+from aotviz.whole_backward.captured import BackwardCall, ReplayedBackward
 
 P = ParamSpec("P")
 
@@ -134,6 +134,8 @@ class Recorder:
             )
             if captured is not None:
                 self._captured(captured)
+            if isinstance(argument, BackwardCall):
+                self.log.facts(kind="compiled autograd")
             for store in self.stores:
                 store.add(self.log)
         self._began_ns = self._now()
@@ -268,8 +270,6 @@ class Recorder:
         training = records.is_training(form)
         if training is not None:
             self.log.facts(kind="training" if training else "inference")
-        elif isinstance(form, WholeBackward):
-            self.log.facts(kind="compiled autograd")
         call = form.call if isinstance(form, Program) else form
         if isinstance(call, TracedCall):
             key = (call.user_input_info, call.meta, call.graph_inputs, call.outputs, call.duplicate_of)

@@ -16,7 +16,7 @@ from aotviz.recorder.records import nbytes, storage, storage_nbytes
 from aotviz.recording import sizes
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
-from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
+from aotviz.whole_backward.captured import BackwardCall, ReplayedBackward, WholeBackward
 
 Counts = Mapping[str, int]  # role -> nodes
 MOST_CODE = 2_000_000  # characters of Inductor's code that are kept of one graph
@@ -43,7 +43,7 @@ def because(argument: Form) -> tuple[str, ...]:
     """Why each program that existed before does not do, the newest first, as the first form of a compilation says."""
     if isinstance(argument, Request):
         return tuple(reason.text for reason in argument.evidence)
-    return argument.because if isinstance(argument, WholeBackward) else ()
+    return argument.because if isinstance(argument, BackwardCall) else ()
 
 
 def counted(count: int, noun: str) -> str:
@@ -57,6 +57,8 @@ def counted(count: int, noun: str) -> str:
 def _facts(argument: Form, result: Form) -> str:
     if isinstance(result, (Program, ReplayedBackward)):
         return f"a wrapper of {counted(len(result.source.splitlines()), 'line')}"
+    if isinstance(argument, BackwardCall) and isinstance(result, WholeBackward):
+        return f"{counted(len(result.visits) - 1, 'autograd node')} captured"
     if isinstance(result, (LoweredSplit, LoweredGraph)):
         later = "; the backward is compiled when it is first needed" if isinstance(result, LoweredSplit) else ""
         return f"compiled by {result.options.backend}{later}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from aotviz import pipeline
 from aotviz.pipeline import Observer, Stage
 from aotviz.whole_backward import dead_nodes, eager_order, replayed
-from aotviz.whole_backward.captured import Replay, ReplayedBackward, WholeBackward
+from aotviz.whole_backward.captured import BackwardCall, Replay, ReplayedBackward, WholeBackward
 from aotviz.whole_backward.compiled_parts import CompiledParts
+
+CAPTURE = "capture"  # what comes before the list: C++ tells of autograd's nodes
 
 
 def stages(parts: CompiledParts) -> tuple[Stage, ...]:
@@ -19,8 +21,21 @@ def stages(parts: CompiledParts) -> tuple[Stage, ...]:
     )
 
 
-def compiled(call: WholeBackward, observer: Observer, parts: CompiledParts) -> Replay:
+def compiled(asked: BackwardCall, call: WholeBackward, observer: Observer, parts: CompiledParts) -> Replay:
     """What replays a captured backward. Its parts are compiled when they first run."""
     with pipeline.lock:
+        observer.before(CAPTURE, asked)
+        observer.after(CAPTURE, asked, call, call.elapsed_ns)
         made: ReplayedBackward = pipeline.run(stages(parts), call, observer)
     return made.function
+
+
+class NotCaptured(RuntimeError):
+    """Autograd's engine runs a backward."""
+
+
+def by_the_engine(asked: BackwardCall, observer: Observer, why: str, place: str) -> None:
+    """Record that autograd's engine ran a backward. `place` is "file:line in function"."""
+    observer.before(CAPTURE, asked)
+    observer.failed(CAPTURE, asked, NotCaptured(why))
+    observer.ran_in_eager(why, place)

@@ -1,5 +1,6 @@
 """What the stages of a captured backward hand on.
 
+    BackwardCall    a call of `backward()` or `torch.autograd.grad`
     WholeBackward   one graph of the whole backward, in the order in which C++ told of it, then in eager's
     ReplayedBackward   the Python function that runs it
 
@@ -48,6 +49,14 @@ class Lifted:
 
 
 @dataclass(frozen=True)
+class BackwardCall(Form):
+    """A backward that is to be captured."""
+
+    name: str
+    because: tuple[str, ...]  # how it differs from each backward that was captured before, the newest first
+
+
+@dataclass(frozen=True)
 class WholeBackward(Form):
     """The captured backward. The graph's placeholders are those of `inputs`, then `hooks` and `packed`."""
 
@@ -56,7 +65,7 @@ class WholeBackward(Form):
     visits: tuple[Visit, ...]  # in the order in which they run
     inputs: tuple[Lifted, ...]
     done: tuple[tuple[str, ...], ...]  # per visit, in the order of `visits`, what is done at it (reasons.py)
-    because: tuple[str, ...]  # how it differs from each backward that was captured before, the newest first
+    elapsed_ns: int  # that capturing took
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,7 @@ class Capture:
         self, expected: Sequence[AutogradNode], names: Mapping[int, str], finish: Callable[[Capture], Any]
     ) -> None:
         self._finish = finish
+        self.began_ns = time.perf_counter_ns()
         self._expected, self.names = expected, names
         self._numbered: dict[tuple[int, str], int] = {}  # of each autograd node: how many inputs are named for it
         self.graph = fx.Graph()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -28,14 +29,14 @@ from aotviz.options import Options
 from aotviz.runtime.capturable import Capturable
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
-from aotviz.whole_backward.captured import FIRST, Visit, WholeBackward
+from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
 from aotviz.whole_backward.reasons import DROPPED, difference, labels, same
 from aotviz.whole_backward.users_names import names_around
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 Replay = Callable[..., list[Any]]
-Compile = Callable[[WholeBackward], Replay]
+Compile = Callable[[BackwardCall, WholeBackward], Replay]
 
 
 class Setting:
@@ -55,12 +56,11 @@ class Setting:
 
     def lowered(self, call: WholeBackward) -> Replay:
         """What replays a captured backward, by the options of this setting."""
-        because = (
+        because = tuple(
             DROPPED if drops < _drops and same(one, call) else difference(one, call) for drops, one in self._earlier
         )
-        call = replace(call, options=self.options, because=tuple(because))
         self._earlier.insert(0, (_drops, replace(call, graph=fx.Graph())))
-        return self._compile(call)
+        return self._compile(BackwardCall(self.options, call.name, because), replace(call, options=self.options))
 
 
 class Kept:
@@ -324,4 +324,7 @@ def form_of(capture: Capture, options: Options) -> WholeBackward:
     )
     copied = tuple(Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told)
     done = labels(capture.graph, len(visits))
-    return WholeBackward(options, "backward", capture.graph, visits, tuple(capture.lifted), done, (), evidence=copied)
+    elapsed = time.perf_counter_ns() - capture.began_ns
+    return WholeBackward(
+        options, "backward", capture.graph, visits, tuple(capture.lifted), done, elapsed, evidence=copied
+    )

@@ -37,9 +37,9 @@ class Captures:
         self.calls, self.told = [], []
         observer, parts = observer or Silent(), CompiledParts(run_as_it_is)
 
-        def compiled(call):
+        def compiled(asked, call):
             self.calls.append(call)
-            return backward_stages.compiled(call, observer, parts)
+            return backward_stages.compiled(asked, call, observer, parts)
 
         self.setting = engine.Setting(lowering_named("eager").options(), compiled, self.told.append, dynamic)
 
@@ -125,7 +125,7 @@ def test_threads_are_right_and_told_when_the_engine_ran_them():
 def test_a_backward_that_cannot_be_compiled_is_run_by_the_engine():
     told = []
 
-    def refuses(call):
+    def refuses(asked, call):
         raise ValueError("not this one")
 
     setting = engine.Setting(lowering_named("eager").options(), refuses, told.append)
@@ -138,7 +138,7 @@ def test_a_backward_that_cannot_be_compiled_is_run_by_the_engine():
 
 
 def test_an_interrupt_while_compiling_leaves_the_graph_whole():
-    def interrupted(call):
+    def interrupted(asked, call):
         raise KeyboardInterrupt
 
     setting = engine.Setting(lowering_named("eager").options(), interrupted, print)
@@ -176,7 +176,7 @@ def test_the_stages_are_recorded_with_what_runs():
     recording = Recording(store, {})
     (data,) = recording.compilations
     assert [stage.name for stage in data.data.stages] == [
-        "given",
+        "capture",
         "eager order",
         "dead nodes",
         "compiled parts",
