@@ -38,7 +38,7 @@ from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord,
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import Program
-from aotviz.whole_backward.captured import BackwardCall, ReplayedBackward
+from aotviz.whole_backward.captured import BackwardCall, PartedBackward, ReplayedBackward
 
 P = ParamSpec("P")
 
@@ -291,6 +291,8 @@ class Recorder:
             self.log.cut_again = what_if.cutter(form, Recorder)
         if isinstance(form, (Program, ReplayedBackward)):
             self.log.facts(wrapper=records.wrapper(form))
+        if isinstance(form, PartedBackward):
+            self.log.facts(visits=records.visits(form))
 
     def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:
         """Role -> number of each graph of a form.

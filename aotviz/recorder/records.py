@@ -18,12 +18,12 @@ from aotviz.ir.forms import GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
-from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, WrapperNote, WrapperRecord
+from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, VisitRecord, WrapperNote, WrapperRecord
 from aotviz.recording.saved import Kept, SavedNote
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting
-from aotviz.whole_backward.captured import ReplayedBackward
+from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 
 KINDS = {ParameterInput: "parameter", BufferInput: "buffer"}
 
@@ -165,6 +165,23 @@ def wrapper(program: Program | ReplayedBackward) -> WrapperRecord:
         if note.first >= 1
     ]
     return WrapperRecord(clean(program.filename), clean(program.source), notes)
+
+
+def visits(call: PartedBackward) -> list[VisitRecord]:
+    """What became of each node of the autograd graph."""
+    return [
+        VisitRecord(
+            node=clean(visit.name),
+            subject=clean(visit.subject),
+            steps=[clean(name) for name in one.steps],
+            hooks=list(one.hooks),
+            waits_for=list(one.waits_for),
+            frees=[clean(name) for name in one.frees],
+            parts=list(one.parts),
+            copied=clean(one.copied),
+        )
+        for visit, one in zip(call.visits, call.account, strict=True)
+    ]
 
 
 def is_training(form: object) -> bool | None:

@@ -84,7 +84,7 @@ class Compilation:
 
     @property
     def kind(self) -> str:
-        """ "training" or "inference"; "" if the log does not say."""
+        """ "training", "inference" or "compiled autograd"; "" if the log does not say."""
         return self.outline.kind
 
     @property
@@ -111,6 +111,23 @@ class Compilation:
     def outputs(self) -> pd.DataFrame:
         """One row per flat output: its OutputType, the base it is rebuilt from, and the views that rebuild it."""
         return tables.outputs(self.data.outputs)
+
+    @cached_property
+    def visits(self) -> pd.DataFrame:
+        """Of a captured backward: one row per node of the autograd graph, in the order in which they run.
+
+        Columns: node, subject (the leaf of AccumulateGrad), steps (nodes of the captured graph), hooks, waits_for (rows
+        whose results it reads), frees (what nothing reads after it), parts (numbers of compiled parts), copied.
+
+        >>> import torch
+        >>> import aotviz
+        >>> x = torch.ones(3, requires_grad=True)
+        >>> with aotviz.compiled_autograd(backend="eager") as recording:
+        ...     x.exp().sum().backward()
+        >>> recording[0].visits[["node", "subject", "waits_for"]].values.tolist()[1:]
+        [['SumBackward0', '', (0,)], ['ExpBackward0', '', (1,)], ['AccumulateGrad', 'x', (2,)]]
+        """
+        return tables.visits(self.data.visits)
 
     @cached_property
     def storages(self) -> pd.DataFrame:

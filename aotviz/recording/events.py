@@ -234,12 +234,25 @@ class ErrorRecord(Frozen, frozen=True):
     place: str = ""  # "file:line in function" of the user's code, "" if unknown
 
 
+class VisitRecord(Frozen, frozen=True):
+    """One node of the autograd graph in a captured backward, in the order in which they run."""
+
+    node: str  # e.g. "MulBackward0"
+    subject: str  # of AccumulateGrad: the leaf, by the user's name; "" if unknown, or for others
+    steps: list[str]  # nodes of the captured graph, as the stage "dead nodes" leaves it
+    hooks: list[str]  # the kinds of the hooks that are called at it, in order
+    waits_for: list[int]  # positions of the visits whose results it reads
+    frees: list[str]  # inputs of the captured graph that nothing reads after it
+    parts: list[int]  # numbers of the compiled parts that compute it; empty if only Python does
+    copied: str = ""  # the prefix of the steps that come from a compiled backward, e.g. "aot0"
+
+
 class CompilationData(Frozen, frozen=True):
     """One function's way through the compiler. Of a log: all attempts at one compile id on one rank."""
 
     id: str  # unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
     name: str  # the function's or module's name
-    kind: str  # "training" | "inference"; "" where a log doesn't say, or it failed before that was decided
+    kind: str  # "training" | "inference" | "compiled autograd"; "" where a log doesn't say, or it failed before
     started_unix_ns: int  # 0 where a log doesn't say
     options: dict[str, str]
     stages: list[StageRecord]
@@ -260,6 +273,7 @@ class CompilationData(Frozen, frozen=True):
     recomputed: list[RecomputedRecord] = []
     storages: list[StorageRecord] = []  # of our own: the memory of inputs, outputs, and what is written in between
     frame: int = NONE  # the function that Dynamo compiled: a number that its compilations share, up to a reset
+    visits: list[VisitRecord] = []  # of a captured backward
     reset: int = 0  # calls of torch._dynamo.reset() before, as far as they are known of
 
 

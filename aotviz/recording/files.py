@@ -183,6 +183,8 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
         for index, tensor in enumerate(storage.tensors):  # only earlier tensors, so that no chain of views is a cycle
             _within([tensor.view_of], index, f"{at}, tensor {index}")
         _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
+    for visit in compilation.visits:
+        _within(visit.waits_for, len(compilation.visits), f"{where}, visits", least=0)
     notes = compilation.wrapper.notes if compilation.wrapper else []
     if any(not 1 <= note.first <= note.last for note in notes):
         raise Damage(f"{where}: a note of the wrapper is about a line that does not exist")

@@ -28,6 +28,7 @@ from aotviz.recording.events import (
     StageRecord,
     StorageRecord,
     ValueRecord,
+    VisitRecord,
     WrapperRecord,
 )
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
@@ -72,6 +73,7 @@ class CompilationLog:
         self._kept: Kept | None = None
         self._storages: list[StorageRecord] = []
         self._wrapper: WrapperRecord | None = None
+        self._visits: list[VisitRecord] = []
         self._error: ErrorRecord | None = None
         self._captured = b""  # a packed dynamo_stage.Captured
         self._stack = NONE
@@ -87,7 +89,7 @@ class CompilationLog:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory this log holds."""
-        rows = len(self._inputs) + len(self._outputs)
+        rows = len(self._inputs) + len(self._outputs) + sum(2 + len(visit.steps) for visit in self._visits)
         rows += len(self._kept.saved) + len(self._kept.recomputed) if self._kept else 0
         rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
@@ -194,6 +196,7 @@ class CompilationLog:
         kept: Kept | None = None,
         storages: list[StorageRecord] | None = None,
         wrapper: WrapperRecord | None = None,
+        visits: list[VisitRecord] | None = None,
         error: ErrorRecord | None = None,
     ) -> None:
         """Set facts about the whole compilation. An argument that is None leaves its fact unchanged."""
@@ -204,6 +207,7 @@ class CompilationLog:
             self._kept = self._kept if kept is None else kept
             self._storages = self._storages if storages is None else storages
             self._wrapper = self._wrapper if wrapper is None else wrapper
+            self._visits = self._visits if visits is None else visits
             self._error = self._error if error is None else error
             self.revision += 1
 
@@ -263,6 +267,7 @@ class CompilationLog:
             outputs=self._outputs,
             saved_tensors=[],
             wrapper=self._wrapper,
+            visits=self._visits,
             error=self._error,
             because=self._because,
             storages=self._storages,

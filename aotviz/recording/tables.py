@@ -20,6 +20,7 @@ from aotviz.recording.events import (
     RecomputedRecord,
     SavedTensorRecord,
     StorageWrite,
+    VisitRecord,
 )
 from aotviz.recording.saved import cost
 
@@ -115,6 +116,11 @@ def _rows_of_storages(data: CompilationData, record: type[Frozen], name: str) ->
     kinds = {"storage": "int", "tensor": "int", "nbytes": "int | None", "device": "str", **record.__annotations__}
     types = {"int": "int64", "int | None": "Int64", "int | str": "object", "bool": "bool"}
     return _frame(list(kinds), rows, {field: types[kind] for field, kind in kinds.items() if kind in types})
+
+
+def visits(records: Sequence[VisitRecord]) -> pd.DataFrame:
+    """One row per node of the autograd graph, in the order in which they run."""
+    return _records(VisitRecord, records)
 
 
 def evidence(data: CompilationData) -> pd.DataFrame:

@@ -62,6 +62,10 @@ class Backward(Protocol):
         """Why this run of the backward cannot be part of a larger graph; "" if nothing speaks against it."""
         ...
 
+    def only_looks(self, node: Any, position: int) -> bool:
+        """Whether the only hooks on a result are those by which a compiled call looks for the user's."""
+        ...
+
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
         """Refuse hooks that would receive only a part of a gradient. `came` says for each result if it has a
         gradient."""
@@ -71,8 +75,8 @@ class Backward(Protocol):
         """How torch's compiled autograd captures it for this set of gradients."""
         ...
 
-    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | None:
-        """Its graph for this set of gradients; None if it must run as it is."""
+    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | str:
+        """Its graph for this set of gradients, or why it must run as it is."""
         ...
 
 

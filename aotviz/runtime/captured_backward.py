@@ -34,11 +34,12 @@ class CapturedBackward:
     def __init__(self, lowered: LoweredSplit) -> None:
         call = lowered.call
         self.name, self._why_beside = call.name, _why_beside(call, lowered.generators)
-        self._checks = bool(call.kept_and_written or call.reshaped)  # before each run
+        self._checks = "it first checks what was written since" if call.kept_and_written or call.reshaped else ""
         self._may_be_random = not call.meta.deterministic and call.options.backend != "eager"
         self._partial, self._autocast = lowered.partial, call.meta.autocast
         self._is_wrapping = call.wrapping is not None
         self._heard = [(one.slots, call.called(one.ref)) for one in call.heard]
+        self._cut_at = tuple(lowered.cut.order) if lowered.cut is not None else ()
         self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
         self._tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
         self._slots = [tangent.slot for tangent in call.outer.tangents]
@@ -63,13 +64,16 @@ class CapturedBackward:
                 if there.is_among(asked):
                     raise Refused("gradient of a result", name)
 
+    def only_looks(self, node: Any, position: int) -> bool:
+        """Whether the only hooks on a result are those by which a compiled call looks for the user's."""
+        hooks = getattr(node, "hooks_of_results", ())
+        return position in self._cut_at and bool(hooks) and not hooks[self._cut_at.index(position)].users()
+
     def taken(self, node: Any, came: Sequence[bool]) -> Taken:
         """How the backward of one call is captured."""
         pattern = tuple(came[slot] for slot in self._slots)
         why = self._why_beside
-        why = why or self.why_as_it_is(node)
-        if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
-            why = "a custom autograd.Function receives gradients for only some of its results"
+        why = why or self.why_as_it_is(node) or self._why_mixed(pattern)
         reached = [True] * self._inputs
         if not self._is_wrapping:
             reached = [result is not None for result in graphs.outputs(self._partial.part(pattern).module.graph)]
@@ -87,12 +91,19 @@ class CapturedBackward:
             return "a result of it, from which another result was computed, has a hook"
         return ""
 
-    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | None:
-        """The graph, to be copied into a larger one; None if the backward must run as it is."""
+    def _why_mixed(self, pattern: Pattern) -> str:
+        if any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
+            return "a custom autograd.Function receives gradients for only some of its results"
+        return ""
+
+    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | str:
+        """The graph, to be copied into a larger one, or why the backward must run as it is."""
         pattern = tuple(came[slot] for slot in self._slots)
-        is_mixed = any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together)
-        if self._why_beside or self._checks or is_mixed or not any(pattern) or self.why_as_it_is(node):
-            return None
+        why = self._why_beside or self._checks or self.why_as_it_is(node) or self._why_mixed(pattern)
+        if why:
+            return why
+        if not any(pattern):
+            return "no gradient comes in"
         return Inlined(
             self.name,
             self._module(pattern),

@@ -16,8 +16,8 @@ def stages(parts: CompiledParts) -> tuple[Stage, ...]:
     return (
         Stage("eager order", eager_order.run),  # WholeBackward -> WholeBackward
         Stage("dead nodes", dead_nodes.run),  # WholeBackward -> WholeBackward
-        Stage("compiled parts", parts.run),  # WholeBackward -> WholeBackward
-        Stage("replay", replayed.run),  # WholeBackward -> ReplayedBackward
+        Stage("compiled parts", parts.run),  # WholeBackward -> PartedBackward
+        Stage("replay", replayed.run),  # PartedBackward -> ReplayedBackward
     )
 
 

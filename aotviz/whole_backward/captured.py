@@ -2,6 +2,7 @@
 
     BackwardCall    a call of `backward()` or `torch.autograd.grad`
     WholeBackward   one graph of the whole backward, in the order in which C++ told of it, then in eager's
+    PartedBackward  its graph calls graphs that the compiler makes
     ReplayedBackward   the Python function that runs it
 
 A node of the graph belongs to one *visit*: autograd's engine running one of its nodes. `node.meta["visit"]` is the
@@ -73,11 +74,30 @@ class WholeBackward(Form):
 
 
 @dataclass(frozen=True)
+class Account:
+    """What became of one visit."""
+
+    steps: tuple[str, ...]  # nodes of the graph before it was divided into parts
+    hooks: tuple[str, ...]  # the kinds of the hooks that are called, in order
+    waits_for: tuple[int, ...]  # visits whose results it reads
+    frees: tuple[str, ...]  # inputs of the graph that nothing reads after it
+    parts: tuple[int, ...]  # numbers of the parts that compute it
+    copied: str  # the prefix of steps that come from a compiled backward
+
+
+@dataclass(frozen=True)
+class PartedBackward(WholeBackward):
+    """A whole backward whose parts are nodes of its graph."""
+
+    account: tuple[Account, ...]  # one per visit
+
+
+@dataclass(frozen=True)
 class ReplayedBackward(Form):
     """The Python that runs a captured backward."""
 
     name: str
-    call: WholeBackward
+    call: PartedBackward
     function: Replay
     filename: str
     source: str

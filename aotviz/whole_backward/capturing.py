@@ -70,6 +70,7 @@ class Capture:
         self._numbered: dict[tuple[int, str], int] = {}  # of each autograd node: how many inputs are named for it
         self.graph = fx.Graph()
         self.visited: list[AutogradNode] = []
+        self._is_passed_by = False  # the node that is visited
         self.error: BaseException | None = None
         self.inliner = Inliner(self)
         self.lifted: list[Lifted] = []
@@ -110,18 +111,22 @@ class Capture:
         if self.error is None and (expected is None or expected.name != name):
             text = f"autograd's graph was walked in another order than expected: {name} came as number {index}"
             self.error = RuntimeError(text)
+        self._is_passed_by = False
         self.visited.append(expected or AutogradNode(node, name, 0))
 
     def bind_function(self, name: str, fn: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
         return torchs.bound_functions.add(name, fn, is_custom, is_traceable)
 
     @_later(lambda name, gradients, args, metadata: len(metadata))
-    def apply_functional(self, name: str, gradients: Any, args: Any, metadata: Sequence[Any]) -> list[torch.Tensor]:
+    def apply_functional(self, name: str, gradients: Any, args: Any, metadata: Sequence[Any]) -> list[Any]:
+        if self._passes_by(gradients):
+            return [None] * len(metadata)
         return self._several(torchs.bound_functions.get(name), (gradients, *args), len(metadata))
 
     @_later(lambda _, outputs, args, metadata: len(outputs))
     def validate_outputs(self, _: Any, outputs: Any, args: Any, metadata: Sequence[Any]) -> list[Any]:
-        return self._several(torchs.bound_functions.get("validate_outputs"), (outputs, *args), len(outputs))
+        results = self._several(torchs.bound_functions.get("validate_outputs"), (outputs, *args), len(outputs))
+        return [None if output is None else result for output, result in zip(outputs, results, strict=True)]
 
     @_later(lambda old, new: None)
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -130,7 +135,9 @@ class Capture:
     @_later(lambda *_: None)
     def accumulate_grad(
         self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
+        if self._passes_by([gradient]):
+            return None
         if variable_grad is not None and id(variable_grad) in self._dense:
             return self._one(steps.add_to_gradient, (variable_grad, gradient))
         node = self._emit(steps.accumulate_grad, self._reference((variable, variable_grad, gradient)))
@@ -149,6 +156,8 @@ class Capture:
         state: int | None,
         opaque: Sequence[int],
     ) -> tuple[Any, ...]:
+        if self._passes_by(inputs):
+            return (None,) * len(metadata)
         special = state is not None or bool(opaque)
         inlined = self.inliner.inlined(node, position, saved, inputs, special)
         if inlined is not None:
@@ -174,28 +183,34 @@ class Capture:
 
     @_later(lambda inputs, *_: len(inputs))
     def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
-        if inputs[position] is None and self._is_unreached():
+        if self._passes_by(inputs) or self.inliner.only_looks(self.visited[-1].node, position):
             return inputs
         inputs[position] = self._one(steps.tensor_pre_hook, (self._hook(hook), inputs[position]))
         return inputs
 
     @_later(lambda inputs, *_: len(inputs))
     def cpp_tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
-        if inputs[position] is None and self._is_unreached():
+        if self._passes_by(inputs):
             return inputs
         inputs[position] = self._one(torchs.call_cpp_hooks, (hook, inputs[position]))
         return inputs
 
     @_later(lambda inputs, _: len(inputs))
-    def pre_hook(self, inputs: Sequence[Any], hook: int) -> list[Any]:
+    def pre_hook(self, inputs: Sequence[Any], hook: int) -> Sequence[Any]:
+        if self._passes_by(inputs):
+            return inputs
         return self._several(steps.pre_hook, (self._hook(hook), list(inputs)), len(inputs))
 
     @_later(lambda outputs, *_: len(outputs))
-    def post_hook(self, outputs: Sequence[Any], inputs: Sequence[Any], hook: int) -> list[Any]:
+    def post_hook(self, outputs: Sequence[Any], inputs: Sequence[Any], hook: int) -> Sequence[Any]:
+        if self._is_passed_by:
+            return outputs
         return self._several(steps.post_hook, (self._hook(hook), list(outputs), list(inputs)), len(outputs))
 
     @_later(lambda *_: 1)
     def post_acc_grad_hook(self, variable: torch.Tensor, hook: int) -> list[torch.Tensor]:
+        if self._is_passed_by:
+            return [variable]
         return [self._one(steps.post_accumulate_grad_hook, (self._hook(hook), variable))]
 
     def log_compile_reasons(self, reasons: Sequence[str]) -> None:
@@ -277,8 +292,13 @@ class Capture:
     def _visit(self) -> int:
         return len(self.visited) - 1
 
-    def _is_unreached(self) -> bool:
-        return self.visited[-1].node in self.inliner.unreached
+    def _passes_by(self, gradients: Sequence[Any]) -> bool:
+        """Whether eager would not run this node: no gradient comes in, because a compiled forward has none for it."""
+        node, unreached = self.visited[-1].node, self.inliner.unreached
+        self._is_passed_by = node in unreached and all(gradient is None for gradient in gradients)
+        if self._is_passed_by:
+            unreached |= {one for one, _ in node.next_functions}
+        return self._is_passed_by
 
     def _one(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
         return self._stand_in(self._emit(target, self._reference(args), name))

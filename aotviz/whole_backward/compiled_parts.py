@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ import torch.fx as fx
 
 from aotviz.ir.forms import Reason
 from aotviz.torch_private.modules import boxed, lazy_graph_module
-from aotviz.whole_backward import steps
-from aotviz.whole_backward.captured import WholeBackward
+from aotviz.whole_backward import account, steps
+from aotviz.whole_backward.captured import PartedBackward, WholeBackward
 from aotviz.whole_backward.dead_nodes import has_effects
 
 MOST_PROGRAMS = 8
@@ -55,15 +55,15 @@ class CompiledParts:
             tuple[str, ...], list[Part]
         ] = {}  # names of autograd's nodes -> the parts of the last capture
 
-    def run(self, call: WholeBackward) -> WholeBackward:
-        """WholeBackward -> WholeBackward, whose parts are nodes."""
+    def run(self, call: WholeBackward) -> PartedBackward:
+        """WholeBackward -> PartedBackward."""
         names = tuple(visit.name for visit in call.visits)
         earlier = [part.layouts for part in self._parts.get(names, ())]
         lowered, self._parts[names] = _lowered(self._compiler, earlier, call)
         return lowered
 
 
-def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[WholeBackward, list[Part]]:
+def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[PartedBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
     late: set[Any] = {steps.accumulate_grad}
@@ -88,7 +88,8 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
         if source is not None and isinstance(source.target, Part) and len(gradient.users) == 1:
             node.kwargs = {**node.kwargs, "is_own": True}
     reasons = tuple(Reason(part.__name__, f"{len(part.module.graph.nodes)} nodes, one graph") for part in parts)
-    return replace(call, graph=graph, evidence=reasons), parts
+    numbers = {node: number for number, part in enumerate(parts) for node in part.nodes}
+    return call.then(PartedBackward, graph=graph, account=account.of(call, numbers), evidence=reasons), parts
 
 
 def _named(output: fx.Node) -> str:
@@ -132,6 +133,7 @@ class Part:
     def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int, earlier: Layouts) -> None:
         self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
         self._compiler = compiler
+        self.nodes = tuple(nodes)
         inside = set(nodes)
         self.inputs = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
         self.outputs = [node for node in nodes if any(user not in inside for user in node.users)]

@@ -322,7 +322,7 @@ def form_of(capture: Capture, options: Options) -> WholeBackward:
         )
         for one in capture.visited
     )
-    copied = tuple(Reason(prefix, f"copied from the backward of {name}") for prefix, name in capture.inliner.told)
+    copied = tuple(Reason(subject, text) for subject, text in capture.inliner.told)
     done = labels(capture.graph, len(visits))
     elapsed = time.perf_counter_ns() - capture.began_ns
     return WholeBackward(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.fx as fx
+from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir import graphs
 from aotviz.runtime.capturable import Capturable, Inlined
@@ -47,7 +48,15 @@ class Inliner:
         self._numbers: dict[Any, int] = {}  # Function -> which one, in the order in which they come
         self._times: dict[Any, int] = {}
         self.unreached: set[Any] = set()  # autograd's nodes that get no gradient, and that eager would not run
-        self.told: list[tuple[str, str]] = []  # (prefix of the nodes' names, where they come from)
+        self.told: list[tuple[str, str]] = []  # (prefix of the nodes' names, where they come from), or (name, why not)
+
+    def only_looks(self, node: Any, position: int) -> bool:
+        """Whether the hooks on a result of a compiled forward need not be called, if its backward is copied."""
+        function: Any = torchs.function_of(node) if isinstance(node, BackwardCFunction) else object
+        if not issubclass(function, Capturable):
+            return False
+        with without_modes():
+            return bool(function.captured.only_looks(node, position) and not function.captured.why_as_it_is(node))
 
     def inlined(
         self, node: Any, position: int, saved: Sequence[Any], gradients: Sequence[Any], special: bool
@@ -62,7 +71,10 @@ class Inliner:
             with without_modes():
                 function.captured.refuse_parts(node, came)
                 ours = function.captured.inlined(node, came)
-            return None if ours is None else self._ours(function, ours, node, position, saved, gradients)
+            if isinstance(ours, Inlined):
+                return self._ours(function, ours, node, position, saved, gradients)
+            self.told.append((f"backward of {function.captured.name}", f"is called as it is: {ours}"))
+            return None
         theirs = None if special else backward_capture.torchs_backward(node)
         return None if theirs is None else self._torchs(function, theirs, node, saved, gradients)
 
@@ -112,7 +124,7 @@ class Inliner:
         number = self._numbers.setdefault(function, len(self._numbers))
         times = self._times[function] = self._times.get(function, -1) + 1
         prefix = f"aot{number}_{times}" if times else f"aot{number}"
-        self.told.append((prefix, name))
+        self.told.append((prefix, f"copied from the backward of {name}"))
         return prefix
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.runtime.codegen import Source
-from aotviz.whole_backward.captured import ReplayedBackward, WholeBackward
+from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 from aotviz.whole_backward.compiled_parts import Part
 
 
-def run(call: WholeBackward) -> ReplayedBackward:
-    """WholeBackward -> ReplayedBackward."""
+def run(call: PartedBackward) -> ReplayedBackward:
+    """PartedBackward -> ReplayedBackward."""
     source = Source()
     writer = _Writer(call, source)
     writer.write()
@@ -24,7 +24,7 @@ def run(call: WholeBackward) -> ReplayedBackward:
 
 
 class _Writer:
-    def __init__(self, call: WholeBackward, source: Source) -> None:
+    def __init__(self, call: PartedBackward, source: Source) -> None:
         self._call, self._source = call, source
         self._names: dict[fx.Node, str] = {}
 

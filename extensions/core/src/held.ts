@@ -54,6 +54,7 @@ function outline(head: CompilationHead): CompilationData {
     graph_texts: [],
     recomputed: [],
     storages: [],
+    visits: [],
   };
 }
 

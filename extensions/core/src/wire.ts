@@ -212,11 +212,23 @@ export interface ErrorRecord {
   readonly place: string; // "file:line in function" of the user's code, "" if unknown
 }
 
+/** One node of the autograd graph in a captured backward, in the order in which they run. */
+export interface VisitRecord {
+  readonly node: string; // e.g. "MulBackward0"
+  readonly subject: string; // of AccumulateGrad: the leaf, by the user's name; "" if unknown, or for others
+  readonly steps: string[]; // nodes of the captured graph, as the stage "dead nodes" leaves it
+  readonly hooks: string[]; // the kinds of the hooks that are called at it, in order
+  readonly waits_for: number[]; // positions of the visits whose results it reads
+  readonly frees: string[]; // inputs of the captured graph that nothing reads after it
+  readonly parts: number[]; // numbers of the compiled parts that compute it; empty if only Python does
+  readonly copied: string; // the prefix of the steps that come from a compiled backward, e.g. "aot0"
+}
+
 /** One function's way through the compiler. Of a log: all attempts at one compile id on one rank. */
 export interface CompilationData {
   readonly id: string; // unique within the recording: "0", "1", ... of our own; of a log e.g. "0/3", or "rank 1: 0/3"
   readonly name: string; // the function's or module's name
-  readonly kind: string; // "training" | "inference"; "" where a log doesn't say, or it failed before that was decided
+  readonly kind: string; // "training" | "inference" | "compiled autograd"; "" where a log doesn't say, or it failed before
   readonly started_unix_ns: number; // 0 where a log doesn't say
   readonly options: ReadonlyMap<string, string>;
   readonly stages: StageRecord[];
@@ -237,6 +249,7 @@ export interface CompilationData {
   readonly recomputed: RecomputedRecord[];
   readonly storages: StorageRecord[]; // of our own: the memory of inputs, outputs, and what is written in between
   readonly frame: number; // the function that Dynamo compiled: a number that its compilations share, up to a reset
+  readonly visits: VisitRecord[]; // of a captured backward
   readonly reset: number; // calls of torch._dynamo.reset() before, as far as they are known of
 }
 
@@ -697,6 +710,19 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["place", "str", ""],
     ],
   },
+  VisitRecord: {
+    array: false,
+    fields: [
+      ["node", "str"],
+      ["subject", "str"],
+      ["steps", ["list","str"]],
+      ["hooks", ["list","str"]],
+      ["waits_for", ["list","int"]],
+      ["frees", ["list","str"]],
+      ["parts", ["list","int"]],
+      ["copied", "str", ""],
+    ],
+  },
   CompilationData: {
     array: false,
     fields: [
@@ -723,6 +749,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["recomputed", ["list",["record","RecomputedRecord"]], []],
       ["storages", ["list",["record","StorageRecord"]], []],
       ["frame", "int", -1],
+      ["visits", ["list",["record","VisitRecord"]], []],
       ["reset", "int", 0],
     ],
   },

@@ -1,6 +1,7 @@
 // All styles of the workbench, one file per area; later files may override earlier ones.
 
 import aliasing from "./aliasing.css";
+import backward from "./backward.css";
 import base from "./base.css";
 import compilations from "./compilations.css";
 import code from "./code.css";
@@ -12,4 +13,6 @@ import stages from "./stages.css";
 import tables from "./tables.css";
 import wrapper from "./wrapper.css";
 
-export default [base, tables, stages, code, compilations, graph, aliasing, saved, wrapper, facts, shell].join("\n");
+export default [base, tables, stages, code, compilations, graph, aliasing, backward, saved, wrapper, facts, shell].join(
+  "\n",
+);

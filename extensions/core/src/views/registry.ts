@@ -1,6 +1,7 @@
 // The views of the workbench, in the order of their tabs.
 
 import { aliasing } from "./aliasing";
+import { backward } from "./backward";
 import { code } from "./code";
 import { compilations } from "./compilations";
 import { diff } from "./diff";
@@ -11,11 +12,12 @@ import type { View } from "./view";
 import { wrapper } from "./wrapper";
 import type { State } from "../state";
 
-export const VIEWS: readonly View[] = [code, diff, graph, aliasing, saved, wrapper, evidence, compilations];
+export const VIEWS: readonly View[] = [code, diff, graph, backward, aliasing, saved, wrapper, evidence, compilations];
 
-/** The views that have something to show or may get it later. A program that ran in eager gets nothing more. */
+/** The views for this kind of compilation that have something to show or may get it later. A program that ran in eager gets nothing more. */
 export function viewsOf({ compilation, recording, selection }: State): readonly View[] {
   const ended =
     compilation.error?.ran_in_eager && recording.has({ what: "compilation", compilation: selection.compilation });
-  return ended ? VIEWS.filter((view) => !view.isEmpty?.(compilation)) : VIEWS;
+  const views = VIEWS.filter((view) => view.applies?.(compilation) ?? true);
+  return ended ? views.filter((view) => !view.isEmpty?.(compilation)) : views;
 }

@@ -96,6 +96,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
 export const aliasing: View = {
   id: "aliasing",
   title: "Aliasing",
+  applies: ({ kind }) => kind !== "compiled autograd",
   isEmpty: ({ inputs, outputs, storages }) => !inputs.length && !outputs.length && !storages.length,
   needs: () => [],
   badge: ({ compilation: { inputs, outputs } }) =>

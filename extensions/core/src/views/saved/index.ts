@@ -161,6 +161,7 @@ function openNode(state: State, role: string, name: string): void {
 export const saved: View = {
   id: "saved",
   title: "Saved tensors",
+  applies: ({ kind }) => kind !== "compiled autograd",
   isEmpty: ({ saved_tensors }) => !saved_tensors.length,
   needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
