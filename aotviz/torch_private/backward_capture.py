@@ -56,8 +56,7 @@ def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]
     try:
         if factory is not None:
             set_logger(_LISTENER)
-        with torch.autograd.set_multithreading_enabled(factory is None):
-            yield
+        yield
     finally:
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*prior)
         if factory is not None:

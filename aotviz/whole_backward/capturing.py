@@ -47,7 +47,9 @@ def _later(results: Callable[..., int | None]) -> Callable[[Method], Method]:
                 except BaseException as error:
                     self.error = error
             count = results(*given)
-            made = [self._stand_in(self._hooks) for _ in range(count or 1)]
+            made = [self._stand_in(self._hooks) for _ in range(1 if count is None else count)]
+            if method.__name__ == "proxy_call_backward":  # C++ takes no list here, and no gradient of what is no tensor
+                return tuple(one if about is not None else None for one, about in zip(made, given[1], strict=True))
             return made[0] if count is None else made
 
         return run
@@ -125,8 +127,7 @@ class Capture:
 
     @_later(lambda _, outputs, args, metadata: len(outputs))
     def validate_outputs(self, _: Any, outputs: Any, args: Any, metadata: Sequence[Any]) -> list[Any]:
-        results = self._several(torchs.bound_functions.get("validate_outputs"), (outputs, *args), len(outputs))
-        return [None if output is None else result for output, result in zip(outputs, results, strict=True)]
+        return self._each(torchs.bound_functions.get("validate_outputs"), outputs, args)
 
     @_later(lambda old, new: None)
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -185,7 +186,7 @@ class Capture:
     def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
         if self._passes_by(inputs) or self.inliner.only_looks(self.visited[-1].node, position):
             return inputs
-        inputs[position] = self._one(steps.tensor_pre_hook, (self._hook(hook), inputs[position]))
+        (inputs[position],) = self._each(steps.tensor_pre_hook, [inputs[position]], (self._hook(hook),))
         return inputs
 
     @_later(lambda inputs, *_: len(inputs))
@@ -199,13 +200,13 @@ class Capture:
     def pre_hook(self, inputs: Sequence[Any], hook: int) -> Sequence[Any]:
         if self._passes_by(inputs):
             return inputs
-        return self._several(steps.pre_hook, (self._hook(hook), list(inputs)), len(inputs))
+        return self._each(steps.pre_hook, inputs, (self._hook(hook),))
 
     @_later(lambda outputs, *_: len(outputs))
     def post_hook(self, outputs: Sequence[Any], inputs: Sequence[Any], hook: int) -> Sequence[Any]:
         if self._is_passed_by:
             return outputs
-        return self._several(steps.post_hook, (self._hook(hook), list(outputs), list(inputs)), len(outputs))
+        return self._each(steps.post_hook, outputs, (list(inputs), self._hook(hook)))
 
     @_later(lambda *_: 1)
     def post_acc_grad_hook(self, variable: torch.Tensor, hook: int) -> list[torch.Tensor]:
@@ -250,6 +251,13 @@ class Capture:
         node = self.graph.call_function(operator.getitem, (self._hooks, position))
         call = self.graph.call_function(target, (node, *self._reference(args)))
         node.meta["visit"] = call.meta["visit"] = -1
+
+    @_later(lambda *_: None)
+    def stray(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor:
+        """An operator that C++ runs itself."""
+        node = self._emit(function, self._reference(tuple(args)))
+        node.kwargs = {name: self._reference(value) for name, value in kwargs.items()}
+        return self._stand_in(node)
 
     # How they write it down.
 
@@ -303,6 +311,11 @@ class Capture:
     def _one(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
         return self._stand_in(self._emit(target, self._reference(args), name))
 
+    def _each(self, target: Callable[..., Any], gradients: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        """A step with one result for each gradient: None for one that is missing, which nothing can replace."""
+        results = self._several(target, (list(gradients), *args), len(gradients))
+        return [None if one is None else result for one, result in zip(gradients, results, strict=True)]
+
     def _several(self, target: Callable[..., Any], args: tuple[Any, ...], count: int) -> list[Any]:
         """A step with `count` results."""
         node = self._emit(target, self._reference(args))
@@ -337,7 +350,4 @@ class _Strays(TorchDispatchMode):
         self._capture = capture
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        capture = self._capture
-        node = capture._emit(function, capture._reference(tuple(args)))
-        node.kwargs = {name: capture._reference(value) for name, value in (kwargs or {}).items()}
-        return capture._stand_in(node)
+        return self._capture.stray(function, args, kwargs or {})

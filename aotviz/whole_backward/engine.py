@@ -233,13 +233,14 @@ class _Run:
         self._given, self._named = given, named
         self._error: BaseException | None = None  # of the replay
         self._replays = False
+        self._has_threads = torch.autograd.is_multithreading_enabled()
         self._switch = contextlib.ExitStack()  # on while C++ looks up or captures
 
     def result(self) -> Any:
         _thread.run = self
         try:
             _drop_captures_of_another_autocast()
-            with self._switch:
+            with torch.autograd.set_multithreading_enabled(False), self._switch:
                 self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
                 results = self._original(*self._given, **self._named)
             if not self._replays:
@@ -279,7 +280,7 @@ class _Run:
         _gate.open(runs=True)
         callbacks = _thread.callbacks = list[Callable[[], Any]]()
         try:
-            with backward_capture.switched_off():
+            with backward_capture.switched_off(), torch.autograd.set_multithreading_enabled(self._has_threads):
                 results = kept.program(self._setting)(*given)
                 for callback in callbacks:  # which may queue more
                     callback()

@@ -103,21 +103,22 @@ def unpack(hook: Hook, packed: Any) -> torch.Tensor:
     return found
 
 
-def tensor_pre_hook(hook: Hook, gradient: Any) -> Any:
-    """`Tensor.register_hook`.
+def tensor_pre_hook(gradients: Sequence[Any], hook: Hook) -> Sequence[Any]:
+    """`Tensor.register_hook`, on the tensor of one gradient.
 
     Raises:
         TypeError, RuntimeError: the hook returned something else than a gradient like its own.
     """
-    return _one(hook, gradient, hook(gradient))
+    (gradient,) = gradients
+    return (_one(hook, gradient, hook(gradient)),)
 
 
-def pre_hook(hook: Hook, gradients: Sequence[Any]) -> Sequence[Any]:
+def pre_hook(gradients: Sequence[Any], hook: Hook) -> Sequence[Any]:
     """`Node.register_prehook`; errors as for `post_hook`."""
     return _all(hook, gradients, hook(tuple(gradients)))
 
 
-def post_hook(hook: Hook, results: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+def post_hook(results: Sequence[Any], gradients: Sequence[Any], hook: Hook) -> Sequence[Any]:
     """`Node.register_hook`.
 
     Raises:
