@@ -395,6 +395,11 @@ def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
     return GuardFailure(what, name, match["before"], match["after"], words, advice.AUTOGRAD_GRAPH)
 
 
+def _kept_number(match: re.Match[str]) -> GuardFailure:
+    words = f"a number that the autograd node `{match['node']}` keeps changed, such as the start of a slice"
+    return GuardFailure("value", match["node"], "", "", words, advice.KEPT_SIZE)
+
+
 def _dropped(match: re.Match[str]) -> GuardFailure:
     words = "all captures were dropped since: by `reset()`, a change of autocast, or a backward that was not captured"
     return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
@@ -454,6 +459,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?P<after>\d+)",
             _kept_otherwise,
         ),
+        (r"a number that (?P<node>.+) keeps changed", _kept_number),
         (r"all captures were dropped since", _dropped),
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
         (

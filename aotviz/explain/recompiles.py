@@ -33,7 +33,16 @@ ONLY_FIRST = (
     "derived from the guards of both compilations, as far as possible. `aotviz.watch()` evaluates every "
     "guard."
 )
-DEPTH = {"global state": 0, "backend": 0, "unknown": 0, "size": 2, "stride": 3, "symbolic": 4}  # others: 1
+DEPTH = {  # others: 1
+    "global state": 0,
+    "backend": 0,
+    "unknown": 0,
+    "autograd graph": 0,
+    "size": 2,
+    "stride": 3,
+    "symbolic": 4,
+    "dropped": 5,
+}
 # Shared memory says more than the offsets that follow from it; then what tends to change with every call. Others: 3
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed

@@ -145,7 +145,7 @@ def _part(
     symbols: Symbols | None,
     reasons: tuple[str, ...],
 ) -> Compiled:
-    """Compile a part of a captured backward. A part that is refused runs operator by operator, with a warning."""
+    """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning."""
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
     request = graph_request(graph, tuple(inputs), options, part.title)
@@ -153,11 +153,12 @@ def _part(
     session = through.session.part(part.title, id(part))
     try:
         with lowering.around():
-            program = compile_program(request, session, in_eager=None if through.raises else "backward()")
-    except NotImplementedError as error:
+            place = None if through.raises else users_place()
+            program = compile_program(request, session, in_eager=place, eager_after=Exception)
+    except Exception as error:
         if through.raises:
             raise
-        warn(f"a part of a backward runs in eager because aotviz refused its graph: {error}", RanInEager)
+        warn(f"a part of a backward runs operator by operator because it could not be compiled: {error}", RanInEager)
         return Compiled(boxed(module), None)
     sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple

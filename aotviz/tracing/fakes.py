@@ -99,9 +99,8 @@ def _fake(
         with fake_mode, torch.set_grad_enabled(value.requires_grad):
             return of_other_kind(base, value)
     if dynamic and type(value) is int and shape_env is not None and context is None:
-        source = ConstantSource(name)
-        symbol = shape_env.create_symbol(value, source, positive=value >= 0)
-        return shape_env.create_symintnode(symbol, hint=value, source=source)
+        # Unlike a size, a number that is 0 or 1 now is no constant: nothing would check that it stays so.
+        return shape_env.create_unspecified_symint_and_symbol(value, ConstantSource(name), DimDynamic.DYNAMIC)
     if script_objects.is_object(value):
         return script_objects.stand_in(value, fake_mode, name)
     if not isinstance(value, torch.Tensor):

@@ -81,4 +81,8 @@ def _resized(before: WholeBackward, now: WholeBackward) -> str:
             told += [f"{kept}, whose size {k} was {a} and is {b}" for k, (a, b) in pairs if a != b]
         else:
             told.append(f"{kept}, whose number of dimensions was {len(was.shape)} and is {len(one.shape)}")
+    lifted = {one.name for one in before.inputs}
+    numbers = dict.fromkeys(one.visit for one in now.inputs if not one.dtype and one.name not in lifted)
+    if not told:
+        told = [f"a number that {now.visits[visit]} keeps changed" for visit in numbers if visit >= 0]
     return ALSO.join(told[:MOST_TOLD])

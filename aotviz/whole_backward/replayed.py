@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch.fx as fx
@@ -43,17 +44,21 @@ class _Writer:
         last = _last_uses(graph)
         for node in graph.nodes:
             if isinstance(node.target, Part):
-                self._part(node, [self._names[one] for one in last.pop(node, ()) if one is not node])
+                self._part(node, self._gone(node, last.pop(node, ())))
             elif node.op == "call_function":
                 self._step(node)
             elif node.op == "get_attr":
                 self._names[node] = source.bind(node.target, node.meta["constant"])
             elif node.op == "output":
                 source.line(f"return {self._text(list(node.args[0]))}", "the gradients that were asked for")
-            gone = [self._names[one] for one in last.get(node, ()) if one.op != "get_attr"]
+            gone = self._gone(None, last.get(node, ()))
             if gone and node.op != "output":
                 source.line(f"del {', '.join(gone)}", comment=False)
         source.dedent()
+
+    def _gone(self, itself: fx.Node | None, read: Sequence[fx.Node]) -> list[str]:
+        """The variables of what no later node reads; constants are none."""
+        return [self._names[one] for one in read if one.op != "get_attr" and one is not itself]
 
     def _step(self, node: fx.Node) -> None:
         name = self._names[node] = self._source.fresh(node.name)

@@ -84,6 +84,16 @@ def batches_of_four_sizes():
     return seen
 
 
+@program
+def slices_that_begin_at_other_places():
+    x, seen = leaf(2, 5), []
+    for k in range(4):
+        x.grad = None
+        torch.tensor_split(x, [1, 2, 3], dim=1)[k].sum().backward()
+        seen.append(x.grad)
+    return seen
+
+
 class Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, k):

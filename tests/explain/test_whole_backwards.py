@@ -1,0 +1,104 @@
+"""Why a backward was captured again, in words and with what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+
+
+@pytest.fixture
+def step():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.GELU(), nn.Linear(8, 3)))
+    aotviz.compiled_autograd.reset()
+
+    def run(rows=3, activation=None, zero=True, hook=False):
+        if zero:
+            model.zero_grad()
+        y = model(torch.randn(rows, 4))
+        y = y if activation is None else activation(y)
+        handle = model[0].weight.register_hook(lambda g: g) if hook else None
+        with aotviz.compiled_autograd(backend="eager") as recording:
+            y.square().sum().backward()
+        if handle is not None:
+            handle.remove()
+        return recording
+
+    yield run
+    aotviz.compiled_autograd.reset()
+
+
+def told(recording):
+    *_, row = recording.recompiles().itertuples()
+    return row.why, row.fix
+
+
+def test_another_autograd_node(step):
+    step(activation=torch.sin)
+    why, fix = told(step(activation=torch.cos))
+    assert "node 4 of the autograd graph was `SinBackward0` and is now `CosBackward0`" in why
+    assert "once for each autograd graph" in fix
+
+
+def test_one_node_more(step):
+    step()
+    why, _ = told(step(activation=torch.sin))
+    assert "node 4 of the autograd graph was `AddmmBackward0` and is now `SinBackward0`" in why
+
+
+def test_a_gradient_that_is_added_to(step):
+    step()
+    why, fix = told(step(zero=False))
+    assert "`1.1.weight.grad` was None and is now a tensor" in why
+    assert "optimizer.zero_grad()" in fix
+
+
+def test_a_hook_by_the_name_of_its_leaf(step):
+    step()
+    why, fix = told(step(hook=True))
+    assert "the number of gradient hooks at AccumulateGrad of 0.weight was 0 and is now 1" in why
+    assert "Register the hooks once" in fix
+
+
+def test_a_size_and_that_it_is_a_symbol_from_now_on(step):
+    step(rows=3)
+    recording = step(rows=5)
+    why, fix = told(recording)
+    assert "which the backward reads, had size 3 and now has size 5" in why
+    assert "mark_dynamic" not in fix
+    assert "aotviz.compiled_autograd(dynamic=True)" in fix
+    step(rows=7)
+    assert len(recording.recompiles()) == 1
+
+
+def test_a_number_that_a_node_keeps():
+    aotviz.compiled_autograd.reset()
+    x = torch.ones(2, 5, requires_grad=True)
+    for k in range(2):
+        x.grad = None
+        with aotviz.compiled_autograd(backend="eager") as recording:
+            torch.tensor_split(x, [1, 2, 3], dim=1)[k].sum().backward()
+    assert "a number that the autograd node `SliceBackward0` keeps changed" in told(recording)[0]
+
+
+def test_captures_that_were_dropped(step):
+    step()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        aotviz.compiled_autograd(backend="eager")
+        x = torch.ones(2, requires_grad=True)
+        with aotviz.compiled_autograd(backend="eager"):
+            (x * 2).sum().backward()
+    why, fix = told(step())
+    assert "all captures were dropped since" in why
+    assert "autocast" in fix
+
+
+def test_what_the_engine_runs_is_in_the_explanation(step):
+    x = torch.ones(2, requires_grad=True)
+    with aotviz.compiled_autograd(backend="eager") as recording, pytest.warns(aotviz.RanInEager):
+        torch.autograd.grad(x.sin().sum(), x, create_graph=True)
+    assert "ran in eager: create_graph=True" in str(recording.explain())
+    assert "test_whole_backwards.py" in str(recording.explain())
