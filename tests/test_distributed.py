@@ -9,8 +9,9 @@ from torch.distributed._functional_collectives import all_reduce
 
 import aotviz
 import aotviz.frontends.backend
-from tests.distributed.ranks import EAGER, Ranks
+from tests.distributed.ranks import EAGER, WHOLE, Ranks
 from tests.parity.sections.distributed import judged, recorded
+from tests.tiers import slow
 
 SECONDS = 300.0
 
@@ -32,6 +33,31 @@ def test_ranks_train_as_in_eager(ranks, program):
     assert len(expected[0].steps) == 3
     first, second = map(recorded, found)
     assert first == second != []
+
+
+@pytest.mark.xdist_group("ranks")
+@pytest.mark.parametrize("backend", [EAGER, slow("aotviz.compile: eager")])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "DDP",
+        "DDP, reducer in Python",
+        "FSDP2, per layer",
+        *map(slow, ("FSDP2, whole", "FSDP2, accumulating", "tensor parallel", "pipeline, 1F1B", "DTensor")),
+    ],
+)
+def test_ranks_whose_backwards_are_captured_train_as_in_eager(ranks, program, backend):
+    expected = ranks.train(program, EAGER, SECONDS)
+    found = ranks.train(program, f"{backend}{WHOLE}", SECONDS)
+    assert judged(found, expected, 0.0) == ("equal", ""), ranks.said(0)
+    captured = [one for one in aotviz.load(found[0].recording) if one.kind == "compiled autograd"]
+    refused = {one.data.error.message for one in captured if one.data.error}
+    if program == "DDP":  # its hooks are C++, which torch does not capture
+        assert len(refused) == 1
+        assert "C++ DDP Reducer" in refused.pop()
+    else:
+        assert captured
+        assert not refused
 
 
 @pytest.mark.slow  # it starts four processes anew

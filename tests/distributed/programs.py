@@ -132,6 +132,12 @@ def ddp(compiled: Compile, step: Step, **options: Any) -> None:
     train(module, lambda tokens, _: cross_entropy(run(tokens), tokens), step, clip=True)
 
 
+def ddp_in_python(compiled: Compile, step: Step) -> None:
+    """DDP whose reducer is hooks in Python, which a captured backward contains."""
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        ddp(compiled, step)
+
+
 def ddp_around(compiled: Compile, step: Step) -> None:
     """The compiled module inside DistributedDataParallel."""
     inner = model()
@@ -450,3 +456,4 @@ PROGRAMS: dict[str, Callable[[Compile, Step], None]] = {
     "functional collectives": collectives,
 }
 ON_INDUCTOR = ("DDP", "FSDP2, per layer", "FSDP2, loss and logits", "tensor parallel", "pipeline, 1F1B")
+FOR_WHOLE_BACKWARDS = {"DDP, reducer in Python": ddp_in_python}  # these are for whole backwards alone

@@ -27,6 +27,7 @@ from typing import Any, Self
 GRACE_S = 5.0  # that the others have after one rank has failed
 START_S = 240.0  # for importing torch, on a machine with fewer cores than ranks
 EAGER = "not compiled"
+WHOLE = ", whole backwards"  # behind a backend: each backward is captured
 OURS = {f"aotviz.compile: {backend}": backend for backend in ("eager", "inductor")}  # others are torch.compile's
 
 
@@ -161,9 +162,10 @@ def _train(program: str, backend: str, stem: str) -> None:
     import torch
 
     import aotviz
-    from tests.distributed.programs import PROGRAMS
+    from tests.distributed.programs import FOR_WHOLE_BACKWARDS, PROGRAMS
 
     steps: list[list[torch.Tensor]] = []
+    is_whole, backend = backend.endswith(WHOLE), backend.removesuffix(WHOLE)
 
     def step(loss: Any, tensors: Any) -> None:
         steps.append([tensor.detach().clone() for tensor in (loss, *tensors) if tensor is not None])
@@ -177,8 +179,10 @@ def _train(program: str, backend: str, stem: str) -> None:
 
     torch._dynamo.reset()
     torch.manual_seed(0)
-    with aotviz.record() as recording:
-        PROGRAMS[program](compiled, step)
+    aotviz.compiled_autograd.reset()
+    around = aotviz.compiled_autograd(backend="eager") if is_whole else contextlib.nullcontext()
+    with around, aotviz.record() as recording:
+        {**PROGRAMS, **FOR_WHOLE_BACKWARDS}[program](compiled, step)
     if len(recording):
         recording.save(f"{stem}.aotviz")
     torch.save(steps, f"{stem}.pt")
