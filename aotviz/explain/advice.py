@@ -147,6 +147,14 @@ AUTOGRAD_GRAPH = (
     "done: each is captured once. If it differs at every step, let the forward take one path, or leave such a backward "
     "to autograd's engine with `with aotviz.compiled_autograd.disable():`."
 )
+FORWARD = (
+    "Each program of the forward has a backward of its own, which is captured once. Find out why the forward was "
+    "compiled again, and cure that."
+)
+LIFTED = (
+    "A captured backward takes its tensors and sizes as inputs, which cannot be marked. Let the compiler of the "
+    "captured graph make sizes symbolic: `torch.compile` without `dynamic=False`."
+)
 GRADIENT = (
     "A backward that sets a gradient and one that adds to it are captured separately, once each. To have only the "
     "first, call `optimizer.zero_grad()` (or set `.grad` to None) before each backward."
@@ -156,6 +164,7 @@ KEPT_SIZE = (
     "Nothing is to be done: sizes that changed are symbols in this capture, so other sizes need no new one. "
     "`aotviz.compiled_autograd(dynamic=True)` captures them as symbols at once."
 )
+SIZES_OF_TORCHS = "Nothing is to be done: these sizes are symbols in this capture, so other sizes need no new one."
 DROPPED = (
     "Call all backwards inside autocast or all outside of it (torch recommends outside). Let autograd's engine run a "
     "backward that cannot be captured: `with aotviz.compiled_autograd.disable():`."

@@ -362,9 +362,16 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, advice.SYMBOLIC)
 
 
+COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[.+\]")  # autograd nodes of compiled forwards
+
+
 def _another_node(match: re.Match[str]) -> GuardFailure:
     number, before, after = match["number"], match["before"], match["after"]
     words = f"node {number} of the autograd graph was `{before}` and is now `{after}`"
+    if COMPILED.fullmatch(before) and COMPILED.fullmatch(after):
+        words = f"the forward ran another compiled program: node {number} of the autograd graph was `{before}` and is "
+        words += f"now `{after}`"
+        return GuardFailure("autograd graph", "the compiled forward", before, after, words, advice.FORWARD)
     if "absent" in (before, after):
         words = f"the autograd graph {'has' if before == 'absent' else 'no longer has'} a node {number}, "
         words += f"`{after if before == 'absent' else before}`"
@@ -398,6 +405,16 @@ def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
 def _kept_number(match: re.Match[str]) -> GuardFailure:
     words = f"a number that the autograd node `{match['node']}` keeps changed, such as the start of a slice"
     return GuardFailure("value", match["node"], "", "", words, advice.KEPT_SIZE)
+
+
+def _kept_sizes(match: re.Match[str]) -> GuardFailure:
+    words = "sizes that the backward reads changed, and became symbols"
+    return GuardFailure("size", "sizes", "", "", words, advice.SIZES_OF_TORCHS)
+
+
+def _kept_something(match: re.Match[str]) -> GuardFailure:
+    words = "the autograd graph changed, in something that the captured graph does not show"
+    return GuardFailure("autograd graph", "the autograd graph", "", "", words, advice.AUTOGRAD_GRAPH)
 
 
 def _dropped(match: re.Match[str]) -> GuardFailure:
@@ -460,6 +477,8 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _kept_otherwise,
         ),
         (r"a number that (?P<node>.+) keeps changed", _kept_number),
+        (r"sizes that autograd's nodes keep changed", _kept_sizes),
+        (r"something else that autograd's nodes keep changed|what .+ does changed", _kept_something),
         (r"all captures were dropped since", _dropped),
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
         (

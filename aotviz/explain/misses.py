@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aotviz.explain import guard_failures
+from aotviz.explain import advice, guard_failures
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts, user_frames
@@ -125,7 +125,32 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, made: t
     if frames and not code:
         code, where = frames[-1].code, where or frames[-1].place
     line = code.partition("  # ")[0].strip()
-    return Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
+    found = Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
+    return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
+
+
+LIFTED = re.compile(r"\b(inputs|sizes|scalars|hooks|packed_data)\[(\d+)\](?:\.shape\[1\])?")
+NAMES = {"inputs": "input", "sizes": "size", "scalars": "number", "hooks": "hook", "packed_data": "packed value"}
+
+
+def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
+    """A guard of the graph that torch's compiled autograd captured. Its inputs have no names of the user's, and its
+    lines are generated."""
+    failure = miss.failure
+
+    def named(text: str) -> str:
+        return LIFTED.sub(lambda match: f"{NAMES[match[1]]} {match[2]} of the captured backward", text)
+
+    lifted = LIFTED.search(failure.subject)
+    if lifted is not None:
+        words = named(failure.words.replace("`", "")).replace("dimension 1 of size", "size")
+        failure = replace(failure, subject=named(lifted[0]), words=words, fix=advice.LIFTED)
+    if not miss.place.startswith("<eval_with_key>"):
+        return replace(miss, failure=failure)
+    frames = user_frames(facts.text(facts.data.compilations[place].stack))
+    own = [one for one in frames if not LIBRARY.search(one.place) and not one.place.startswith("<")]
+    code, where = (own[-1].code, own[-1].place) if own else ("", "")
+    return replace(miss, failure=failure, code=code, place=where)
 
 
 def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) -> Iterator[Miss]:

@@ -196,7 +196,8 @@ def _of_our_own(facts: Facts) -> list[Recompile]:
         guarded = (
             asked is not None and guard_texts.FAILED.match(compilation.because[0]) if compilation.because else None
         )
-        if compilation.because and not compilation.compile_id and not (asked and guarded and asked["id"] in logged):
+        is_own = not compilation.compile_id or compilation.kind == "compiled autograd"
+        if compilation.because and is_own and not (asked and guarded and asked["id"] in logged):
             if asked and guarded:
                 reasons = tuple(
                     _of_dynamo(facts, place, asked["function"], programs, text) for text in compilation.because

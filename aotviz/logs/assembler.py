@@ -25,6 +25,7 @@ from aotviz.logs.chromium_events import Timeline
 from aotviz.logs.lines import Bad, Record
 from aotviz.logs.resets import BEGIN_BYTES, MARK, Resets, begins, frame_and_number, labelled
 from aotviz.logs.texts import LONG_BYTES, Span, Texts
+from aotviz.recording.captured_visits import Done
 from aotviz.recording.events import (
     FORMAT,
     NONE,
@@ -111,6 +112,7 @@ class Stream:
     latest: dict[str, Compilation] = field(default_factory=dict)  # by compile id, the last that began
     resets: Resets = field(default_factory=Resets)
     sources: dict[tuple[Any, Any], list[int]] = field(default_factory=dict)  # of described tensors
+    captures: list[tuple[str, list[Done]]] = field(default_factory=list)  # by torch's compiled autograd, with their ids
     shift_ns: int = 0  # from a line's time stamp, which has no time zone or year, to unix time
 
 

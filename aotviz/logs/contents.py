@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from aotviz.logs import aliasing, stages
+from aotviz.logs import aliasing, stages, whole_backwards
 from aotviz.logs.printed import PrintedGraphs
 from aotviz.logs.texts import Texts
 from aotviz.recording.compilation import Compilation
@@ -98,7 +98,8 @@ class Contents:
         made = self._told(number, [_with_inner(stage, inner) for stage in made], graphs)
         data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts)
         tensors = [tensor for tensor in self._tensors[number] if tensor.origin.attempt == outline.attempts - 1]
-        return aliasing.with_tables(data, tensors, self._metadata(number), self.texts)
+        data = aliasing.with_tables(data, tensors, self._metadata(number), self.texts)
+        return whole_backwards.with_visits(data, self.texts)
 
     def _metadata(self, number: int) -> str:
         """The text of AOTAutograd's metadata of the call; "" if it was not logged."""

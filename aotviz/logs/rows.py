@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from aotviz.logs import known
-from aotviz.logs.assembler import LATEST_S, Assembler, Handler, Place, Stream, keep
+from aotviz.logs import known, whole_backwards
+from aotviz.logs.assembler import LATEST_S, Assembler, Compilation, Handler, Place, Stream, keep
 from aotviz.logs.chromium_events import ChromiumEvent
 from aotviz.logs.lines import Record
 from aotviz.logs.texts import LONG_BYTES, Span
-from aotviz.recording import guard_texts
+from aotviz.recording import captured_visits, guard_texts
 from aotviz.recording.events import (
     NONE,
     CacheLookup,
@@ -125,7 +125,8 @@ def metrics(assembler: Assembler, record: Record, place: Place) -> None:
     compilation = place.compilation
     if compilation is not None and kind == "compilation":
         if content.get("co_name"):
-            compilation.name = str(content["co_name"])
+            captured = compilation.compile_id.startswith("!") and content["co_name"] == "forward"
+            compilation.name = f"{whole_backwards.NAME}, by Dynamo" if captured else str(content["co_name"])
         if 0 < start < LATEST_S:
             compilation.started_unix_ns = int(start * 1e9)
         if failed:
@@ -269,8 +270,23 @@ def graph(assembler: Assembler, record: Record, place: Place) -> None:
     if place.compilation is not None:
         if record.kind == "aot_inference_graph" and not place.compilation.kind:
             place.compilation.kind = "inference"
+        elif record.kind == "compiled_autograd_graph":
+            _whole_backward(record, place.compilation)
         elif record.kind in ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph"):
             place.compilation.kind = "training"
+
+
+def _whole_backward(record: Record, compilation: Compilation) -> None:
+    """A backward that torch's compiled autograd captured, and how it differs from those that it captured before."""
+    printed = (record.payload or b"").decode("utf-8", "replace")
+    done = [visit.done() for visit in whole_backwards.visits(printed)]
+    lifts, earlier = whole_backwards.lifts_sizes(printed), compilation.stream.captures
+    told = [captured_visits.difference(before, done, set(whole_backwards.HOOKS.values())) for _, before in earlier]
+    compilation.kind, compilation.name = whole_backwards.KIND, whole_backwards.NAME
+    compilation.frame = whole_backwards.KIND
+    same = captured_visits.SIZES if lifts else captured_visits.ANOTHER_KEY
+    compilation.because = [text or same for text in reversed(told)]
+    earlier.append((compilation.compile_id, done))
 
 
 def cache(assembler: Assembler, record: Record, place: Place) -> None:

@@ -9,11 +9,10 @@ explain/guard_failures.py reads these texts, and says what to do.
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import zip_longest
-
 import torch.fx as fx
 
+from aotviz.recording import captured_visits
+from aotviz.recording.captured_visits import ADDS, ANOTHER_KEY, SETS, Done
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import WholeBackward
@@ -25,8 +24,6 @@ HOOKS = {  # step -> its kind of hook
     steps.post_accumulate_grad_hook: "post-accumulate-grad hooks",
     steps.unpack: "unpack hooks",
 }
-SETS, ADDS = "sets the gradient", "adds to the gradient"
-ANOTHER_KEY = "something else that autograd's nodes keep changed"
 DROPPED = "all captures were dropped since"  # by `reset()`, a change of autocast, or a capture that failed
 
 
@@ -44,21 +41,12 @@ def labels(graph: fx.Graph, count: int) -> tuple[tuple[str, ...], ...]:
 
 def difference(before: WholeBackward, now: WholeBackward) -> str:
     """How a backward differs from one that was captured before."""
-    for number, (was, one) in enumerate(zip_longest(before.visits, now.visits), 1):
-        if was is None or one is None or was.name != one.name:
-            names = [visit.name if visit else "absent" for visit in (was, one)]
-            return f"autograd node {number} was {names[0]} and is {names[1]}"
-        if before.done[number - 1] != now.done[number - 1]:
-            done, after = before.done[number - 1], now.done[number - 1]
-            if (ADDS in done) != (ADDS in after):
-                values = ("a tensor", "None") if ADDS in done else ("None", "a tensor")
-                return f"{one.subject or 'a leaf'}.grad was {values[0]} and is {values[1]}"
-            counts = Counter(done), Counter(after)
-            for kind in HOOKS.values():
-                if counts[0][kind] != counts[1][kind]:
-                    return f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"
-            return f"what {one} does changed"
-    return _resized(before, now) or ANOTHER_KEY
+    told = captured_visits.difference(_done(before), _done(now), HOOKS.values())
+    return told or _resized(before, now) or ANOTHER_KEY
+
+
+def _done(call: WholeBackward) -> list[Done]:
+    return [Done(visit.name, visit.subject, steps) for visit, steps in zip(call.visits, call.done, strict=True)]
 
 
 def same(before: WholeBackward, now: WholeBackward) -> bool:
