@@ -3,7 +3,7 @@
 
 import { h } from "./dom";
 import type { State } from "./state";
-import { VIEWS } from "./views/registry";
+import { VIEWS, viewsOf } from "./views/registry";
 import type { Rail } from "./views/stages";
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -82,6 +82,10 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     const count = state.graph?.nodes.length ?? 0;
     if (count) state.openNode(Math.max(0, Math.min(count - 1, state.selection.node + by)));
   };
+  const openTab = (i: number): void => {
+    const view = viewsOf(state)[i];
+    if (view) state.openView(view.id);
+  };
   const actions: Record<string, () => void> = {
     ArrowLeft: () => rail.step(-1),
     ArrowRight: () => rail.step(1),
@@ -91,7 +95,7 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     N: () => nextNode(-1),
     "/": () => finder.querySelector("input")?.focus(),
     "?": () => show(true),
-    ...Object.fromEntries(VIEWS.slice(0, 9).map(({ id }, i) => [String(i + 1), () => state.openView(id)])),
+    ...Object.fromEntries(VIEWS.slice(0, 9).map((_, i) => [String(i + 1), () => openTab(i)])),
   };
   body.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
