@@ -16,6 +16,10 @@ DOCS = ROOT / "docs"
 TRAINING, INFERENCE = ([stage.name for stage in stages] for stages in (pipeline.TRAINING, pipeline.INFERENCE))
 SOMETIMES = [pipeline.RANDOM_STATE.name, pipeline.SCALARS.name]
 LATE = [stage.name for stages in (pipeline.BACKWARD, pipeline.GRADIENT) for stage in stages]
+WHOLE_BACKWARD = [
+    backward_stages.CAPTURE,
+    *(stage.name for stage in backward_stages.stages(CompiledParts(lambda *_: None))),
+]
 ALL = {"dynamo", *TRAINING, *INFERENCE, *SOMETIMES, *LATE, *(stage.name for stage in pipeline.EXPORT)}
 
 
@@ -36,7 +40,15 @@ def test_the_glossary_has_each_stage_once_and_no_other() -> None:
 )
 def test_the_stages_of_a_whole_backward_are_listed_in_order(page: str, title: str) -> None:
     listed = re.findall(r"^\| ([^|]+) \|", section(page, title), re.MULTILINE)
-    assert listed == ["stage", "---", *(stage.name for stage in backward_stages.stages(CompiledParts(lambda *_: None)))]
+    assert listed == ["stage", "---", *WHOLE_BACKWARD]
+
+
+def test_the_page_lists_where_torchs_own_compiled_autograd_differs() -> None:
+    from tests.whole_backward.test_torchs_own import DIFFERS
+
+    page = section("compiled-autograd.md", "Beside torch's own compiled autograd")
+    listed = re.findall(r"^\| (\w+) \| (differs|raises)", page, re.MULTILINE)
+    assert dict(listed) == DIFFERS
 
 
 def badges() -> set[str]:
@@ -78,7 +90,7 @@ def test_stages_that_a_page_names_exist_and_its_links_lead_somewhere(page: str) 
     path = ROOT / page
     text = path.read_text(encoding="utf-8")
     named = re.findall(r'\bstages? "([a-z ]+)"', text)
-    assert set(named) <= ALL | {"count matmuls"}
+    assert set(named) <= {*ALL, *WHOLE_BACKWARD, "count matmuls"}
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     missing = [link for link in links if link and "://" not in link and not (path.parent / link).exists()]
     assert not missing

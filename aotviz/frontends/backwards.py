@@ -118,7 +118,7 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
         return backward_stages.compiled(asked, call, through.session.observer(), parts)
 
     def by_the_engine(why: str) -> None:
-        warn(f"autograd's engine runs a backward, because of this: {why}", RanInEager)
+        warn(f"a backward runs in autograd's engine because {why}", RanInEager)
         place = users_place()
         if (why, place) not in known:
             known.add((why, place))

@@ -215,13 +215,13 @@ def _by_engine(original: backward_engine.Engine, given: Any, named: Any) -> Any:
 
 def _why_not(create_graph: bool) -> str:
     if create_graph:
-        return "create_graph=True: its gradients are differentiated again"
+        return "its gradients are differentiated again (create_graph=True)"
     if runtime.batched():
-        return "is_grads_batched=True, or a transform of torch.func: the gradients are batches"
+        return "it computes a batch of gradients (is_grads_batched=True, or a transform of torch.func)"
     if runtime.dispatched():
-        return "a TorchDispatchMode is on, which sees each operator of a backward"
+        return "a TorchDispatchMode is active, which sees each operator"
     if torch.is_anomaly_enabled():
-        return "anomaly mode: autograd's engine names the operator of the forward that failed"
+        return "anomaly mode is on, in which the engine names the operator of the forward that failed"
     return ""
 
 

@@ -20,9 +20,9 @@ from tests.tiers import slow
 from tests.whole_backward.programs import PROGRAMS, in_threads, leaf
 
 BY_THE_ENGINE = {  # programs that autograd's engine runs, or a part of them -> why
-    "second_derivative": "create_graph=True: its gradients are differentiated again",
-    "batches_of_gradients": "is_grads_batched=True, or a transform of torch.func: the gradients are batches",
-    "anomaly_mode": "anomaly mode: autograd's engine names the operator of the forward that failed",
+    "second_derivative": "its gradients are differentiated again (create_graph=True)",
+    "batches_of_gradients": "it computes a batch of gradients (is_grads_batched=True, or a transform of torch.func)",
+    "anomaly_mode": "anomaly mode is on, in which the engine names the operator of the forward that failed",
 }
 
 
@@ -90,7 +90,7 @@ def test_a_backward_equals_eagers(name, dynamic):
     assert captures.calls or name in BY_THE_ENGINE or name == "graphs_that_are_gone_or_were_never_there"
     assert set(captures.told) <= {
         BY_THE_ENGINE.get(name),
-        "a TorchDispatchMode is on, which sees each operator of a backward",
+        "a TorchDispatchMode is active, which sees each operator",
     }
     assert (BY_THE_ENGINE.get(name) in captures.told) == (name in BY_THE_ENGINE)
 

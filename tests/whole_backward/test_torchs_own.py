@@ -1,0 +1,36 @@
+"""torch's own compiled autograd runs the same programs, and the page lists where it is not right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._dynamo import compiled_autograd
+
+from tests.whole_backward.programs import PROGRAMS
+from tests.whole_backward.test_backwards import equal
+
+DIFFERS = {  # the programs in which torch's own does not equal eager; ours equals eager in all (test_backwards.py)
+    "hooks_of_every_kind": "differs",
+    "queued_callbacks": "raises",
+    "batches_of_gradients": "raises",
+    "hooks_that_return_something_wrong": "differs",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_torchs_own_differs_only_where_the_page_says_so(name):
+    torch.manual_seed(0)
+    expected = PROGRAMS[name]()
+    torch._dynamo.reset()
+    compiled_autograd.reset()
+    torch.manual_seed(0)
+    try:
+        with compiled_autograd._enable(torch.compile(backend="eager")):
+            found = "equal" if equal(expected, PROGRAMS[name]()) else "differs"
+    except (AssertionError, NotImplementedError):
+        found = "raises"
+    finally:
+        torch._dynamo.reset()
+        compiled_autograd.reset()
+    assert found == DIFFERS.get(name, "equal")
