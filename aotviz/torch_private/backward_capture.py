@@ -93,10 +93,12 @@ class TorchsBackward:
 def torchs_backward(node: Any) -> TorchsBackward | None:
     """The backward of an autograd node, if it is one of torch's that only computes; None otherwise."""
     function = node._forward_cls
-    parts: list[Any] = [getattr(function, name, None) for name in ("_bw_prologue_fn", "_bw_epilogue_fn", "metadata")]
-    if any(part is None for part in parts) or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+    prologue: Any = getattr(function, "_bw_prologue_fn", None)
+    epilogue: Any = getattr(function, "_bw_epilogue_fn", None)
+    number: Any = getattr(function, "_aot_id", None)
+    if None in (prologue, epilogue, number) or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
-    prologue, epilogue, metadata = parts
+    metadata = function.metadata
     more = (
         function.maybe_subclass_metadata is not None,
         metadata.is_rng_op_functionalized,
@@ -106,7 +108,7 @@ def torchs_backward(node: Any) -> TorchsBackward | None:
     module = None if any(more) else extract_bw_module(function)
     if not isinstance(module, fx.GraphModule):
         return None
-    return TorchsBackward(function._aot_id, module, prologue, epilogue)
+    return TorchsBackward(number, module, prologue, epilogue)
 
 
 class SizeSymbols:
