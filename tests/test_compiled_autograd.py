@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import pytest
 import torch
@@ -281,6 +282,101 @@ def test_a_hook_that_would_hear_a_part_of_its_gradient_is_refused():
         torch.autograd.grad(its_loss + other.sum(), other)
     loss.backward()
     torch.testing.assert_close(w.grad, 8 * torch.tensor([2.0] * 3).sin() * torch.tensor([2.0] * 3).cos())
+
+
+def hooked_in_the_middle(w, v):
+    h = (w * v).sin()
+    h.register_hook(lambda gradient: gradient * 2)
+    return (h * h).sum()
+
+
+def two_hooks_on_one_tensor(w, v):
+    h = w.exp()
+    h.register_hook(lambda gradient: gradient * 3)
+    h.register_hook(lambda gradient: gradient + 1)
+    return (h * v).sum()
+
+
+def hooked_at_once_and_again(w, v):
+    w.sin().sum()
+    h = w * v
+    h.register_hook(lambda gradient: gradient * 3)
+    k = h.cos()
+    k.register_hook(lambda gradient: gradient.neg())
+    return (h * k).sum()
+
+
+def hooked_before_a_write(w, v):
+    h = w * v
+    h.register_hook(lambda gradient: gradient * 3)
+    h.mul_(v)
+    h.register_hook(lambda gradient: gradient + 1)
+    return (h.sin() * v).sum()
+
+
+def hooked_and_returned(w, v):
+    h = w.exp()
+    h.register_hook(lambda gradient: gradient * 3)
+    return (h * v).sum(), h
+
+
+def view_hooked(w, v):
+    h = w * v
+    part = h[1:]
+    part.register_hook(lambda gradient: gradient * 3)
+    return (h.sum() + (part * v[1:]).sum()) * 2
+
+
+HOOKED = [
+    hooked_in_the_middle,
+    two_hooks_on_one_tensor,
+    hooked_at_once_and_again,
+    hooked_before_a_write,
+    hooked_and_returned,
+    view_hooked,
+]
+
+
+@pytest.mark.parametrize("function", HOOKED, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])
+def test_hooks_that_a_compiled_function_registers_are_called(function, backend):
+    def program(compiled, capture):
+        w, v = ones(), torch.arange(3.0, requires_grad=True)
+        found = []
+        for _ in range(2):
+            with capture():
+                result = compiled(function)(w, v)
+                (sum(one.sum() for one in result) if isinstance(result, tuple) else result).backward()
+            found += [w.grad.clone(), v.grad.clone()]
+        return found
+
+    expected = program(in_eager, contextlib.nullcontext)
+    with aotviz.record() as recording:
+        compiled = functools.partial(torch.compile, backend=backend, options={"on_refusal": "raise"})
+        found = program(compiled, Captured(fullgraph=False, backend=backend))
+    torch.testing.assert_close(found, expected)
+    pieces = [one for one in recording if one.name.startswith(function.__name__)]
+    assert len(pieces) > 1
+
+
+def test_a_hook_of_a_compiled_function_that_changes_a_list_sees_each_backward():
+    heard = []
+
+    def function(w, scale):
+        h = w.sin()
+        h.register_hook(lambda gradient: heard.append(scale) or gradient * scale)
+        return (h * h).sum()
+
+    def program(compiled, capture):
+        heard.clear()
+        w = ones()
+        for scale in (2, 3, 4):
+            with capture():
+                compiled(function)(w, scale).backward()
+        return [w.grad, torch.tensor(heard)]
+
+    compared(program, fullgraph=False)
+    assert heard == [2, 3, 4]
 
 
 @pytest.mark.parametrize("backend", ["aotviz_eager", slow("aotviz")])

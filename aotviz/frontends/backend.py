@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.frontends import autograd_functions, dynamo_guards, memory_patterns, nested_inputs
+from aotviz.frontends import autograd_functions, dynamo_guards, hooked_graphs, memory_patterns, nested_inputs
 from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
@@ -112,6 +112,9 @@ class Backend:
         self.lowering, self.options, self.session = lowering, ours, session
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
+        if in_pieces is not None:
+            return in_pieces
         gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
         lowering, graph = self.lowering.for_graph(gm, inputs)
         return _with_nested(_compile(self, lowering, graph, gm, inputs), leaves)

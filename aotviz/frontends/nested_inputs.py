@@ -31,10 +31,7 @@ def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Calla
     for i in sorted(nested):
         _take_apart(graph, nodes[i], inputs[i])
     flat = fx.GraphModule(module, graph)
-    flat.meta = dict(module.meta)
-    for name in _KEPT:
-        if hasattr(module, name):
-            setattr(flat, name, getattr(module, name))
+    describe(flat, module)
 
     def leaves(passed: Sequence[Any]) -> list[Any]:
         found = pytree.tree_leaves(list(passed))
@@ -43,6 +40,14 @@ def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Calla
         return found
 
     return flat, pytree.tree_leaves(list(inputs)), leaves
+
+
+def describe(made: fx.GraphModule, module: fx.GraphModule) -> None:
+    """Keep what Dynamo tells of `module` in a graph that was made from it."""
+    made.meta = dict(module.meta)
+    for name in _KEPT:
+        if hasattr(module, name):
+            setattr(made, name, getattr(module, name))
 
 
 def part_of(node: fx.Node) -> tuple[fx.Node, str] | None:

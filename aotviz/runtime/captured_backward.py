@@ -87,7 +87,8 @@ class CapturedBackward:
             return "it runs under autocast, and its casts are already in its graph"
         if self._may_be_random and torch.are_deterministic_algorithms_enabled():
             return "it was compiled without deterministic algorithms"
-        if any(there.hears() for there in getattr(node, "heard", ())):
+        listening = zip(self._heard, getattr(node, "heard", ()), strict=False)
+        if any(slots and there.hears() for (slots, _), there in listening):
             return "a result of it, from which another result was computed, has a hook"
         return ""
 

@@ -17,6 +17,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
+from torch.fx.experimental._backward_state import BackwardState
 
 __all__ = ["programs_of"]
 
@@ -127,6 +128,11 @@ def guard_same(one: Any, other: Any) -> None:
     """Guard that both inputs are the same tensor."""
     if one is not None and other is not None and one != other:
         TracingContext.get().guards_context.aotautograd_guards.append(DuplicateInputs(one, other))
+
+
+def holds_hooks(value: Any) -> bool:
+    """Whether `value` is where Dynamo puts the hooks of a call, after its forward."""
+    return isinstance(value, BackwardState)
 
 
 def is_static(node: Any) -> bool:
