@@ -75,7 +75,7 @@ class GraphView implements Mounted {
   private shown: Graph | null = null;
   private hierarchy: Hierarchy | null = null;
   private drawn: Drawn | null = null;
-  private found: readonly number[] = []; // nodes
+  private found: readonly number[] = []; // nodes: the search results
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the running layout, which the reader can cancel
   private grouping = new AbortController(); // cancels the grouping of the graph into modules
@@ -427,7 +427,7 @@ class GraphView implements Mounted {
     if (node >= 0) this.revealNode(node);
     this.map.frame(this.surface.view);
     this.describe();
-    this.tree.select(this.state.selection.node, true);
+    this.tree.select(this.state.selection.nodes, this.state.selection.node, true);
   }
 
   private listRows(): void {
@@ -462,9 +462,14 @@ class GraphView implements Mounted {
 
   /** Shows the selection, and scrolls to it if another view made it. */
   private select(follow: boolean): void {
-    this.redraw({ emphasis: this.drawn ? this.emphasised(this.drawn.scene) : NOTHING });
-    if (follow && this.state.selection.node >= 0) this.revealNode(this.state.selection.node);
-    this.tree.select(this.state.selection.node, follow || this.own);
+    const { node, nodes } = this.state.selection;
+    if (this.drawn)
+      this.redraw({
+        emphasis: this.emphasised(this.drawn.scene),
+        found: this.boxesOf(this.drawn.scene.picture),
+      });
+    if (follow && node >= 0) this.revealNode(node);
+    this.tree.select(nodes, node, follow || this.own);
     this.search.update();
   }
 
@@ -478,8 +483,11 @@ class GraphView implements Mounted {
     if (this.drawn) this.redraw({ found: this.boxesOf(this.drawn.scene.picture) });
   }
 
+  /** The boxes with search results, and with the selected nodes if there are several. */
   private boxesOf(seen: Picture): Set<number> {
-    return new Set(this.found.map((node) => seen.boxOf(node)));
+    const { graph, selection } = this.state;
+    const several = graph === this.shown && selection.nodes.length > 1 ? selection.nodes : [];
+    return new Set([...this.found, ...several].map((node) => seen.boxOf(node)));
   }
 
   private redraw(change: Partial<Drawn>): void {
