@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +209,71 @@ def test_what_a_cache_had_stands_in_its_place_on_the_rail(
     page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both
     expect(page.locator(".rail .stage").first).to_be_visible()
     expect(page.locator(".rail-replay")).to_have_count(0)
+
+
+BACKTICKS = """body => {
+  const code = 'pre, .cm-editor';
+  const walk = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+  const found = [...body.querySelectorAll('[title*="`"]')].map(({ title }) => `tooltip: ${title}`);
+  while (walk.nextNode())
+    if (walk.currentNode.data.includes('`') && !walk.currentNode.parentElement.closest(code))
+      found.push(walk.currentNode.parentElement.textContent);
+  return found;
+}"""
+
+
+def test_code_in_a_sentence_is_code_and_no_backtick_is_left(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    """Summaries, reasons, notes of the wrapper, what was compiled again and why: in every view of every stage."""
+
+    def broken(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = (x @ w).sin()
+        torch._dynamo.graph_break()
+        return y.cos().sum()
+
+    torch._dynamo.reset()
+    compiled = aotviz.compile(broken, backend="eager")
+    for rows in (4, 5):
+        compiled(torch.ones(rows, 4), torch.ones(4, 4, requires_grad=True)).backward()
+    html = tmp_path / "code.html"
+    compiled.recording.to_html(html)
+    assert "`" not in re.sub(r"<script.*?</script>", "", html.read_text(), flags=re.DOTALL)
+    page.goto(html.as_uri())
+    body = page.locator(".workbench")
+    summary = page.locator('.stage[data-stage="dynamo"] .what')
+    expect(summary.locator("code")).to_have_text("broken")
+    for stage in ("dynamo", "link"):
+        page.locator(f'.stage[data-stage="{stage}"]').click()
+        for tab in page.locator("[role=tab]").all():
+            tab.click()
+            expect(page.locator(".notice.loading")).to_have_count(0)
+            assert body.evaluate(BACKTICKS) == [], tab.inner_text()
+    page.locator('.stage[data-stage="dynamo"]').click()
+    page.locator("[role=tab][data-view=evidence]").click()
+    reason = page.locator(".panel tbody tr", has_text="the graph ends at")
+    expect(reason.locator("code", has_text="graph_break()").first).to_be_visible()
+    page.screenshot(path=screenshots / f"shell-{theme}-code-in-sentences.png")
+
+
+def test_another_compilation_opens_at_the_same_stage_and_view(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    page.goto(write_html(several(), tmp_path / "same.html").as_uri())
+    compilation = page.get_by_label("Compilation", exact=True)
+    tab = page.locator("[role=tab][aria-selected=true]")
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator('.roles [data-role="backward"]').click()
+    page.locator("[role=tab][data-view=graph]").click()
+    page.locator('.related[data-kind="again"]').click()
+    expect(page.locator('.related[data-kind="earlier"]')).to_be_visible()
+    selected(page, "partition")
+    expect(tab).to_have_attribute("data-view", "graph")
+    expect(page.locator('.roles [aria-checked="true"]')).to_have_text("backward")
+    page.screenshot(path=screenshots / f"shell-{theme}-same-stage.png")
+    compilation.select_option(index=1)  # of flatten, metadata, synthetic bases, trace
+    selected(page, "trace")
+    expect(tab).to_have_attribute("data-view", "graph")
 
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:

@@ -1,6 +1,6 @@
 // A table with a caption, a head and rows of text. A column with an order is sortable.
 
-import { type Child, h, replace } from "../dom";
+import { type Child, h, replace, unquoted } from "../dom";
 
 const MOST_ROWS = 1500;
 
@@ -114,7 +114,7 @@ export function breakable(text: string): Child {
   return text.split(/(?<=[._/])/).map((word, i) => [i > 0 && h("wbr"), word]);
 }
 
-/** A short word in a rounded frame. */
+/** A short word in a rounded frame; `title` is a sentence that explains it. */
 export function chip(text: string, kind = "", title = ""): HTMLElement {
-  return h("span", { class: `chip ${kind}`, title: title || undefined }, text);
+  return h("span", { class: `chip ${kind}`, title: unquoted(title) || undefined }, text);
 }

@@ -1,7 +1,7 @@
 // The board has one card per storage. It shows the tensors in the storage, the views between them, the writes in their
 // order, and the lines of the wrapper that handle them. A click goes to the node or to those lines.
 
-import { type Child, h } from "../../dom";
+import { type Child, h, quoted } from "../../dom";
 import { bytes, plural, shape, viewStep } from "../../format";
 import type { State } from "../../state";
 import type { AliasTensor, InputRecord, StorageRecord, StorageWrite } from "../../wire";
@@ -181,7 +181,7 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
                 },
                 `line ${notes[note]!.first}`,
               ),
-              h("span", {}, notes[note]!.fact),
+              h("span", {}, quoted(notes[note]!.fact)),
             ),
           ),
         ),

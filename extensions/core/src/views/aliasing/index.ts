@@ -1,7 +1,7 @@
 // The user's inputs and outputs: which share memory, which are mutated, how outputs are rebuilt, and why. A board of
 // the storages is above the tables. A torch log or a recording of an older version has only the tables.
 
-import { h, notice, replace } from "../../dom";
+import { h, notice, quoted, replace } from "../../dom";
 import { dtype, shape, viewStep } from "../../format";
 import type { InputRecord, OutputRecord, StorageRecord } from "../../wire";
 import { notYet } from "../absent";
@@ -64,7 +64,7 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
         row.synthetic_base !== "" && chip(`view of ${row.synthetic_base}`, "alias"),
       ],
     },
-    { title: "Why", kind: "prose", cell: (row) => row.reason },
+    { title: "Why", kind: "prose", cell: (row) => quoted(row.reason) },
   ];
 }
 
@@ -90,7 +90,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
     hint: "the views that rebuild it",
     cell: (row) => row.view_chain.map(viewStep).join(""),
   },
-  { title: "Why", kind: "prose", cell: (row) => row.reason },
+  { title: "Why", kind: "prose", cell: (row) => quoted(row.reason) },
 ];
 
 export const aliasing: View = {

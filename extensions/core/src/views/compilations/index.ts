@@ -1,7 +1,7 @@
 // Lists all compilations of the recording, with search, filters and sorting. A click opens one. The reader can compare
 // two of them: their stages, and the facts that differ.
 
-import { h, replace } from "../../dom";
+import { h, quoted, replace } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
 import { colourOf, inShort } from "../../outcome";
@@ -98,8 +98,8 @@ export const compilations: View = {
           "td",
           { class: "prose" },
           one.error && chip(inShort(one.error), colourOf(one.error), one.error.message),
-          one.error?.ran_in_eager && one.error.message,
-          one.because[0] ?? firstReason(position),
+          one.error?.ran_in_eager && quoted(one.error.message),
+          quoted(one.because[0] ?? firstReason(position)),
         ),
         h(
           "td",

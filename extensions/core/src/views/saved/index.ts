@@ -2,7 +2,7 @@
 // recomputed instead, which nodes read it, and whether its memory may be reused. A click goes to the node. The bars
 // filter the list.
 
-import { type Child, h, notice, replace } from "../../dom";
+import { type Child, h, notice, quoted, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import { notYet } from "../absent";
@@ -62,7 +62,7 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
       cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))],
     },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
-    { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
+    { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => quoted(row.why) },
     {
       title: "Read by",
       kind: "code",

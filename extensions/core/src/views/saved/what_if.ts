@@ -1,7 +1,7 @@
 // What if the graph were partitioned in another way? A live kernel answers with another compilation, which is shown
 // beside this one. A recording from a file has no live program, so it cannot answer.
 
-import { type Child, h, keepInView, notice, replace } from "../../dom";
+import { type Child, h, keepInView, notice, quoted, replace } from "../../dom";
 import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
@@ -104,7 +104,7 @@ export function whatIf(
       (error: unknown) => {
         const said = error instanceof Error ? error.message : String(error);
         if (!abort.signal.aborted) return end(notice("error", "It could not be cut again.", said));
-        end(h("p", { class: "muted" }, `Cancelled. ${said === CANCELLED ? "The kernel has stopped." : said}`));
+        end(h("p", { class: "muted" }, "Cancelled. ", quoted(said === CANCELLED ? "The kernel has stopped." : said)));
       },
     );
   };

@@ -4,7 +4,7 @@
 // the next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
-import { append, h, keepInView, quoted, replace } from "../../dom";
+import { append, h, keepInView, quoted, replace, unquoted } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording } from "../../model";
 import { colourOf, endedAs } from "../../outcome";
@@ -181,7 +181,7 @@ function row(
       role: "option",
       class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
       data: { stage: stage.name },
-      title: stage.summary.replaceAll("`", ""),
+      title: unquoted(stage.summary),
     },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
@@ -215,7 +215,7 @@ function replay({ cache, what, saved_ns }: Replay): HTMLElement {
     "li",
     { class: "rail-replay", role: "presentation" },
     h("span", { class: "name" }, `Found in ${cache}`),
-    h("span", { class: "what" }, what),
+    h("span", { class: "what" }, quoted(what)),
     saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`),
   );
 }
@@ -261,9 +261,13 @@ const SAID: Record<Related["kind"], string> = {
   again: "compiled again",
 };
 
-/** Replaces stages that the kernel has not sent yet. */
+/** Stands in for stages that the kernel has not sent yet. */
 function coming(count: number): HTMLElement {
-  return h("li", { class: "coming", role: "presentation" }, `${plural(count, "stage")}, not loaded yet`);
+  return h(
+    "li",
+    { class: "coming", role: "presentation" },
+    `${count ? plural(count, "stage") : "Stages"}, not loaded yet`,
+  );
 }
 
 function link(state: State, { position, head, kind }: Related): HTMLElement {
@@ -278,6 +282,6 @@ function link(state: State, { position, head, kind }: Related): HTMLElement {
     { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
     h("span", { class: "faint" }, SAID[kind]),
     h("b", {}, `${head.id} · ${head.name}`),
-    because && h("span", { class: "what" }, because),
+    because && h("span", { class: "what" }, quoted(because)),
   );
 }
