@@ -124,8 +124,13 @@ def test_what_is_compiled_later_shows_in_its_place(lab: Server, page: Page, scre
     expect(bench.locator(".head select")).to_have_value("1")
     expect(bench.locator(".rail-news")).to_be_empty()
     expect(bench.locator(".related[data-kind=earlier]")).to_be_visible()
-    expect(stages(bench)).to_have_count(15)  # which come from the kernel, and the link does not wait for them
+    expect(stages(bench)).to_have_count(15)  # they come from the kernel, and the link does not wait for them
     expect(bench.locator(".panel .notice.loading")).to_have_count(0)
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(bench.locator('[role=tab][data-view="saved"]')).to_have_attribute("aria-selected", "true")
+    bench.evaluate("bench => bench.scrollIntoView({ block: 'end' })")  # the click scrolled the notebook to the link
+    for shown in (".head", ".stage[aria-selected=true]", ".panel"):
+        expect(bench.locator(shown)).to_be_in_viewport()
     page.screenshot(path=screenshots / "live-dark-compiled-again.png")
     jupyter.set_theme(page, "JupyterLab Light")
 

@@ -315,6 +315,24 @@ def test_what_still_loads_says_so_and_can_be_cancelled_and_begun_again(
     expect(panel.locator("table").first).to_be_visible()
 
 
+def test_the_rail_is_never_empty_while_a_compilation_loads(kernel: Kernel, page: Page, screenshots: Path) -> None:
+    expect(page.locator(".cm-content")).to_be_visible()
+    kernel.silent_to = "compilation"
+    compilation = page.get_by_label("Compilation", exact=True)
+    compilation.select_option(index=1)
+    expect(page.locator(".rail .coming")).to_have_text("3 stages, not loaded yet")
+    panel = page.locator(".panel")
+    expect(panel).to_contain_text("Loading from the kernel …")
+    page.screenshot(path=screenshots / "states-kernel-compilation-loading.png")
+    kernel.silent_to = ""
+    panel.get_by_role("button", name="Cancel").click()
+    compilation.select_option(index=2)
+    compilation.select_option(index=0)
+    expect(page.locator(".rail .stage")).to_have_count(15)
+    expect(page.locator(".rail .coming")).to_have_count(0)
+    expect(page.locator(".notice.loading")).to_have_count(0)  # no hidden one either
+
+
 def test_a_kernel_that_is_restarted_is_known_at_once_to_be_gone(kernel: Kernel, page: Page, screenshots: Path) -> None:
     expect(page.locator(".cm-content")).to_be_visible()
     shown = page.locator(".stage[aria-selected=true]").get_attribute("data-stage")
