@@ -225,7 +225,7 @@ describe("colours", () => {
     expect(outputBytes(state, null)).toBeNull();
   });
   test("what a graph's nodes make is what the rail says of it; a tuple that holds itself ends", () => {
-    expect(madeBytes(state, joint).reduce((sum, size) => sum + size, 0)).toBe(
+    expect(madeBytes(state, joint).reduce<number>((sum, size) => sum + size!, 0)).toBe(
       state.recording.graphBytes(state.compilation, state.stage!.graphs.get("joint")!),
     );
     const [first] = state.compilation.values;

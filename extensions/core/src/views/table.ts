@@ -1,4 +1,5 @@
-// A table with a caption, a head and rows of text. A column with an order is sortable.
+// A table with a caption, a head and rows of text. A column with an order is sortable. A row may be clicked, or reached
+// with Tab and chosen with Enter. When the selection changes, `reselect` marks other rows in a table that stays.
 
 import { type Child, h, replace, unquoted } from "../dom";
 
@@ -14,7 +15,18 @@ export interface Column<Row> {
 
 export interface RowOptions<Row> {
   readonly onRow?: (row: Row) => void;
-  readonly selected?: (row: Row) => boolean;
+  readonly selected?: (row: Row) => boolean; // now; asked again by `reselect`
+}
+
+const selections = new WeakMap<Element, () => boolean>(); // of rows
+
+/** Marks the rows in `place` that are selected now. The order of the rows, the focus and the scroll position stay. */
+export function reselect(place: Element): void {
+  for (const row of place.querySelectorAll("tr")) {
+    const isSelected = selections.get(row);
+    if (isSelected?.()) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
 }
 
 export function table<Row>(
@@ -78,6 +90,7 @@ function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected 
     },
     cells,
   );
+  if (selected) selections.set(element, () => selected(row));
   if (onRow) {
     element.addEventListener("click", () => onRow(row));
     element.addEventListener("keydown", (event) => {

@@ -9,7 +9,7 @@ import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
 import { noGraph, toNextGraph, withoutGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
-import { chip } from "../table";
+import { chip, reselect } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { nodeTable } from "./nodes";
 import { opponent } from "./opponent";
@@ -80,16 +80,9 @@ export const diff: View = {
     const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
     const update = (): void => {
       const { graph, selection, opposite } = state;
-      const key = JSON.stringify([
-        selection.compilation,
-        selection.stage,
-        selection.role,
-        opposite,
-        byNode,
-        isWide(),
-        byNode && selection.node,
-      ]);
-      if ((shown === key && drawn === graph && among === state.recording.index) || (!editor && !byNode)) return;
+      const key = JSON.stringify([selection.compilation, selection.stage, selection.role, opposite, byNode, isWide()]);
+      if (!editor && !byNode) return;
+      if (shown === key && drawn === graph && among === state.recording.index) return reselect(parent);
       [shown, drawn, among] = [key, graph, state.recording.index];
       view?.destroy();
       view = null;

@@ -22,6 +22,7 @@ const OPS: Record<string, string> = {
 export function facts(parent: HTMLElement, { state }: Context): Mounted {
   const update = (): void => {
     const { node, graph } = state;
+    const selected = state.selection.nodes.length;
     parent.hidden = !node;
     if (!node || !graph) return void replace(parent);
     replace(
@@ -42,6 +43,7 @@ export function facts(parent: HTMLElement, { state }: Context): Mounted {
         h("span", { class: `lane ${node.backward ? "backward" : "forward"}` }, node.backward ? "backward" : "forward"),
         OPS[node.op] ?? node.op,
       ),
+      selected > 1 && h("p", { class: "tags" }, `one of ${format.thousands(selected)} selected nodes`),
       h(
         "pre",
         { class: "call" },

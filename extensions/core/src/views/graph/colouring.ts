@@ -134,9 +134,9 @@ function eachNode(group: Group, visit: (node: number) => void): void {
 function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
   const sizes = madeBytes(state, graph);
   const totals = boxes.map((box) => {
-    if (!box.group) return sizes[box.node]!;
+    if (!box.group) return sizes[box.node] ?? 0;
     let sum = 0;
-    eachNode(box.group, (node) => (sum += sizes[node]!));
+    eachNode(box.group, (node) => (sum += sizes[node] ?? 0));
     return sum;
   });
   const most = totals.reduce((a, b) => Math.max(a, b), 1);

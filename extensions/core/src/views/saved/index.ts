@@ -6,7 +6,7 @@ import { type Child, h, notice, quoted, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import { notYet } from "../absent";
-import { breakable, chip, codeText, type Column, table } from "../table";
+import { breakable, chip, codeText, type Column, reselect, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { type Fate, type Grouping, knowsReaders, type Row, rowsOf, totals } from "./ledger";
 import { bars, inGroup, steps } from "./plot";
@@ -166,30 +166,20 @@ export const saved: View = {
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown = null;
-    let marked = "";
-    let list: (() => void) | null = null;
     const update = (): void => {
-      const { compilation } = state;
-      if (shown !== compilation.saved_tensors) {
-        shown = compilation.saved_tensors;
-        list = build(parent, state);
-      } else if (marked !== (state.node?.name ?? "")) {
-        list?.();
-      }
-      marked = state.node?.name ?? "";
+      const { saved_tensors } = state.compilation;
+      if (shown === saved_tensors) return reselect(parent);
+      shown = saved_tensors;
+      build(parent, state);
     };
     update();
     return { update, destroy() {} };
   },
 };
 
-/** Draws the page; returns a function that redraws the list. */
-function build(parent: HTMLElement, state: State): (() => void) | null {
+function build(parent: HTMLElement, state: State): void {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
-  if (!rows.length) {
-    replace(parent, nothingSaved(state));
-    return null;
-  }
+  if (!rows.length) return replace(parent, nothingSaved(state));
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
   const filter = h("input", {
     type: "search",
@@ -295,7 +285,6 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
   draw();
   compare(null);
   list();
-  return list;
 }
 
 function nothingSaved(state: State): HTMLElement {
