@@ -20,9 +20,9 @@ from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.widgets.html import to_html
 from tests.ui import puzzle
 from tests.ui.fixture import recording
+from tests.ui.views import VIEWS
 
 MARKUP = '"><img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>{{summary}}'
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
 HUGE = 10**15
 PATIENCE_MS = 30_000  # for a page to answer: far more than it takes, far less than for ever
 

@@ -25,8 +25,7 @@ from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests.ui.fixture import recording
-
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
+from tests.ui.views import VIEWS
 
 
 def nothing() -> RecordingData:
