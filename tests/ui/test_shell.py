@@ -62,7 +62,7 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     expect(same.first).to_be_visible()
     hidden = same.count()
     assert hidden > 0
-    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} without change")
+    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} unchanged")
     expect(rail.locator('[data-stage="decompose"] .more')).to_be_visible()
     expect(rail.locator(".rail-divider")).to_have_text("when the backward was first needed")
     expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("3 · gradient of Net")
@@ -88,7 +88,7 @@ def test_compilations_are_searched_sorted_and_compared(
     page.get_by_label("Search the compilations").fill("net shape")
     expect(rows).to_have_count(1)
     page.get_by_label("Search the compilations").fill("nowhere")
-    expect(rows).to_contain_text("No compilation fits.")
+    expect(rows).to_contain_text("No compilation matches.")
     page.get_by_label("Search the compilations").fill("")
     page.get_by_role("button", name="Nodes").click()
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Nodes")
@@ -101,7 +101,7 @@ def test_compilations_are_searched_sorted_and_compared(
     compared.locator("tr", has_text="partition").click()
     expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".panel")).to_contain_text("The graph is the same.")
-    page.get_by_label("Compare with").select_option(label="the stage before")
+    page.get_by_label("Compare with").select_option(label="the previous stage")
     expect(page.locator(".bar .chip.added")).to_be_visible()
     page.get_by_role("radio", name="by nodes").click()
     expect(page.locator(".panel tbody tr").first).to_be_visible()
@@ -183,7 +183,7 @@ def test_a_click_marks_the_one_call_that_computes_a_node(
         assert marked.inner_text() == calls.nth(which).inner_text()
     calls.nth(0).click()
     expect(page.locator(".facts h3")).to_have_text("mm")
-    expect(page.locator(".rail-replay")).to_contain_text("Found in Inductor's cache of graphs")
+    expect(page.locator(".rail-replay")).to_contain_text("Found in Inductor's FX graph cache")
     page.screenshot(path=screenshots / f"shell-{theme}-calls.png")
 
 
@@ -199,11 +199,11 @@ def test_what_a_cache_had_stands_in_its_place_on_the_rail(
     at = shown.index("lower")
     assert shown[at : at + 4] == [
         "lower",
-        "Found in Inductor's cache of graphs",
+        "Found in Inductor's FX graph cache",
         "wrapper",
         "Found in AOTAutograd's cache",
     ]
-    expect(page.locator(".rail-replay").last).to_contain_text("instead of 29.1 s of compiling")
+    expect(page.locator(".rail-replay").last).to_contain_text("saved 29.1 s of compile time")
     page.locator(".rail-replay").last.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / f"shell-{theme}-replays.png")
     page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both

@@ -79,7 +79,7 @@ def not_lowered() -> RecordingData:
 
 NO_GRAPH = "This stage made no graph."
 FIRST = "This is the first graph."
-INFERENCE = "No input asks for a gradient, or gradients were off"
+INFERENCE = "No input requires grad, or grad mode was off"
 FAILED = "The compilation failed in metadata, which comes before that."
 # recording, stage, and for each view that has nothing to show what it says
 KINDS: dict[str, tuple[Callable[[], RecordingData], str, dict[str, str]]] = {
@@ -90,20 +90,20 @@ KINDS: dict[str, tuple[Callable[[], RecordingData], str, dict[str, str]]] = {
         "flatten",
         dict.fromkeys(("code", "diff", "graph"), NO_GRAPH) | {"evidence": "This stage left no evidence."},
     ),
-    "inference": (inference, "metadata", {"saved": INFERENCE, "evidence": "It had nothing to decide"}),
+    "inference": (inference, "metadata", {"saved": INFERENCE, "evidence": "The stage had nothing to decide"}),
     "one node": (one_node, "metadata", {"saved": INFERENCE}),
     "failed early": (
         refused,
         "metadata",
-        dict.fromkeys(("code", "diff", "graph"), "metadata failed, and no stage before it made a graph.")
+        dict.fromkeys(("code", "diff", "graph"), "metadata failed, and no earlier stage made a graph.")
         | dict.fromkeys(("aliasing", "saved", "wrapper"), FAILED)
-        | {"evidence": "It failed before it could give its reasons."},
+        | {"evidence": "metadata failed before it gave its reasons."},
     ),
     "failed late": (
         not_lowered,
         "lower",
         dict.fromkeys(("code", "diff", "graph"), "lower failed, so it made no graph.")
-        | {"wrapper": "The compilation failed in lower", "evidence": "It failed before it could give its reasons."},
+        | {"wrapper": "The compilation failed in lower", "evidence": "lower failed before it gave its reasons."},
     ),
 }
 
@@ -215,7 +215,7 @@ def test_a_program_that_ran_in_eager_is_shown_with_the_reason_and_without_empty_
     page.get_by_label("Which").select_option("ran in eager")
     expect(rows).to_have_count(1)
     page.get_by_label("Which").select_option("failed")
-    expect(rows).to_contain_text("No compilation fits")
+    expect(rows).to_contain_text("No compilation matches")
     page.get_by_label("Which").select_option("all")
     page.screenshot(path=screenshots / "states-ran-in-eager-compilations.png")
     rows.nth(1).click()

@@ -49,7 +49,7 @@ export class Panel implements Mounted {
       (error: unknown) => {
         if (mine === this.turn)
           this.say(
-            notice("error", "This could not be loaded.", messageOf(error)),
+            notice("error", "This view could not be loaded.", messageOf(error)),
             this.button("Try again", () => this.update()),
           );
       },
@@ -89,7 +89,7 @@ export class Panel implements Mounted {
   private cancel(): void {
     this.turn++;
     this.say(
-      notice("empty", "Not loaded.", "The loading was cancelled."),
+      notice("empty", "This view is not loaded.", "The loading was cancelled."),
       this.button("Load", () => this.update()),
     );
   }

@@ -114,7 +114,7 @@ export class State {
     return () => this.listeners.delete(listener);
   }
 
-  /** Goes to a compilation. The stage stays by its name, or is the nearest one before it that both compilations have. */
+  /** Goes to the stage of the same name in a compilation, else to the nearest earlier stage that both have. */
   openCompilation(compilation: number): void {
     if (!this.recording.index.compilations[compilation]) return;
     if (this.opened) {

@@ -14,8 +14,8 @@ import type { State } from "../state";
 export const VIEWS: readonly View[] = [code, diff, graph, aliasing, saved, wrapper, evidence, compilations];
 
 /**
- * The view to show: the selected one, or, if the compilation has no such tab, the nearest one before it that it has. The
- * selection stays as it is, so that the next compilation that has the view shows it again.
+ * The view to show: the selected one, or, if the compilation has no such tab, the nearest one before it. The selection
+ * stays as it is, so that the next compilation that has the view shows it again.
  */
 export function viewOf(state: State): View {
   const shown = viewsOf(state);

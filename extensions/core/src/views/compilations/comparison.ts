@@ -35,7 +35,7 @@ export function comparison(state: State, other: number): HTMLElement {
       h(
         "button",
         { type: "button", class: "small", on: { click: () => state.openView("diff") } },
-        "Diff of their graphs",
+        "Diff of the graphs",
       ),
       " ",
       h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close"),

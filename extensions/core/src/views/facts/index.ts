@@ -97,7 +97,7 @@ function nodeFacts(state: State, graph: Graph, node: Node): Child[] {
           .map((other) => other.index)
       : [];
   return [
-    ...fact("means", node.descriptor && h("code", {}, node.descriptor)),
+    ...fact("descriptor", node.descriptor && h("code", {}, node.descriptor)),
     ...fact(
       "module",
       innermost !== undefined && [h("code", {}, innermost.path || "(root)"), innermost.type && ` ${innermost.type}`],
@@ -121,7 +121,7 @@ function nodeFacts(state: State, graph: Graph, node: Node): Child[] {
       node.users.length ? links(state, graph, node.users) : node.op === "o" ? "" : "none: its value is not used",
     ),
     ...fact("same memory", links(state, graph, sharing)),
-    ...fact(node.backward ? "its forward" : "its backward", links(state, graph, twins)),
+    ...fact(node.backward ? "forward nodes" : "backward nodes", links(state, graph, twins)),
   ];
 }
 

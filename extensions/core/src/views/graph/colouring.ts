@@ -19,7 +19,7 @@ export const COLOURINGS = {
   device: "device",
   storage: "shared storage",
   fate: "saved / recomputed",
-  bytes: "memory made (≈ cost)",
+  bytes: "bytes allocated (≈ cost)",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
 

@@ -194,10 +194,15 @@ class GraphView implements Mounted {
     const bar = h("progress", { max: 1, "aria-label": "Progress" });
     this.cover(
       waiting(
-        `Putting ${format.plural(graph.nodes.length, "node")} into their modules …`,
+        `Grouping ${format.plural(graph.nodes.length, "node")} by module …`,
         () => {
           this.grouping.abort();
-          this.cover(advice("empty", "The graph is not shown.", "", ["Try again", () => this.change(graph)]));
+          this.cover(
+            advice("empty", "The graph is not shown.", "Grouping its nodes was cancelled.", [
+              "Try again",
+              () => this.change(graph),
+            ]),
+          );
         },
         bar,
       ),

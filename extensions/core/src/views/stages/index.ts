@@ -107,7 +107,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
               },
             },
           }),
-          `hide ${same} without change`,
+          `hide ${same} unchanged`,
         ),
     );
   };
@@ -216,7 +216,7 @@ function replay({ cache, what, saved_ns }: Replay): HTMLElement {
     { class: "rail-replay", role: "presentation" },
     h("span", { class: "name" }, `Found in ${cache}`),
     h("span", { class: "what" }, quoted(what)),
-    saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`),
+    saved_ns > 0 && h("span", { class: "faint" }, `saved ${milliseconds(saved_ns)} of compile time`),
   );
 }
 
@@ -234,7 +234,7 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
 
 /** `forward 210 nodes +12 −3 · 1.2 MiB`. */
 function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
-  const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
+  const memory = size > 0 ? `; their results take ${bytes(size)}` : "";
   return h(
     "span",
     { title: `${plural(nodes, "node")} in the ${role} graph${memory}` },
@@ -255,7 +255,7 @@ function written(recording: Recording, compilation: CompilationData, index: numb
 }
 
 const SAID: Record<Related["kind"], string> = {
-  of: "made for a gradient of a gradient of",
+  of: "compiled for the gradient of a gradient of",
   earlier: "compiled before",
   gradient: "second order",
   again: "compiled again",

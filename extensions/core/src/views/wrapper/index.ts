@@ -42,7 +42,7 @@ export const wrapper: View = {
           state.compilation.compile_id
             ? notice(
                 "empty",
-                "Torch compiled this, not aotviz.",
+                "Torch compiled this function, not aotviz.",
                 "To see what torch generated to run on every call, open the code of the stages “wrapper” and “lower”.",
               )
             : state.compilation.stages.some(({ name }) => name === "signature")
