@@ -249,6 +249,8 @@ def test_code_in_a_sentence_is_code_and_no_backtick_is_left(
             tab.click()
             expect(page.locator(".notice.loading")).to_have_count(0)
             assert body.evaluate(BACKTICKS) == [], tab.inner_text()
+            for code in page.locator(".note span code").all():
+                expect(code).to_have_css("display", "inline")
     page.locator('.stage[data-stage="dynamo"]').click()
     page.locator("[role=tab][data-view=evidence]").click()
     reason = page.locator(".panel tbody tr", has_text="the graph ends at")
