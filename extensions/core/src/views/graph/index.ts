@@ -19,12 +19,12 @@ import { advice, bar, legend, waiting, type Wishes } from "./controls";
 import { emphasis, touching } from "./emphasis";
 import { Grid, type Hit } from "./grid";
 import { became } from "./identity";
-import { label, nodeTitle } from "./labels";
+import { label, rowText } from "./labels";
 import { minimap, overviewOf } from "./minimap";
-import { closedLane, groupDetail, outline, type Row, rowsOf } from "./outline";
+import { closedLane, outline, type Row, rowsOf } from "./outline";
 import { type Drawn, NOTHING } from "./paint";
 import { type Palette, readPalette } from "./palette";
-import { join, lanesOf, type Scene } from "./scene";
+import { join, lanesOf, placeOf, type Scene } from "./scene";
 import { searchBox } from "./searchbox";
 import { Surface } from "./surface";
 import { tipOf } from "./tip";
@@ -439,23 +439,7 @@ class GraphView implements Mounted {
     const { shown, hierarchy: tree } = this;
     if (!shown || !tree) return;
     this.rows = rowsOf(tree, this.open);
-    this.tree.show(this.rows, (row) => {
-      if (row.group) {
-        const { group } = row;
-        return {
-          label: group.parent ? group.label : group.lane,
-          detail: groupDetail(group),
-          title: `${group.path || group.label}: ${row.open ? "close" : "open"}`,
-        };
-      }
-      const node = shown.nodes[row.node]!;
-      const type = format.value(this.state.recording, node.value, this.state.compilation.values);
-      return {
-        label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node),
-        detail: type,
-        title: `${node.name} = ${node.target}${type && `: ${type}`}`,
-      };
-    });
+    this.tree.show(this.rows, (row) => rowText(this.state, shown, row));
   }
 
   private emphasised(scene: Scene): Drawn["emphasis"] {
@@ -604,10 +588,4 @@ class TooMany extends Error {
   constructor(readonly boxes: number) {
     super();
   }
-}
-
-/** The place of a group in the drawing, open or closed. */
-function placeOf(scene: Scene, id: string): Rectangle | undefined {
-  const box = scene.picture.boxes.findIndex((other) => other.id === id);
-  return box >= 0 ? scene.places[box] : scene.clusters.find(({ group }) => group.id === id);
 }
