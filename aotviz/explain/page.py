@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterator
 
 from aotviz.explain import answers, recompiles, timeline
-from aotviz.explain.explanation import counted, seconds
+from aotviz.explain.explanation import counted, in_html, seconds
 from aotviz.explain.timeline import Span
 from aotviz.recording.recorded import Recorded
 
@@ -37,7 +37,7 @@ def preamble(recording: Recorded) -> str:
         parts.append(_folded("Where the time went", drawn))
     notes = [*facts.data.notes, *_bad_lines(recording)]
     if notes:
-        items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        items = "".join(f"<li>{in_html(note)}</li>" for note in notes)
         parts.append(_folded("How the logs were read", f"<ul>{items}</ul>"))
     return f"<section style='padding:1rem 2rem;max-width:80rem'>{''.join(parts)}</section>"
 

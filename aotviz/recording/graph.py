@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aotviz.recording.events import GraphSnapshot, ValueRecord
 from aotviz.recording.listing import listing
 from aotviz.recording.node import Node
+from aotviz.recording.sizes import made_bytes
 from aotviz.recording.sources import SourceLine, innermost
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class Graph:
 
         Columns: name, op, target, args (text), users (tuple of names), kind, dtype, shape and stride (tuples of
         elements; symbolic ones as text), storage_offset (elements), device, requires_grad, storage_group (nodes with
-        the same number share memory; -1 if unknown), source_line ("file:line"), source_code, module_path, module_type,
+        the same number share memory; -1 if unknown), made_bytes (that the node allocates: 0 for an input or a view,
+        missing if a size is symbolic), source_line ("file:line"), source_code, module_path, module_type,
         descriptor, value_id (the same value has the same number in all graphs of the compilation; -1 if unknown),
         sequence_number (a forward op and its backward share it), is_backward.
         """
@@ -167,6 +169,7 @@ class Graph:
             "device": [self.text(node.value.device) if node.value else "" for node in self.rows],
             "requires_grad": [bool(node.value and node.value.requires_grad) for node in self.rows],
             "storage_group": [node.value.storage if node.value else -1 for node in self.rows],
+            "made_bytes": made_bytes(self.snapshot, self.values, self.strings),
             "source_line": [str(node.source) for node in self.rows],
             "source_code": [node.source.code for node in self.rows],
             "module_path": [node.module_path for node in self.rows],
@@ -217,6 +220,7 @@ _DTYPES: dict[str, Any] = {
     "value_id": "int64",
     "storage_group": "int64",
     "sequence_number": "int64",
+    "made_bytes": "Int64",
     "requires_grad": "bool",
     "is_backward": "bool",
     "users": "object",

@@ -64,12 +64,44 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
         value = values[number]
         if value.storage >= 0 and value.storage in given:
             continue
-        if not all(isinstance(size, int) for size in value.shape):
+        nbytes = _nbytes(value, strings[value.dtype])
+        if nbytes is None:
             return NONE
-        nbytes = math.prod(size for size in value.shape if isinstance(size, int)) * element_bytes(strings[value.dtype])
         key = value.storage if value.storage >= 0 else ~number  # storage unknown: count the value by itself
         largest[key] = max(largest.get(key, 0), nbytes)
     return sum(largest.values())
+
+
+def made_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Sequence[str]) -> list[int | None]:
+    """The bytes that each node allocates, None if a size is symbolic. Inputs and views allocate nothing. The items of a
+    tuple count for the node that computes the tuple.
+    """
+    storages: set[int] = set()
+    seen: set[int] = set()
+
+    def made(number: int) -> int | None:
+        new = [other for other in _tensors([number] if number >= 0 else [], values) if other not in seen]
+        sizes: list[int | None] = []
+        for other in new:
+            seen.add(other)
+            value = values[other]
+            if value.storage not in storages:
+                sizes.append(_nbytes(value, strings[value.dtype]))
+            if value.storage >= 0:
+                storages.add(value.storage)
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    for op, number in zip(graph.op, graph.value, strict=True):
+        if op == "p":
+            made(number)
+    return [0 if op in "po" else made(number) for op, number in zip(graph.op, graph.value, strict=True)]
+
+
+def _nbytes(value: ValueRecord, dtype: str) -> int | None:
+    """The bytes of a tensor's elements; None if its size is symbolic."""
+    known = [size for size in value.shape if isinstance(size, int)]
+    return math.prod(known) * element_bytes(dtype) if len(known) == len(value.shape) else None
 
 
 def storage_bytes(

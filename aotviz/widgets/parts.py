@@ -55,10 +55,10 @@ class CompilationHead(Frozen, frozen=True):
     compile_id: str  # Dynamo's, "" for our own
     attempts: int
     rank: int  # -1 where there is one process
-    because: list[str]  # why each program there was did not do
+    because: list[str]  # for each existing program, the reason it did not match
     options: dict[str, str]
     error: ErrorRecord | None
-    revision: int  # another number where there is more to see than before; 0 where nothing comes any more
+    revision: int  # changes when there is more to see; 0 when the compilation is complete
     frame: int = NONE  # the function, by a number that its compilations share; -1 if unknown
 
 

@@ -1,13 +1,12 @@
 """A short summary of a recording, for places that do not run scripts: nbconvert, a diff view, an email.
 
 It has one table per compilation: its stages, how long each took, the nodes after it, and what it changed. The summary
-is available as text and as HTML; in HTML every name is escaped.
+is available as text and as HTML; in HTML every name is escaped, and `code` in backquotes is a code element.
 """
 
 from __future__ import annotations
 
-from html import escape
-
+from aotviz.explain.explanation import in_html
 from aotviz.recording.events import CompilationData, RecordingData, StageRecord
 
 HEAD = ("stage", "ms", "nodes", "what changed")
@@ -67,8 +66,8 @@ def as_html(data: RecordingData) -> str:
     for compilation in data.compilations:
         head = "".join(f"<th>{name}</th>" for name in HEAD)
         body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(compilation)
+            "<tr>" + "".join(f"<td>{in_html(cell)}</td>" for cell in row) + "</tr>" for row in rows(compilation)
         )
-        caption = escape(heading(compilation))
+        caption = in_html(heading(compilation))
         out.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "\n".join(out)

@@ -26,7 +26,9 @@ from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.replies import Answers, OnStage
 
 KEPT = "application/vnd.aotviz.recording+gzip"  # base64; "" for a recording that is too large
-AS_PAGE = "With the workbench: <code>jupyter nbconvert --to aotviz_html</code>, or <code>recording.to_html</code>."
+AS_PAGE = (
+    "<code>recording.to_html</code> and <code>jupyter nbconvert --to aotviz_html</code> write pages with the workbench."
+)
 TOO_LARGE = "The recording is too large to be stored in a notebook. <code>recording.to_html</code> writes it to a page."
 BUNDLES = ("core.js", "editor.js", "graphviz.js")
 

@@ -177,3 +177,24 @@ def test_what_is_kept_counts_to_its_module_also_where_the_backward_made_it() -> 
     made = compiled.recording[0].graph("joint").nodes.set_index("name")
     assert made.loc[own.name, "is_backward"].any(), "else this tests nothing"
     assert set(own.module) == {"0", "1"}
+
+
+def test_a_node_makes_bytes_unless_it_is_an_input_or_a_view() -> None:
+    made = compiled_puzzle().graph("forward").nodes.set_index("target").made_bytes
+    assert made.dtype == "Int64"
+    assert set(made["aten.view.default"]) == {0}
+    assert made["aten.sin.default"] == 2 * 4 * 4
+    assert made["primals_1"] == made["output"] == 0
+
+
+def test_the_bytes_of_a_symbolic_size_are_missing_and_the_items_of_a_tuple_count_for_the_node_that_makes_it() -> None:
+    f = aotviz.compile(lambda x: torch.topk(x.sin(), 2)[0].exp(), backend="eager", dynamic=True)
+    f(torch.ones(3, 4))
+    made = f.recording[0].graph("inference").nodes.set_index("target").made_bytes
+    assert made[["aten.sin.default", "aten.topk.default", "aten.exp.default"]].isna().all()
+    torch._dynamo.reset()
+    fixed = aotviz.compile(lambda x: torch.topk(x.sin(), 2)[0].exp(), backend="eager", dynamic=False)
+    fixed(torch.ones(3, 4))
+    made = fixed.recording[0].graph("inference").nodes.set_index("target").made_bytes
+    assert made["aten.topk.default"] == 3 * 2 * (4 + 8)
+    assert made["operator.getitem"] == 0

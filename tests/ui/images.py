@@ -41,7 +41,7 @@ SHOTS = (
     Shot("graph", "trace"),
     Shot("aliasing", "metadata"),
     Shot("saved", "partition"),
-    Shot("wrapper", "link", "", ".note:has(code)"),
+    Shot("wrapper", "link", "", ".note:has(> code)"),
     Shot("evidence", "partition"),
 )
 

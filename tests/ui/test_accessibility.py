@@ -15,11 +15,11 @@ from playwright.sync_api import Browser, Page, expect
 from aotviz.widgets.html import write_html
 from tests.ui import puzzle
 from tests.ui.fixture import ROOT
+from tests.ui.views import VIEWS
 
 AXE = ROOT / "extensions" / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = ("serious", "critical")
 RUN = "axe.run(%s, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})"
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence")
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ STOP = """() => {
 
 
 def test_tab_goes_through_every_view_and_out_again_and_shows_where_it_is(page: Page) -> None:
-    for view in (*VIEWS, "compilations"):
+    for view in VIEWS:
         page.locator(f'[role=tab][data-view="{view}"]').click()
         expect(page.locator(".notice.loading")).to_have_count(0)
         page.evaluate("window.stops = []")

@@ -1,13 +1,8 @@
-"""The promise of the house: a new view is one folder, one line, one Python function, as the docs print them."""
+"""The view of docs/adding-a-view.md, as the page prints it, built and opened in a browser."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -15,84 +10,53 @@ from playwright.sync_api import Browser, expect
 from aotviz.reading.recording import Recording
 from aotviz.widgets import static_files
 from aotviz.widgets.html import write_html
+from tests import added_view
 from tests.ui import puzzle
-from tests.ui.fixture import ROOT
 
-PAGE = ROOT / "docs" / "adding-a-view.md"
-REGISTRY = "core/src/views/registry.ts"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
-def copy_of_the_front_end(folder: Path) -> Path:
-    """The sources of `extensions/`, with the packages that are installed there, and its own workspaces."""
-    npm("--version", ROOT)  # installs the packages where they are not
-    extensions = folder / "extensions"
-    shutil.copytree(
-        ROOT / "extensions", extensions, ignore=shutil.ignore_patterns("node_modules", "lib", "labextension")
-    )
-    shutil.copy(ROOT / "hatch_build.py", folder)
-    packages = extensions / "node_modules"
-    packages.mkdir()
-    for package in (ROOT / "extensions" / "node_modules").iterdir():
-        if package.name != "@aotviz":
-            (packages / package.name).symlink_to(package)
-    (packages / "@aotviz").mkdir()
-    for workspace in extensions.iterdir():
-        if (workspace / "package.json").exists() and workspace.name != "node_modules":
-            (packages / "@aotviz" / workspace.name).symlink_to(workspace)
-    return extensions
-
-
-def npm(command: str, root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, root / "hatch_build.py", "npm", *command.split()], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+UNITS = {"B": 1, "KiB": 1024}
 
 
 def test_one_folder_and_one_line_make_a_view(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, screenshots: Path
 ) -> None:
-    view, registry = blocks("ts")
-    extensions = copy_of_the_front_end(tmp_path)
-    place = extensions / "core" / "src" / "views" / "operators"
-    place.mkdir()
-    (place / "index.ts").write_text(view, encoding="utf-8")
-    imported, line = registry.strip().splitlines()
-    text = (extensions / REGISTRY).read_text(encoding="utf-8")
-    known = re.search(r"export const VIEWS.*", text)
-    assert known is not None
-    names = re.search(r"= \[(.*)\]", line)
-    assert names is not None
-    assert set(re.findall(r"\w+", known[0].split("=", 1)[1])) == set(re.findall(r"\w+", names[1])) - {"operators"}
-    (extensions / REGISTRY).write_text(f"{imported}\n{text.replace(known[0], line)}", encoding="utf-8")
-
-    npm("exec --offline -- tsc --noEmit -p tsconfig.json", tmp_path)
-    npm("run build", tmp_path)
+    added_view.put_into(tmp_path)
+    added_view.npm("run build", tmp_path)
     built = tmp_path / "aotviz" / "widgets" / "static"
     monkeypatch.setattr(static_files, "read", lambda name: (built / name).read_bytes())
-    recording = puzzle.recording()
+    recording = Recording(puzzle.recording().data)
     page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)
     page.goto(write_html(recording, tmp_path / "page.html").as_uri())
     page.locator('.stage[data-stage="partition"]').click()
     page.locator('[role=tab][data-view="operators"]').click()
     expect(page.locator(".panel caption")).to_have_text("Operators of the forward graph")
+    rows = page.locator(".panel tbody tr")
+    table = added_view.operators_of(recording[0].graph("forward"))
+    shown = [[cell.strip() for cell in row.split("\t")] for row in rows.all_inner_texts()]
+    assert [(name, int(nodes), nbytes(size)) for name, nodes, size in shown] == [
+        (row.operator, row.nodes, row.bytes) for row in table.itertuples()
+    ]
+    assert len(shown) > 5
+
+    page.get_by_role("button", name="Bytes").click()
+    sorted_by_bytes = rows.all_inner_texts()
+    first = table[table.nodes > 1].operator.iloc[0]
+    row = rows.filter(has_text=first)
+    row.focus()
+    page.keyboard.press("Enter")
+    expect(row).to_have_attribute("aria-current", "true")
+    expect(row).to_be_focused()
+    assert rows.all_inner_texts() == sorted_by_bytes, "the table stays as the reader has ordered it"
+    count = table.nodes[table.operator == first].item()
+    expect(page.locator(".facts")).to_contain_text(f"one of {count} selected nodes")
     page.screenshot(path=screenshots / "added-view.png")
-    shown = dict(
-        zip(
-            page.locator(".panel tbody th").all_inner_texts(),
-            page.locator(".panel tbody td").all_inner_texts(),
-            strict=True,
-        )
-    )
+    page.locator('[role=tab][data-view="graph"]').click()
+    page.get_by_role("button", name="Open all").click()
+    expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
+    expect(page.locator(".outline [aria-selected=true]").nth(1)).to_be_visible()
+    page.screenshot(path=screenshots / "added-view-selected.png")
     page.close()
 
-    (function,) = blocks("python")
-    module = ModuleType("added")
-    exec(compile("from __future__ import annotations\n" + function, str(PAGE), "exec"), module.__dict__)
-    table = module.operators(Recording(recording.data)[0], "forward")
-    assert shown == {row.operator: str(row.nodes) for row in table.itertuples()}
-    assert len(shown) > 5
+
+def nbytes(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * UNITS[unit]

@@ -7,55 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from playwright.sync_api import Browser, Locator, Page, expect
-from torch import nn
 
-import aotviz
 from aotviz.widgets.html import write_html
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(10, 8)
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
-        self.norm = nn.LayerNorm(8)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.embed(tokens)
-        return self.norm(x + self.layers(x)).square().mean()
-
-
-def recorded() -> aotviz.Recording:
-    """A step whose forward is compiled in part, with a hook of each of three kinds."""
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    aotviz.compiled_autograd.reset()
-    model = Model()
-
-    def step(model: Model, tokens: torch.Tensor) -> torch.Tensor:
-        loss = model(tokens)
-        loss.backward()
-        return loss.detach()
-
-    model.layers[0].weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
-    model.norm.weight.register_post_accumulate_grad_hook(lambda parameter: None)
-    with aotviz.record() as recording:
-        aotviz.compile(step, backend="eager", compiled_autograd=True)(model, torch.randint(0, 10, (4, 6)))
-        with aotviz.compiled_autograd(backend="eager"):
-            model.zero_grad()
-            x = model.embed(torch.randint(0, 10, (4, 6)))
-            x.register_hook(lambda gradient: gradient * 2)
-            (model.layers(x) * x).sum().backward()
-    return recording
+from tests.ui.test_accessibility import serious
+from tests.ui.whole_backward import recording
 
 
 @pytest.fixture(params=["light", "dark"])
 def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
-    recording = recorded()
     page = browser.new_page(viewport={"width": 1280, "height": 900}, offline=True, color_scheme=request.param)
-    page.goto(write_html(recording, tmp_path / "backward.html").as_uri())
+    page.goto(write_html(recording(), tmp_path / "backward.html").as_uri())
     yield page
     page.close()
 
@@ -115,3 +77,18 @@ def test_only_captured_backwards_have_the_view_and_keys_follow_the_tabs(page: Pa
     expect(page.locator(".panel, .content").first).to_contain_text(
         "def backward(inputs, sizes, scalars, hooks, packed)"
     )
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_axe_finds_nothing_serious(page: Page, number: int) -> None:
+    rows = open_backward(page, number)
+    assert serious(page) == []
+    rows.nth(3).click(position={"x": 5, "y": 5})
+    assert serious(page) == []
+
+
+def test_keys_alone_select_a_row(page: Page) -> None:
+    rows = open_backward(page, 0)
+    rows.nth(0).focus()
+    page.keyboard.press("Enter")
+    expect(rows.nth(0)).to_have_attribute("aria-current", "true")

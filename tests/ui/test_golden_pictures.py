@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from aotviz.widgets.html import write_html
 from tests.ui import pictures, puzzle
+from tests.ui.views import VIEWS
 
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
 PAINTED = "() => performance.getEntriesByName('aotviz graph painted').length > 0"
 
 

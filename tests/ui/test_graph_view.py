@@ -231,7 +231,7 @@ def test_a_search_lists_jumps_and_opens_what_hides_a_node(page: Page, plain: Pat
     search.fill("line:model.py:13 module:blocks.2")
     expect(page.locator(".results [role=option]")).to_have_count(2)
     search.fill("nothing-like-this")
-    expect(page.locator(".results")).to_contain_text("Nothing fits.")
+    expect(page.locator(".results")).to_contain_text("No node matches.")
 
 
 def test_a_node_that_a_stage_does_not_have_is_said_to_be_gone(page: Page, plain: Path) -> None:

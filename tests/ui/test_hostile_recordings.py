@@ -20,9 +20,9 @@ from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.widgets.html import to_html
 from tests.ui import puzzle
 from tests.ui.fixture import recording
+from tests.ui.whole_backward import of_an_eager_forward
 
 MARKUP = '"><img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>{{summary}}'
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
 HUGE = 10**15
 PATIENCE_MS = 30_000  # for a page to answer: far more than it takes, far less than for ever
 
@@ -51,8 +51,10 @@ class Stranger:
     def visit_every_view(self) -> list[str]:
         """Opens each view of each stage that has a graph or a text; what the views say is wrong."""
         said: list[str] = []
-        for name in VIEWS:
-            self.page.locator(f'[role=tab][data-view="{name}"]').click()
+        tabs = self.page.locator("[role=tab][data-view]")
+        expect(tabs).not_to_have_count(0)
+        for tab in tabs.all():
+            tab.click()
             expect(self.page.locator(".notice.loading")).to_have_count(0)
             assert self.page.evaluate("1 + 1") == 2  # it answers
             said += self.page.locator(".panel .notice.error").all_inner_texts()
@@ -72,6 +74,10 @@ def stranger(browser: Browser, tmp_path: Path) -> Iterator[Stranger]:
     page.close()
 
 
+MADE = [recording, puzzle.recording, of_an_eager_forward]
+IDS = ["training", "puzzle", "whole backward"]
+
+
 def marked(value: Any, key: str = "") -> Any:
     """The same with markup at the end of every text that is not a code of the format."""
     if isinstance(value, msgspec.Struct):
@@ -85,7 +91,7 @@ def marked(value: Any, key: str = "") -> Any:
     return value + MARKUP if isinstance(value, str) and key != "kind" else value
 
 
-@pytest.mark.parametrize("made", [recording, puzzle.recording], ids=["training", "puzzle"])
+@pytest.mark.parametrize("made", MADE, ids=IDS)
 def test_markup_in_every_text_of_a_recording_stays_text(made: Callable[[], Any], stranger: Stranger) -> None:
     data = marked(made().data)
     stranger.open(data, data)
@@ -111,7 +117,7 @@ def numbers_replaced(value: Any, number: int, untouched: frozenset[type]) -> Any
 
 
 @pytest.mark.parametrize("number", [-1, HUGE])
-@pytest.mark.parametrize("made", [recording, puzzle.recording], ids=["training", "puzzle"])
+@pytest.mark.parametrize("made", MADE, ids=IDS)
 def test_any_number_in_the_facts_is_shown_or_refused(made: Callable[[], Any], number: int, stranger: Stranger) -> None:
     data = numbers_replaced(made().data, number, frozenset({events.GraphSnapshot, events.ValueRecord}))
     stranger.open(data, data)

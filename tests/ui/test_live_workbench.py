@@ -124,8 +124,13 @@ def test_what_is_compiled_later_shows_in_its_place(lab: Server, page: Page, scre
     expect(bench.locator(".head select")).to_have_value("1")
     expect(bench.locator(".rail-news")).to_be_empty()
     expect(bench.locator(".related[data-kind=earlier]")).to_be_visible()
-    expect(stages(bench)).to_have_count(15)  # which come from the kernel, and the link does not wait for them
+    expect(stages(bench)).to_have_count(15)  # they come from the kernel, and the link does not wait for them
     expect(bench.locator(".panel .notice.loading")).to_have_count(0)
+    expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(bench.locator('[role=tab][data-view="saved"]')).to_have_attribute("aria-selected", "true")
+    bench.evaluate("bench => bench.scrollIntoView({ block: 'end' })")  # the click scrolled the notebook to the link
+    for shown in (".head", ".stage[aria-selected=true]", ".panel"):
+        expect(bench.locator(shown)).to_be_in_viewport()
     page.screenshot(path=screenshots / "live-dark-compiled-again.png")
     jupyter.set_theme(page, "JupyterLab Light")
 
@@ -166,11 +171,11 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, pa
     bench = page.locator(".workbench").last
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
-    cut_again = bench.get_by_role("button", name="Cut again")
+    partition_again = bench.get_by_role("button", name="Partition again")
     answer = bench.locator(".what-if .answer")
 
-    cut_again.click()  # by the same partitioner, which waits
-    expect(answer).to_contain_text("cuts the graph again: partition", timeout=30_000)
+    partition_again.click()  # by the same partitioner, which waits
+    expect(answer).to_contain_text("partitioning the graph again. It runs the stage partition", timeout=30_000)
     page.screenshot(path=screenshots / "live-light-what-if-running.png")
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_contain_text("The kernel stops before its next stage")
@@ -180,11 +185,11 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, pa
 
     bench.get_by_label("Partitioner").select_option("min_cut_rematerialization_partition")
     bench.get_by_label("Memory budget in percent").fill("0")
-    cut_again.click()
-    expect(answer.locator("tr", has_text="kept for the backward")).to_contain_text("−", timeout=30_000)
-    expect(answer).to_contain_text("Computed again")
-    expect(answer.locator("tr", has_text="kept for the backward").locator("td.better")).to_have_count(1)
-    expect(answer.locator("tr", has_text="memory that this spares").locator("td.better")).to_have_count(1)
+    partition_again.click()
+    expect(answer.locator("tr", has_text="saved for the backward")).to_contain_text("−", timeout=30_000)
+    expect(answer).to_contain_text("Recomputed")
+    expect(answer.locator("tr", has_text="saved for the backward").locator("td.better")).to_have_count(1)
+    expect(answer.locator("tr", has_text="memory that recomputing avoids").locator("td.better")).to_have_count(1)
     answer.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / "live-light-what-if.png")
     answer.get_by_role("button", name="Close the comparison").click()
@@ -222,9 +227,9 @@ def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(lab: Server, page: 
     bench.locator(".what-if summary").click()
     bench.get_by_label("Partitioner").select_option("min_cut_rematerialization_partition")
     bench.get_by_label("Memory budget in percent").fill("0")
-    bench.get_by_role("button", name="Cut again").click()
+    bench.get_by_role("button", name="Partition again").click()
     answer = bench.locator(".what-if .answer")
-    expect(answer.locator("tr", has_text="kept for the backward")).to_contain_text("−", timeout=30_000)
+    expect(answer.locator("tr", has_text="saved for the backward")).to_contain_text("−", timeout=30_000)
     expect(row).to_have_count(1)  # the answer is no compilation of the user's
     page.screenshot(path=screenshots / "live-light-tab-what-if.png")
 
@@ -250,7 +255,7 @@ def test_a_tab_of_a_watch_follows_torchs_compilation(lab: Server, page: Page, sc
     page.evaluate(SHOW, "<lambda>")
     bench.locator('[role=tab][data-view="saved"]').click()
     bench.locator(".what-if summary").click()
-    expect(bench.locator(".what-if")).to_contain_text("Torch cut this graph")
+    expect(bench.locator(".what-if")).to_contain_text("Torch partitioned this graph")
     page.screenshot(path=screenshots / "live-light-tab-watch-saved.png")
 
 
@@ -290,8 +295,8 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
     answer = bench.locator(".what-if .answer")
-    bench.get_by_role("button", name="Cut again").click()
-    expect(answer).to_contain_text("cuts the graph again: partition", timeout=30_000)
+    bench.get_by_role("button", name="Partition again").click()
+    expect(answer).to_contain_text("partitioning the graph again. It runs the stage partition", timeout=30_000)
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_have_text("Cancelled. The kernel stops before its next stage.")  # and no seconds
     (lab.work / "cut on").touch()
@@ -302,7 +307,7 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
         ".requestExecute({code: 'import os; os._exit(1)'}).done.catch(() => {})"
     )
     page.locator(".jp-Dialog", has_text="It will restart automatically").locator("button").last.click(timeout=60_000)
-    bench.get_by_role("button", name="Cut again").click()
-    expect(answer).to_contain_text("It could not be cut again.", timeout=60_000)
+    bench.get_by_role("button", name="Partition again").click()
+    expect(answer).to_contain_text("The graph could not be partitioned again.", timeout=60_000)
     expect(answer).to_contain_text(re.compile("restarted, or has ended|does not answer"))
     page.screenshot(path=screenshots / "live-what-if-gone.png")

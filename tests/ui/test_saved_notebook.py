@@ -70,7 +70,7 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     page.goto("about:blank")  # the tab is closed, and opened another day
     jupyter.open_notebook(page, served, notebook.name)
     expect(bench.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
-    expect(bench.locator(".panel")).to_contain_text("for the backward alone")
+    expect(bench.locator(".panel")).to_contain_text("Saved for the backward:")
     expect(page.locator("body")).not_to_contain_text("Error displaying widget", use_inner_text=True)  # what can be seen
     page.screenshot(path=screenshots / f"saved-notebook-{served.app}.png")
     assert page.evaluate(DIRTY) is False  # to look is not to change

@@ -32,9 +32,9 @@ def test_a_value_in_the_memory_of_another_says_so_and_is_not_counted_again(
     expect(page.locator(".lead")).to_contain_text(f"{table.held_bytes.sum() / 1024:.1f} KiB in {len(table) - 1} values")
     expect(rows.locator(".chip", has_text="shared")).to_have_count(3)
     for name, owner in shared.shares_with.items():
-        whose = rows.filter(has_text=str(name)).locator(f'[title^="It lies in the memory of {owner} ("]')
+        whose = rows.filter(has_text=str(name)).locator(f'[title^="This value is in the memory of {owner} ("]')
         expect(whose.first).to_have_text(f"in {owner}")
     expect(rows.filter(has_text="holds 8.00 KiB")).to_have_count(1)
-    expect(rows.locator('[title^="It lies in the memory of x,"]')).to_have_text("in x")
+    expect(rows.locator('[title^="This value is in the memory of x,"]')).to_have_text("in x")
     page.screenshot(path=screenshots / "saved-shared.png")
     page.close()

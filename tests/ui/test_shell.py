@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     expect(same.first).to_be_visible()
     hidden = same.count()
     assert hidden > 0
-    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} without change")
+    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} unchanged")
     expect(rail.locator('[data-stage="decompose"] .more')).to_be_visible()
     expect(rail.locator(".rail-divider")).to_have_text("when the backward was first needed")
     expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("3 · gradient of Net")
@@ -87,7 +88,7 @@ def test_compilations_are_searched_sorted_and_compared(
     page.get_by_label("Search the compilations").fill("net shape")
     expect(rows).to_have_count(1)
     page.get_by_label("Search the compilations").fill("nowhere")
-    expect(rows).to_contain_text("No compilation fits.")
+    expect(rows).to_contain_text("No compilation matches.")
     page.get_by_label("Search the compilations").fill("")
     page.get_by_role("button", name="Nodes").click()
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Nodes")
@@ -100,7 +101,7 @@ def test_compilations_are_searched_sorted_and_compared(
     compared.locator("tr", has_text="partition").click()
     expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".panel")).to_contain_text("The graph is the same.")
-    page.get_by_label("Compare with").select_option(label="the stage before")
+    page.get_by_label("Compare with").select_option(label="the previous stage")
     expect(page.locator(".bar .chip.added")).to_be_visible()
     page.get_by_role("radio", name="by nodes").click()
     expect(page.locator(".panel tbody tr").first).to_be_visible()
@@ -182,7 +183,7 @@ def test_a_click_marks_the_one_call_that_computes_a_node(
         assert marked.inner_text() == calls.nth(which).inner_text()
     calls.nth(0).click()
     expect(page.locator(".facts h3")).to_have_text("mm")
-    expect(page.locator(".rail-replay")).to_contain_text("Found in Inductor's cache of graphs")
+    expect(page.locator(".rail-replay")).to_contain_text("Found in Inductor's FX graph cache")
     page.screenshot(path=screenshots / f"shell-{theme}-calls.png")
 
 
@@ -198,16 +199,83 @@ def test_what_a_cache_had_stands_in_its_place_on_the_rail(
     at = shown.index("lower")
     assert shown[at : at + 4] == [
         "lower",
-        "Found in Inductor's cache of graphs",
+        "Found in Inductor's FX graph cache",
         "wrapper",
         "Found in AOTAutograd's cache",
     ]
-    expect(page.locator(".rail-replay").last).to_contain_text("instead of 29.1 s of compiling")
+    expect(page.locator(".rail-replay").last).to_contain_text("saved 29.1 s of compile time")
     page.locator(".rail-replay").last.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / f"shell-{theme}-replays.png")
     page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both
     expect(page.locator(".rail .stage").first).to_be_visible()
     expect(page.locator(".rail-replay")).to_have_count(0)
+
+
+BACKTICKS = """body => {
+  const code = 'pre, .cm-editor';
+  const walk = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+  const found = [...body.querySelectorAll('[title*="`"]')].map(({ title }) => `tooltip: ${title}`);
+  while (walk.nextNode())
+    if (walk.currentNode.data.includes('`') && !walk.currentNode.parentElement.closest(code))
+      found.push(walk.currentNode.parentElement.textContent);
+  return found;
+}"""
+
+
+def test_code_in_a_sentence_is_code_and_no_backtick_is_left(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    """Summaries, reasons, notes of the wrapper, what was compiled again and why: in every view of every stage."""
+
+    def broken(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = (x @ w).sin()
+        torch._dynamo.graph_break()
+        return y.cos().sum()
+
+    torch._dynamo.reset()
+    compiled = aotviz.compile(broken, backend="eager")
+    for rows in (4, 5):
+        compiled(torch.ones(rows, 4), torch.ones(4, 4, requires_grad=True)).backward()
+    html = tmp_path / "code.html"
+    compiled.recording.to_html(html)
+    assert "`" not in re.sub(r"<script.*?</script>", "", html.read_text(), flags=re.DOTALL)
+    page.goto(html.as_uri())
+    body = page.locator(".workbench")
+    summary = page.locator('.stage[data-stage="dynamo"] .what')
+    expect(summary.locator("code")).to_have_text("broken")
+    for stage in ("dynamo", "link"):
+        page.locator(f'.stage[data-stage="{stage}"]').click()
+        for tab in page.locator("[role=tab]").all():
+            tab.click()
+            expect(page.locator(".notice.loading")).to_have_count(0)
+            assert body.evaluate(BACKTICKS) == [], tab.inner_text()
+            for code in page.locator(".note span code").all():
+                expect(code).to_have_css("display", "inline")
+    page.locator('.stage[data-stage="dynamo"]').click()
+    page.locator("[role=tab][data-view=evidence]").click()
+    reason = page.locator(".panel tbody tr", has_text="the graph ends at")
+    expect(reason.locator("code", has_text="graph_break()").first).to_be_visible()
+    page.screenshot(path=screenshots / f"shell-{theme}-code-in-sentences.png")
+
+
+def test_another_compilation_opens_at_the_same_stage_and_view(
+    page: Page, theme: str, tmp_path: Path, screenshots: Path
+) -> None:
+    page.goto(write_html(several(), tmp_path / "same.html").as_uri())
+    compilation = page.get_by_label("Compilation", exact=True)
+    tab = page.locator("[role=tab][aria-selected=true]")
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator('.roles [data-role="backward"]').click()
+    page.locator("[role=tab][data-view=graph]").click()
+    page.locator('.related[data-kind="again"]').click()
+    expect(page.locator('.related[data-kind="earlier"]')).to_be_visible()
+    selected(page, "partition")
+    expect(tab).to_have_attribute("data-view", "graph")
+    expect(page.locator('.roles [aria-checked="true"]')).to_have_text("backward")
+    page.screenshot(path=screenshots / f"shell-{theme}-same-stage.png")
+    compilation.select_option(index=1)  # of flatten, metadata, synthetic bases, trace
+    selected(page, "trace")
+    expect(tab).to_have_attribute("data-view", "graph")
 
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:

@@ -25,8 +25,7 @@ from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests.ui.fixture import recording
-
-VIEWS = ("code", "diff", "graph", "aliasing", "saved", "wrapper", "evidence", "compilations")
+from tests.ui.views import VIEWS
 
 
 def nothing() -> RecordingData:
@@ -80,7 +79,7 @@ def not_lowered() -> RecordingData:
 
 NO_GRAPH = "This stage made no graph."
 FIRST = "This is the first graph."
-INFERENCE = "No input asks for a gradient, or gradients were off"
+INFERENCE = "No input requires grad, or grad mode was off"
 FAILED = "The compilation failed in metadata, which comes before that."
 # recording, stage, and for each view that has nothing to show what it says
 KINDS: dict[str, tuple[Callable[[], RecordingData], str, dict[str, str]]] = {
@@ -91,20 +90,20 @@ KINDS: dict[str, tuple[Callable[[], RecordingData], str, dict[str, str]]] = {
         "flatten",
         dict.fromkeys(("code", "diff", "graph"), NO_GRAPH) | {"evidence": "This stage left no evidence."},
     ),
-    "inference": (inference, "metadata", {"saved": INFERENCE, "evidence": "It had nothing to decide"}),
+    "inference": (inference, "metadata", {"saved": INFERENCE, "evidence": "The stage had nothing to decide"}),
     "one node": (one_node, "metadata", {"saved": INFERENCE}),
     "failed early": (
         refused,
         "metadata",
-        dict.fromkeys(("code", "diff", "graph"), "metadata failed, and no stage before it made a graph.")
+        dict.fromkeys(("code", "diff", "graph"), "metadata failed, and no earlier stage made a graph.")
         | dict.fromkeys(("aliasing", "saved", "wrapper"), FAILED)
-        | {"evidence": "It failed before it could give its reasons."},
+        | {"evidence": "metadata failed before it gave its reasons."},
     ),
     "failed late": (
         not_lowered,
         "lower",
         dict.fromkeys(("code", "diff", "graph"), "lower failed, so it made no graph.")
-        | {"wrapper": "The compilation failed in lower", "evidence": "It failed before it could give its reasons."},
+        | {"wrapper": "The compilation failed in lower", "evidence": "lower failed before it gave its reasons."},
     ),
 }
 
@@ -216,7 +215,7 @@ def test_a_program_that_ran_in_eager_is_shown_with_the_reason_and_without_empty_
     page.get_by_label("Which").select_option("ran in eager")
     expect(rows).to_have_count(1)
     page.get_by_label("Which").select_option("failed")
-    expect(rows).to_contain_text("No compilation fits")
+    expect(rows).to_contain_text("No compilation matches")
     page.get_by_label("Which").select_option("all")
     page.screenshot(path=screenshots / "states-ran-in-eager-compilations.png")
     rows.nth(1).click()
@@ -313,6 +312,24 @@ def test_what_still_loads_says_so_and_can_be_cancelled_and_begun_again(
     expect(panel).to_contain_text("The loading was cancelled.")
     page.locator("[role=tab][data-view=aliasing]").click()  # which needs no graph
     expect(panel.locator("table").first).to_be_visible()
+
+
+def test_the_rail_is_never_empty_while_a_compilation_loads(kernel: Kernel, page: Page, screenshots: Path) -> None:
+    expect(page.locator(".cm-content")).to_be_visible()
+    kernel.silent_to = "compilation"
+    compilation = page.get_by_label("Compilation", exact=True)
+    compilation.select_option(index=1)
+    expect(page.locator(".rail .coming")).to_have_text("3 stages, not loaded yet")
+    panel = page.locator(".panel")
+    expect(panel).to_contain_text("Loading from the kernel …")
+    page.screenshot(path=screenshots / "states-kernel-compilation-loading.png")
+    kernel.silent_to = ""
+    panel.get_by_role("button", name="Cancel").click()
+    compilation.select_option(index=2)
+    compilation.select_option(index=0)
+    expect(page.locator(".rail .stage")).to_have_count(15)
+    expect(page.locator(".rail .coming")).to_have_count(0)
+    expect(page.locator(".notice.loading")).to_have_count(0)  # no hidden one either
 
 
 def test_a_kernel_that_is_restarted_is_known_at_once_to_be_gone(kernel: Kernel, page: Page, screenshots: Path) -> None:

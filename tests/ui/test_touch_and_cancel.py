@@ -118,7 +118,7 @@ def test_a_very_large_graph_says_how_far_it_is_and_can_be_cancelled(
     page.add_init_script(STEP_BY_STEP)
     page.goto(f"{write_html(flat_recording(150_000), tmp_path / 'large.html').as_uri()}#view=graph&stage=trace")
     overlay = page.locator(".overlay")
-    expect(overlay).to_contain_text("Putting 150,001 nodes into their modules …")
+    expect(overlay).to_contain_text("Grouping 150,001 nodes by module …")
     how_far = overlay.get_by_role("progressbar")
     for _ in range(7):  # of twelve
         page.evaluate("step()")

@@ -106,7 +106,7 @@ class Head {
       if (value !== FORMAT) throw noRecording();
       this.known = true;
     } else if (field === "version") {
-      if ((value as number) < 1) throw new RecordingError("This recording says no version.");
+      if ((value as number) < 1) throw new RecordingError("This recording has no version.");
       if ((value as number) > VERSION) throw newer(value as number);
     } else if (field === "compilations") {
       const { length } = value as unknown[];
@@ -128,7 +128,7 @@ async function read(bytes: Uint8Array, opening: Opening | undefined): Promise<Re
   }
   if (head.deltas) addUp(data);
   else if (reader.packed)
-    throw new RecordingError("This recording is damaged: it holds differences and does not say so.");
+    throw new RecordingError("This recording is damaged: it contains differences but is not marked so.");
   checkIndices(data);
   return data;
 }
@@ -142,7 +142,7 @@ export async function decodePart(bytes: Uint8Array, record: string): Promise<unk
   } catch (error) {
     throw damaged(error, record);
   }
-  if (reader.packed) throw new RecordingError("This recording is damaged: a part of it holds differences.");
+  if (reader.packed) throw new RecordingError("This recording is damaged: a part of it contains differences.");
   return part;
 }
 
@@ -209,7 +209,7 @@ function checkIndices(data: RecordingData): void {
       // Only an earlier one, so that there is no cycle.
       storage.tensors.forEach((tensor, k) => within([tensor.view_of], k, `${where}.storages[${j}].tensors[${k}]`));
       if (storage.writes.some(({ tensor }) => tensor < 0))
-        throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write to no tensor.`);
+        throw new RecordingError(`This recording is damaged: ${where}.storages[${j}] has a write without a tensor.`);
       within(
         storage.writes.map(({ tensor }) => tensor),
         storage.tensors.length,
@@ -227,7 +227,7 @@ export function checkGraph(graph: GraphSnapshot, strings: number, values: number
   for (const name of ["name", "target", "args", "value", "stack", "module", "sequence", "backward"] as const) {
     if (graph[name].length !== nodes) {
       throw new RecordingError(
-        `This recording is damaged: ${where}.${name} should have ${nodes} entries, one a node, but has ${graph[name].length}.`,
+        `This recording is damaged: ${where}.${name} should have ${nodes} entries, one per node, but has ${graph[name].length}.`,
       );
     }
   }

@@ -71,8 +71,8 @@ export function notice(
   return h(
     "div",
     { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
-    h("strong", {}, title),
-    advice && h("p", {}, advice),
+    h("strong", {}, quoted(title)),
+    advice && h("p", {}, quoted(advice)),
     actions,
   );
 }
@@ -85,8 +85,15 @@ export function keepInView(scroller: Element, element: Element): void {
     scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
 }
 
-/** A sentence in which `code` in backticks becomes a code element. */
+const CODE = /`([^`]*)`/;
+
+/** A sentence in which `code` in backticks becomes a code element. Use it for every sentence of a recording. */
 export function quoted(text: string): Child {
-  const parts = text.split("`");
-  return parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", {}, part) : part)) : text;
+  const parts = text.split(CODE);
+  return parts.length > 1 ? parts.map((part, i) => (i % 2 ? h("code", {}, part) : part)) : text;
+}
+
+/** The same sentence for a place that shows plain text, such as a tooltip: without the backticks. */
+export function unquoted(text: string): string {
+  return text.replace(new RegExp(CODE, "g"), "$1");
 }

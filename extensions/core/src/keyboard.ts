@@ -7,14 +7,14 @@ import { VIEWS, viewsOf } from "./views/registry";
 import type { Rail } from "./views/stages";
 
 const KEYS: readonly (readonly [string, string])[] = [
-  ["← →", "the stage before, the next"],
-  ["↑ ↓ Home End", "the same, in the list of stages"],
-  ["p", "play: step through the stages by itself"],
+  ["← →", "previous and next stage"],
+  ["↑ ↓ Home End", "previous, next, first and last stage, in the list of stages"],
+  ["p", "play: go through the stages automatically"],
   ["1 … 9", "the views, in the order of their tabs"],
-  ["/", "find a node; Enter goes on to the next"],
+  ["/", "find a node; Enter goes to the next result"],
   ["r", "the next graph of the stage: forward, backward"],
-  ["n N", "the next node, the one before"],
-  ["Esc", "let go of the selected node; close this"],
+  ["n N", "next and previous node"],
+  ["Esc", "clear the selected node, or close this list"],
   ["?", "this list"],
 ];
 const WRITES = "input:not([type=checkbox]), textarea, select, [contenteditable=true], .cm-editor";

@@ -2,7 +2,7 @@
 // stays visible; after a moment a notice covers it. The reader can cancel the loading, and retry after a failure.
 
 import { h, notice, replace } from "./dom";
-import { VIEWS } from "./views/registry";
+import { viewOf } from "./views/registry";
 import type { Context, Mounted, View } from "./views/view";
 
 const PATIENCE_MS = 150; // no notice for an answer that comes sooner
@@ -23,13 +23,14 @@ export class Panel implements Mounted {
 
   update(): void {
     const { state } = this.context;
-    const view = VIEWS.find(({ id }) => id === state.selection.view) ?? VIEWS[0]!;
+    const view = viewOf(state);
     this.parent.setAttribute("data-view", view.id);
     const mine = ++this.turn;
     clearTimeout(this.timer);
     const coming = this.request(view);
     if (!coming) {
       this.cover.hidden = true;
+      replace(this.cover); // so that no notice of what has come stays in the page
       return this.show(view);
     }
     this.parent.setAttribute("aria-busy", "true");
@@ -48,7 +49,7 @@ export class Panel implements Mounted {
       (error: unknown) => {
         if (mine === this.turn)
           this.say(
-            notice("error", "This could not be loaded.", messageOf(error)),
+            notice("error", "This view could not be loaded.", messageOf(error)),
             this.button("Try again", () => this.update()),
           );
       },
@@ -88,7 +89,7 @@ export class Panel implements Mounted {
   private cancel(): void {
     this.turn++;
     this.say(
-      notice("empty", "Not loaded.", "The loading was cancelled."),
+      notice("empty", "This view is not loaded.", "The loading was cancelled."),
       this.button("Load", () => this.update()),
     );
   }

@@ -11,8 +11,8 @@ export interface Replay {
 
 const CACHES: Readonly<Record<string, readonly [cache: string, what: string]>> = {
   aotautograd: ["AOTAutograd's cache", "the compiled program was loaded: its graphs, their code and the wrapper"],
-  fx: ["Inductor's cache of graphs", "the code of a graph was loaded"],
-  "fx bundled": ["Inductor's cache of graphs", "the code of a graph was loaded with the program"],
+  fx: ["Inductor's FX graph cache", "the code of a graph was loaded"],
+  "fx bundled": ["Inductor's FX graph cache", "the code of a graph was loaded with the program"],
 };
 
 const SLACK_NS = 1_000; // numbers of this size are rounded, and logs have microseconds

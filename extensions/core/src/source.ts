@@ -3,6 +3,7 @@
 // in `strings`. A kernel numbers the texts of each compilation separately, so they are renumbered here.
 
 import { checkGraph, decodePart, RecordingError } from "./decode";
+import { elementBytes } from "./sizes";
 import {
   type CodePart,
   type CompilationData,
@@ -101,7 +102,7 @@ function head(data: CompilationData): CompilationHead {
 
 /** -1 if a size is symbolic. */
 function tensorBytes(dtype: string, shape: ValueRecord["shape"]): number {
-  let bytes = Math.max(1, Math.floor(Number(/\d+/.exec(dtype)?.[0] ?? 8) / 8));
+  let bytes = elementBytes(dtype);
   for (const size of shape) {
     if (typeof size !== "number") return NONE;
     bytes *= size;

@@ -11,7 +11,8 @@ export interface Selection {
   readonly stage: number;
   readonly role: string; // the graph of the stage, "" if it has none
   readonly view: string;
-  readonly node: number; // index in the graph, or -1
+  readonly node: number; // index in the graph, or -1; its facts are shown
+  readonly nodes: readonly number[]; // all selected nodes of the graph, `node` among them
   readonly against: Against | null; // what the diff compares with; null for the previous stage
 }
 
@@ -47,9 +48,10 @@ interface Meant {
 
 export class State {
   private readonly listeners = new Set<(now: Selection, before: Selection) => void>();
-  private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1, against: null };
+  private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1, nodes: [], against: null };
   private opened = false; // whether a stage has been selected, which needs the loaded compilation
-  private meantStage: { name: string; role: string | undefined } | null = null;
+  // The first of these names that the compilation has is selected when it arrives.
+  private meantStage: { names: readonly string[]; role: string } | null = null;
   private meantNode: Meant | null = null;
   private said = "";
 
@@ -62,9 +64,9 @@ export class State {
       recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
     );
     this.current = { ...this.current, compilation, view: bookmark.view ?? this.current.view };
-    if (bookmark.stage !== undefined) this.meantStage = { name: bookmark.stage, role: bookmark.role };
+    if (bookmark.stage !== undefined) this.meantStage = { names: [bookmark.stage], role: bookmark.role ?? "" };
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
-    this.current = { ...this.current, ...this.settled() };
+    this.settle();
   }
 
   get selection(): Selection {
@@ -112,10 +114,15 @@ export class State {
     return () => this.listeners.delete(listener);
   }
 
+  /** Goes to the stage of the same name in a compilation, else to the nearest earlier stage that both have. */
   openCompilation(compilation: number): void {
     if (!this.recording.index.compilations[compilation]) return;
+    if (this.opened) {
+      const before = this.compilation.stages.slice(0, this.current.stage + 1);
+      this.meantStage = { names: before.map(({ name }) => name).reverse(), role: this.current.role };
+    }
     this.opened = false;
-    this.meantStage = this.meantNode = null;
+    this.meantNode = null;
     this.said = "";
     this.set({ compilation, stage: 0, role: "", node: -1 });
   }
@@ -137,8 +144,15 @@ export class State {
   }
 
   openNode(node: number): void {
+    this.openNodes([node]);
+  }
+
+  /** Selects several nodes of the graph; the facts of the first are shown, unless one of them is already selected. */
+  openNodes(nodes: readonly number[]): void {
+    const known = nodes.filter((node) => this.graph?.nodes[node]);
+    const node = known.includes(this.current.node) ? this.current.node : (known[0] ?? -1);
     this.meantNode = null;
-    this.set({ node });
+    this.set({ node, nodes: known });
   }
 
   /** Goes to the node with this name, in a graph that may not be loaded yet. */
@@ -200,8 +214,8 @@ export class State {
 
   private set(change: Partial<Selection>): void {
     const before = this.current;
-    this.current = { ...before, ...change };
-    this.current = { ...this.current, ...this.settled() };
+    this.current = { ...before, ...(change.node !== undefined && { nodes: [] }), ...change };
+    this.settle();
     for (const listener of [...this.listeners]) listener(this.current, before);
   }
 
@@ -214,12 +228,13 @@ export class State {
   }
 
   /** Selects the intended stage and node if they are loaded. */
-  private settled(): Partial<Selection> {
+  private settle(): void {
     const { compilation, recording } = this;
     let { stage, role, node } = this.current;
     this.fetch([{ what: "compilation", compilation: this.current.compilation }]);
     if (!this.opened && compilation.stages.length) {
-      const meant = compilation.stages.findIndex(({ name }) => name === this.meantStage?.name);
+      const names = compilation.stages.map(({ name }) => name);
+      const meant = names.indexOf(this.meantStage?.names.find((name) => names.includes(name)) ?? "");
       const drawn = compilation.stages.findIndex((record) => record.graphs.size > 0);
       stage = Math.max(0, meant >= 0 ? meant : drawn);
       role = roleOf(compilation.stages[stage]!, this.meantStage?.role ?? "");
@@ -233,7 +248,8 @@ export class State {
       node = follow(this.meantNode, graph);
       this.meantNode = null;
     }
-    return { stage, role, node };
+    const nodes = node < 0 || this.current.nodes.includes(node) ? this.current.nodes : [node];
+    this.current = { ...this.current, stage, role, node, nodes };
   }
 }
 

@@ -465,10 +465,10 @@ export interface CompilationHead {
   readonly compile_id: string; // Dynamo's, "" for our own
   readonly attempts: number;
   readonly rank: number; // -1 where there is one process
-  readonly because: string[]; // why each program there was did not do
+  readonly because: string[]; // for each existing program, the reason it did not match
   readonly options: ReadonlyMap<string, string>;
   readonly error: ErrorRecord | null;
-  readonly revision: number; // another number where there is more to see than before; 0 where nothing comes any more
+  readonly revision: number; // changes when there is more to see; 0 when the compilation is complete
   readonly frame: number; // the function, by a number that its compilations share; -1 if unknown
 }
 

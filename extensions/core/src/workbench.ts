@@ -17,7 +17,7 @@ import css from "./styles";
 import { followTheme } from "./theme";
 import { facts } from "./views/facts";
 import { find } from "./views/find";
-import { VIEWS, viewsOf } from "./views/registry";
+import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
@@ -223,9 +223,6 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const { help, button } = keyboard(place.body, state, steps, finder);
   place.body.append(help);
   const render = (): void => {
-    const views = viewsOf(state);
-    if (!views.some(({ id }) => id === state.selection.view) && VIEWS.some(({ id }) => id === state.selection.view))
-      return state.openView(views[0]!.id);
     const focused = place.root.activeElement !== null;
     replace(stageHead, ...stageLine(state));
     renderTabs(tabs, state);
@@ -401,12 +398,12 @@ function renderTabs(tabs: HTMLElement, state: State): void {
   const focused =
     tabs.getRootNode() instanceof ShadowRoot && tabs.contains((tabs.getRootNode() as ShadowRoot).activeElement);
   tabs.replaceChildren();
-  const views = viewsOf(state);
+  const [views, open] = [viewsOf(state), viewOf(state)];
   append(
     tabs,
     views.map((view, i) => {
       const badge = view.badge?.(state) ?? "";
-      const chosen = view.id === state.selection.view;
+      const chosen = view === open;
       const tab = h(
         "button",
         {

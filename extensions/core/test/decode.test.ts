@@ -192,7 +192,7 @@ describe("a file that is no recording gives one clear sentence", () => {
   test("a column of another length is named", async () => {
     const spoiled = await tree();
     (at(spoiled, "compilations", 0, "graphs", 1, "value") as Wire[]).pop();
-    await expect(opened(spoiled)).rejects.toThrow("graphs[1].value should have 46 entries, one a node, but has 45");
+    await expect(opened(spoiled)).rejects.toThrow("graphs[1].value should have 46 entries, one per node, but has 45");
   });
   test("a circle of views is refused", async () => {
     const spoiled = await tree();
@@ -214,7 +214,7 @@ describe("a recording that lies", () => {
   };
   test("about how many nodes there are", async () => {
     const opening = spoil((net) => (at(net, "graphs", 0) as Map<Wire, Wire>).set("op", "c".repeat(3_000_000)));
-    await expect(opening).rejects.toThrow("graphs[0].name should have 3000000 entries, one a node");
+    await expect(opening).rejects.toThrow("graphs[0].name should have 3000000 entries, one per node");
   });
   test("about how many compilations there are", async () => {
     const opening = spoil((_, whole) =>
@@ -324,7 +324,7 @@ describe("columns as differences, as in a page", () => {
     const bytes = await gunzip(page);
     const says = new TextDecoder("latin1").decode(bytes).lastIndexOf("deltas");
     bytes[says + "deltas".length] = 0xc2; // false
-    await expect(decodeRecording(gzipSync(bytes))).rejects.toThrow("it holds differences and does not say so");
+    await expect(decodeRecording(gzipSync(bytes))).rejects.toThrow("it contains differences but is not marked so");
   });
   test("claim no more texts than a page can hold", async () => {
     const nuls = new Uint8Array((1 << 24) + 1); // 17 MB of NULs are 17 kB of gzip

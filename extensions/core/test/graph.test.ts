@@ -11,9 +11,10 @@ import { layered } from "../src/layout/layered";
 import { picture } from "../src/layout/picture";
 import { type Graph } from "../src/graph";
 import { Recording } from "../src/model";
+import { madeBytes, outputBytes } from "../src/sizes";
 import { State } from "../src/state";
 import { zoomed } from "../src/views/graph/camera";
-import { colouring, fateGraphs, fates, kindOf, madeBytes, outputBytes } from "../src/views/graph/colouring";
+import { colouring, fateGraphs, fates, kindOf } from "../src/views/graph/colouring";
 import { defUse } from "../src/views/graph/defuse";
 import { emphasis } from "../src/views/graph/emphasis";
 import { Grid } from "../src/views/graph/grid";
@@ -224,7 +225,7 @@ describe("colours", () => {
     expect(outputBytes(state, null)).toBeNull();
   });
   test("what a graph's nodes make is what the rail says of it; a tuple that holds itself ends", () => {
-    expect(madeBytes(state, joint).reduce((sum, size) => sum + size, 0)).toBe(
+    expect(madeBytes(state, joint).reduce<number>((sum, size) => sum + size!, 0)).toBe(
       state.recording.graphBytes(state.compilation, state.stage!.graphs.get("joint")!),
     );
     const [first] = state.compilation.values;

@@ -34,7 +34,7 @@ describe("what was found in a cache", () => {
     const lookups = recording.cacheLookups(inference);
     expect(lookups.map(({ outcome }) => outcome)).toEqual(["hit", "miss"]);
     expect(found(lookups)).toEqual([
-      { cache: "Inductor's cache of graphs", what: "the code of a graph was loaded", saved_ns: 41e6, after: 2 },
+      { cache: "Inductor's FX graph cache", what: "the code of a graph was loaded", saved_ns: 41e6, after: 2 },
     ]);
     const [hit] = lookups as [CacheLookup];
     const at = (unix_ns: number): CacheLookup => ({ ...hit, origin: { ...hit.origin, unix_ns } });
@@ -53,7 +53,7 @@ describe("what was found in a cache", () => {
     const stages = idle.map((stage, i) => (i === 4 ? { ...stage, replays: new Map([["forward", 2e9]]) } : stage));
     expect(found([], { ...training, stages })).toEqual([
       {
-        cache: "Inductor's cache of graphs",
+        cache: "Inductor's FX graph cache",
         what: "the code of the forward graph was loaded",
         saved_ns: 2e9,
         after: 5,

@@ -47,7 +47,7 @@ function shown(widget: Widget | null): RecordingView | null {
 
 const recordings: JupyterFrontEndPlugin<void> = {
   id: "@aotviz/jupyterlab:recordings",
-  description: "Opens .aotviz files, and what notebooks keep of recordings, in the workbench, without a kernel.",
+  description: "Opens .aotviz files, and the recordings in notebooks, in the workbench, without a kernel.",
   autoStart: true,
   requires: [IDocumentManager],
   optional: [ICommandPalette, ILauncher, ILayoutRestorer],

@@ -27,7 +27,7 @@ const shelf = ((globalThis as Record<symbol, unknown>)[Symbol.for("aotviz.bundle
   string,
   Promise<string>
 >;
-const GONE = "The kernel that made this was restarted, or has ended. Run the cell again.";
+const GONE = "The kernel that made this output was restarted, or has ended. Run the cell again.";
 let questions = 0;
 
 /** Aborts when the kernel is gone. JupyterLab then marks a widget's element; other frontends give no sign. */

@@ -14,6 +14,7 @@ import {
   lineNumbers,
 } from "@codemirror/view";
 
+import { quoted, replace } from "../dom";
 import { theme } from "./theme";
 import type { DiffOptions, Editor, Note, Reader, ReaderOptions } from "./types";
 
@@ -130,7 +131,7 @@ function noted(notes: readonly Note[]): Extension {
           const dom = document.createElement("div");
           for (const note of found) {
             const entry = document.createElement("div");
-            entry.textContent = note.text;
+            replace(entry, quoted(note.text));
             dom.append(entry);
           }
           return { dom };

@@ -39,7 +39,7 @@ export function noGraph(state: State): HTMLElement {
       "No stage has run.",
       error
         ? `${error.ran_in_eager ? "The program was refused" : "The compilation failed"} before its first stage.`
-        : "Its stages appear here as they run.",
+        : "The stages appear here as they run.",
     );
   if (stage.name === error?.stage) {
     const given = nearest(state, drawn, -1);
@@ -47,10 +47,10 @@ export function noGraph(state: State): HTMLElement {
     return given < 0
       ? notice(
           "empty",
-          `${did}, and no stage before it made a graph.`,
+          `${did}, and no earlier stage made a graph.`,
           error.ran_in_eager
-            ? "Its graph ran as Dynamo captured it. The reason is above."
-            : "There is only the error above. Fix its cause and call the function again.",
+            ? "Dynamo's graph ran in eager. The reason is above."
+            : "Only the error above was recorded. Fix its cause, and call the function again.",
         )
       : notice(
           "empty",
@@ -65,13 +65,13 @@ export function noGraph(state: State): HTMLElement {
     return notice(
       "empty",
       "This stage made no graph.",
-      "It found facts or generated code: see its evidence.",
+      "The stage found facts or generated code: see its evidence.",
       toStage(state, found),
     );
   return notice(
     "empty",
     "This stage made no graph.",
-    error ? `No later stage made one either: ${ended(error)}.` : "No later stage made one either.",
+    error ? `No later stage made a graph: ${ended(error)}.` : "No later stage made a graph either.",
   );
 }
 
@@ -88,7 +88,7 @@ export function noEvidence(state: State): HTMLElement {
   if (stage && stage.name === error?.stage)
     return notice(
       "empty",
-      error.ran_in_eager ? "It refused the program." : "It failed before it could give its reasons.",
+      error.ran_in_eager ? `${stage.name} refused the program.` : `${stage.name} failed before it gave its reasons.`,
       above(error),
     );
   const said = (record: StageRecord): boolean => record.evidence.length > 0;
@@ -97,7 +97,7 @@ export function noEvidence(state: State): HTMLElement {
   return notice(
     "empty",
     "This stage left no evidence.",
-    "It had nothing to decide for this program.",
+    "The stage had nothing to decide for this program.",
     found >= 0 && toStage(state, found),
   );
 }
@@ -106,7 +106,11 @@ export function noEvidence(state: State): HTMLElement {
 export function notYet({ compilation: { error } }: State, missing: string): HTMLElement {
   return error
     ? notice("empty", `${missing}.`, `${capital(ended(error))}, which comes before that. ${above(error)}`)
-    : notice("empty", `${missing} yet.`, "The compilation is not finished. This view fills when it gets that far.");
+    : notice(
+        "empty",
+        `${missing} yet.`,
+        "The compilation is not finished. This view is filled when a later stage has run.",
+      );
 }
 
 /** The number of the nearest stage in a direction for which `holds` is true, or -1. */

@@ -14,6 +14,16 @@ import type { State } from "../state";
 
 export const VIEWS: readonly View[] = [code, diff, graph, backward, aliasing, saved, wrapper, evidence, compilations];
 
+/**
+ * The view to show: the selected one, or, if the compilation has no such tab, the nearest one before it. The selection
+ * stays as it is, so that the next compilation that has the view shows it again.
+ */
+export function viewOf(state: State): View {
+  const shown = viewsOf(state);
+  const selected = VIEWS.findIndex(({ id }) => id === state.selection.view);
+  return VIEWS.slice(0, selected + 1).findLast((view) => shown.includes(view)) ?? shown[0]!;
+}
+
 /** The views for this kind of compilation that have something to show or may get it later. A program that ran in eager gets nothing more. */
 export function viewsOf({ compilation, recording, selection }: State): readonly View[] {
   const ended =

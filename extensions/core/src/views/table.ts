@@ -1,6 +1,7 @@
-// A table with a caption, a head and rows of text. A column with an order is sortable.
+// A table with a caption, a head and rows of text. A column with an order is sortable. A row may be clicked, or reached
+// with Tab and chosen with Enter. When the selection changes, `reselect` marks other rows in a table that stays.
 
-import { type Child, h, replace } from "../dom";
+import { type Child, h, replace, unquoted } from "../dom";
 
 const MOST_ROWS = 1500;
 
@@ -14,7 +15,18 @@ export interface Column<Row> {
 
 export interface RowOptions<Row> {
   readonly onRow?: (row: Row) => void;
-  readonly selected?: (row: Row) => boolean;
+  readonly selected?: (row: Row) => boolean; // now; asked again by `reselect`
+}
+
+const selections = new WeakMap<Element, () => boolean>(); // of rows
+
+/** Marks the rows in `place` that are selected now. The order of the rows, the focus and the scroll position stay. */
+export function reselect(place: Element): void {
+  for (const row of place.querySelectorAll("tr")) {
+    const isSelected = selections.get(row);
+    if (isSelected?.()) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
 }
 
 export function table<Row>(
@@ -78,6 +90,7 @@ function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected 
     },
     cells,
   );
+  if (selected) selections.set(element, () => selected(row));
   if (onRow) {
     element.addEventListener("click", () => onRow(row));
     element.addEventListener("keydown", (event) => {
@@ -114,7 +127,7 @@ export function breakable(text: string): Child {
   return text.split(/(?<=[._/])/).map((word, i) => [i > 0 && h("wbr"), word]);
 }
 
-/** A short word in a rounded frame. */
+/** A short word in a rounded frame; `title` is a sentence that explains it. */
 export function chip(text: string, kind = "", title = ""): HTMLElement {
-  return h("span", { class: `chip ${kind}`, title: title || undefined }, text);
+  return h("span", { class: `chip ${kind}`, title: unquoted(title) || undefined }, text);
 }

@@ -1,6 +1,6 @@
 // The side panel: the compilations of every running kernel, newest first, as they happen. A click opens one.
 
-import { h, replace } from "@aotviz/core/dom";
+import { h, quoted, replace, unquoted } from "@aotviz/core/dom";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
@@ -112,7 +112,7 @@ export class LivePanel extends Widget {
       {
         type: "button",
         class: `aotviz-row ${row.state}`,
-        title: row.error || `Open ${row.name} in the workbench`,
+        title: unquoted(row.error) || `Open ${row.name} in the workbench`,
         data: { key: `${kernel.session.id} ${row.key}`, state: row.state },
       },
       h("span", { class: "aotviz-mark", "aria-hidden": "true" }, MARKS[row.state]),
@@ -120,7 +120,7 @@ export class LivePanel extends Widget {
       h("span", { class: "aotviz-kind" }, row.kind),
       h("span", { class: "aotviz-status" }, status),
       h("span", { class: "aotviz-time" }, duration(row.elapsed_ms)),
-      row.error && h("span", { class: "aotviz-error" }, row.error),
+      row.error && h("span", { class: "aotviz-error" }, quoted(row.error)),
     );
     button.addEventListener("click", () => this.open(row.name, kernel.open(row.key)));
     return button;

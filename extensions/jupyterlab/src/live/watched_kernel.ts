@@ -19,7 +19,7 @@ import { message, type Question, type Row, TARGET } from "./protocol";
 
 const RENEW_MS = 240_000; // the kernel forgets us after longer than this (LEASE_S in live/panel.py)
 const PATIENCE_MS = 30_000;
-const GONE = "The kernel that compiled this was restarted, or has ended, and its compilations with it.";
+const GONE = "The kernel that compiled this function was restarted, or has ended. Its compilations are lost.";
 const AGAIN_MS = 1_500; // between two checks of a kernel that runs a cell
 const LOOK_MS = 5_000; // between two checks that it is still the same kernel
 
@@ -112,7 +112,7 @@ export class WatchedKernel {
         ? undefined
         : window.setTimeout(() => {
             this.forget(question);
-            reject(new Error("The kernel does not answer. Is it busy? Try again when it is not."));
+            reject(new Error("The kernel does not answer. If it is busy, try again when it is idle."));
           }, PATIENCE_MS);
       const done = (): void => {
         window.clearTimeout(timer);

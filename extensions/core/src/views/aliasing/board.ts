@@ -1,7 +1,7 @@
 // The board has one card per storage. It shows the tensors in the storage, the views between them, the writes in their
 // order, and the lines of the wrapper that handle them. A click goes to the node or to those lines.
 
-import { type Child, h } from "../../dom";
+import { type Child, h, quoted } from "../../dom";
 import { bytes, plural, shape, viewStep } from "../../format";
 import type { State } from "../../state";
 import type { AliasTensor, InputRecord, StorageRecord, StorageWrite } from "../../wire";
@@ -34,7 +34,7 @@ export function board(state: State): HTMLElement {
     h(
       "p",
       { class: "lead" },
-      `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "write") : "no write"} in place.`,
+      `${plural(tensors, "tensor")} in ${plural(storages.length, "storage")}, ${writes ? plural(writes, "in-place write") : "no in-place write"}.`,
     ),
     cards.length > 0 &&
       legend(
@@ -151,7 +151,7 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
       h(
         "section",
         {},
-        h("h4", {}, "Written, in this order"),
+        h("h4", {}, "In-place writes, in their order"),
         h(
           "ol",
           { class: "writes" },
@@ -176,12 +176,12 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
                 {
                   type: "button",
                   class: "link",
-                  title: "show these lines",
+                  title: "show this line of the wrapper",
                   on: { click: () => showLines(state, [note]) },
                 },
                 `line ${notes[note]!.first}`,
               ),
-              h("span", {}, notes[note]!.fact),
+              h("span", {}, quoted(notes[note]!.fact)),
             ),
           ),
         ),
@@ -211,7 +211,7 @@ function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: n
       "div",
       { class: "where" },
       strip(storage, tensor, written) ??
-        h("span", { class: "faint" }, storage.nbytes === 0 ? "no bytes" : "at a place that is symbolic"),
+        h("span", { class: "faint" }, storage.nbytes === 0 ? "no bytes" : "its position is symbolic"),
       cells.length > 0 &&
         h(
           "div",
@@ -270,7 +270,7 @@ function writeLine(state: State, storage: StorageRecord, write: StorageWrite, nu
       "span",
       {},
       h("code", {}, write.operator),
-      write.kind === "metadata" ? " moves " : " writes ",
+      write.kind === "metadata" ? " changes the metadata of " : " writes ",
       h("code", {}, tensor.names[0] ?? (tensor.node || "an intermediate")),
       seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"],
     ),

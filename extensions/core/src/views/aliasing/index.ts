@@ -1,7 +1,7 @@
 // The user's inputs and outputs: which share memory, which are mutated, how outputs are rebuilt, and why. A board of
 // the storages is above the tables. A torch log or a recording of an older version has only the tables.
 
-import { h, notice, replace } from "../../dom";
+import { h, notice, quoted, replace } from "../../dom";
 import { dtype, shape, viewStep } from "../../format";
 import type { InputRecord, OutputRecord, StorageRecord } from "../../wire";
 import { notYet } from "../absent";
@@ -36,13 +36,13 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
     {
       title: "Autograd",
       kind: "flags",
-      hint: "whether it asks for a gradient, and whether it is a leaf",
+      hint: "whether the input requires grad, and whether it is a leaf",
       cell: (row) => (row.requires_grad ? chip(row.is_leaf ? "grad · leaf" : "grad", "grad") : ""),
     },
     {
       title: "Mutation",
       kind: "flags",
-      hint: "what the function does to it in place",
+      hint: "how the function mutates the input in place",
       cell: (row) => [
         row.mutates_data && chip("data", "warn", row.mutation),
         row.mutates_metadata && chip("metadata", "warn", row.mutation),
@@ -52,7 +52,11 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
         row.hidden_from_autograd && chip("hidden from autograd"),
       ],
     },
-    { title: "Static", hint: "at the same address in every call", cell: (row) => (row.static ? "yes" : "") },
+    {
+      title: "Static",
+      hint: "whether the input has the same address in every call",
+      cell: (row) => (row.static ? "yes" : ""),
+    },
     {
       title: "Memory",
       kind: "flags",
@@ -64,7 +68,7 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
         row.synthetic_base !== "" && chip(`view of ${row.synthetic_base}`, "alias"),
       ],
     },
-    { title: "Why", kind: "prose", cell: (row) => row.reason },
+    { title: "Why", kind: "prose", cell: (row) => quoted(row.reason) },
   ];
 }
 
@@ -80,17 +84,17 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
   {
     title: "Autograd",
     kind: "flags",
-    hint: "whether it asks for a gradient, and whether the backward takes one for it",
+    hint: "whether the output requires grad, and whether the backward takes a gradient for it",
     cell: (row) => [row.requires_grad && chip("grad", "grad"), row.has_tangent && chip("tangent")],
   },
   { title: "Rebuilt from", kind: "code", cell: (row) => row.base },
   {
     title: "By",
     kind: "code",
-    hint: "the views that rebuild it",
+    hint: "the view operators that rebuild the output",
     cell: (row) => row.view_chain.map(viewStep).join(""),
   },
-  { title: "Why", kind: "prose", cell: (row) => row.reason },
+  { title: "Why", kind: "prose", cell: (row) => quoted(row.reason) },
 ];
 
 export const aliasing: View = {

@@ -30,8 +30,7 @@ export const code: View = {
     let sources: SourcePane | null = null;
     let kernels: KernelPane | null = null;
     let shown: unknown = null;
-    let shownNode: number | null = null;
-    let group: readonly number[] = []; // nodes that were selected together: those of a source line or a kernel
+    let marked: readonly number[] | null = null;
     let own = false; // the reader selected in the code itself: do not scroll
     let withSources: boolean | null = null;
     let withKernels = false;
@@ -41,12 +40,10 @@ export const code: View = {
       reader?.destroy();
       kernels?.destroy();
       reader = kernels = sources = null;
-      shownNode = null;
+      marked = null;
     };
     const choose = (nodes: readonly number[]): void => {
-      group = nodes;
-      if (nodes.includes(state.selection.node) || !nodes.length) mark(true);
-      else state.openNode(nodes[0]!);
+      if (nodes.length) state.openNodes(nodes);
     };
     const toggle = (text: string, pressed: boolean, click: () => void): HTMLElement =>
       h(
@@ -91,7 +88,6 @@ export const code: View = {
         label: `Code of the ${graph.role} graph`,
         onLine(line) {
           own = true;
-          group = [];
           state.openNode(nodes[line] ?? -1);
           own = false;
         },
@@ -102,16 +98,15 @@ export const code: View = {
 
     const mark = (scroll: boolean): void => {
       const { graph } = state;
-      const { node } = state.selection;
+      const { nodes } = state.selection;
       if (!graph) return;
-      if (!group.includes(node)) group = node < 0 ? [] : [node];
       const { lineOf } = listingOf(state, graph);
       reader?.mark(
-        group.flatMap((index) => lineOf.get(index) ?? []),
+        nodes.flatMap((index) => lineOf.get(index) ?? []),
         scroll,
       );
-      sources?.mark(group);
-      kernels?.mark(group, true);
+      sources?.mark(nodes);
+      kernels?.mark(nodes, true);
     };
 
     const update = (): void => {
@@ -129,8 +124,8 @@ export const code: View = {
       }
       const fresh = shown !== graph;
       if (fresh) openGraph(graph);
-      if (fresh || shownNode !== state.selection.node) mark(!own);
-      shownNode = state.selection.node;
+      if (fresh || marked !== state.selection.nodes) mark(!own);
+      marked = state.selection.nodes;
     };
 
     const openTexts = (stage: StageRecord): void => {

@@ -93,7 +93,7 @@ export class KernelPane {
         notice(
           "empty",
           "No generated code of this graph was recorded.",
-          "It was not compiled yet, or another backend compiled it.",
+          "The graph was not compiled yet, or another backend compiled it.",
         ),
       );
     this.kernels = kernelsIn(text, kernels.get(name));

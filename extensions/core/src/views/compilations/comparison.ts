@@ -2,7 +2,7 @@
 // that differ are shown.
 
 import { changes } from "../../changes";
-import { type Child, h, replace } from "../../dom";
+import { type Child, h, quoted, replace } from "../../dom";
 import { bytes, milliseconds } from "../../format";
 import type { State } from "../../state";
 import type { CompilationData } from "../../wire";
@@ -35,7 +35,7 @@ export function comparison(state: State, other: number): HTMLElement {
       h(
         "button",
         { type: "button", class: "small", on: { click: () => state.openView("diff") } },
-        "Diff of their graphs",
+        "Diff of the graphs",
       ),
       " ",
       h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close"),
@@ -46,8 +46,8 @@ export function comparison(state: State, other: number): HTMLElement {
           [
             { title: "About", cell: (row) => row.about },
             { title: "Fact", cell: (row) => row.fact },
-            { title: "A", kind: "code", cell: (row) => row.a || "–" },
-            { title: "B", kind: "code", cell: (row) => row.b || "–" },
+            { title: "A", kind: "code", cell: (row) => quoted(row.a || "–") },
+            { title: "B", kind: "code", cell: (row) => quoted(row.b || "–") },
           ],
           facts,
         )
@@ -95,6 +95,6 @@ function cell(state: State, compilation: CompilationData, index: number): Child 
   );
   return [
     [...graphs, ...(stage.elapsed_ns > 0 ? [milliseconds(stage.elapsed_ns)] : [])].join(" · "),
-    h("small", {}, stage.summary),
+    h("small", {}, quoted(stage.summary)),
   ];
 }

@@ -43,7 +43,7 @@ function compared<R extends { readonly name: string }>(
   for (const record of a) {
     const other = theirs.get(record.name);
     if (!other) {
-      put(`${what} ${record.name}`, "", "there", "");
+      put(`${what} ${record.name}`, "", "present", "");
       continue;
     }
     for (const field of Object.keys(record) as (keyof R & string)[])
@@ -54,7 +54,7 @@ function compared<R extends { readonly name: string }>(
         said(other[field]),
       );
   }
-  for (const { name } of b) if (!ours.has(name)) put(`${what} ${name}`, "", "", "there");
+  for (const { name } of b) if (!ours.has(name)) put(`${what} ${name}`, "", "", "present");
 }
 
 function said(value: unknown): string {

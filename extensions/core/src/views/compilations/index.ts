@@ -1,7 +1,7 @@
 // Lists all compilations of the recording, with search, filters and sorting. A click opens one. The reader can compare
 // two of them: their stages, and the facts that differ.
 
-import { h, replace } from "../../dom";
+import { h, quoted, replace } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
 import { colourOf, inShort } from "../../outcome";
@@ -57,10 +57,10 @@ export const compilations: View = {
       ...(ranks.length > 1 ? [{ title: "Rank", by: "rank" as const }] : []),
       { title: "Kind" },
       { title: "Stages", by: "stages" },
-      { title: "Nodes", by: "nodes", hint: "of its largest graph" },
+      { title: "Nodes", by: "nodes", hint: "of the compilation's largest graph" },
       { title: "Time", by: "time", hint: "of all stages" },
-      { title: "Why", hint: "why each program there was did not do" },
-      { title: "A/B", hint: "compare with the one that is open" },
+      { title: "Why", hint: "why no existing program matched the call" },
+      { title: "A/B", hint: "compare with the open compilation" },
     ];
     const heading = ({ title, by, hint }: (typeof columns)[number]): HTMLElement => {
       if (!by) return h("th", { scope: "col", title: hint }, title);
@@ -98,8 +98,8 @@ export const compilations: View = {
           "td",
           { class: "prose" },
           one.error && chip(inShort(one.error), colourOf(one.error), one.error.message),
-          one.error?.ran_in_eager && one.error.message,
-          one.because[0] ?? firstReason(position),
+          one.error?.ran_in_eager && quoted(one.error.message),
+          quoted(one.because[0] ?? firstReason(position)),
         ),
         h(
           "td",
@@ -131,7 +131,7 @@ export const compilations: View = {
     };
     const firstReason = (position: number): string =>
       related(state.recording.index, position).some(({ kind }) => kind === "of")
-        ? "a gradient of a gradient was asked for"
+        ? "a gradient of a gradient was requested"
         : "";
     const draw = (): void => {
       const rows = list(heads, query);
@@ -147,7 +147,7 @@ export const compilations: View = {
             h(
               "td",
               { colspan: columns.length, class: "muted" },
-              `and ${rows.length - MOST_ROWS} more: search for what you look for`,
+              `and ${rows.length - MOST_ROWS} more: the search finds them`,
             ),
           ),
         !rows.length &&
@@ -157,7 +157,7 @@ export const compilations: View = {
             h(
               "td",
               { colspan: columns.length, class: "muted" },
-              "No compilation fits. Clear the search, or choose another filter.",
+              "No compilation matches. Clear the search, or choose another filter.",
             ),
           ),
       );

@@ -9,7 +9,7 @@ import type { Graph } from "../../graph";
 import type { Place, State } from "../../state";
 import { noGraph, toNextGraph, withoutGraph } from "../absent";
 import { listingIn, listingOf } from "../listings";
-import { chip } from "../table";
+import { chip, reselect } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { nodeTable } from "./nodes";
 import { opponent } from "./opponent";
@@ -80,16 +80,9 @@ export const diff: View = {
     const empty = (title: string, advice: string): void => replace(parent, bar(), notice("empty", title, advice));
     const update = (): void => {
       const { graph, selection, opposite } = state;
-      const key = JSON.stringify([
-        selection.compilation,
-        selection.stage,
-        selection.role,
-        opposite,
-        byNode,
-        isWide(),
-        byNode && selection.node,
-      ]);
-      if ((shown === key && drawn === graph && among === state.recording.index) || (!editor && !byNode)) return;
+      const key = JSON.stringify([selection.compilation, selection.stage, selection.role, opposite, byNode, isWide()]);
+      if (!editor && !byNode) return;
+      if (shown === key && drawn === graph && among === state.recording.index) return reselect(parent);
       [shown, drawn, among] = [key, graph, state.recording.index];
       view?.destroy();
       view = null;
@@ -98,8 +91,8 @@ export const diff: View = {
       if (!before) {
         return selection.against
           ? empty(
-              "There is no such graph to compare with.",
-              "The other compilation has no stage of this name with a graph: pick another stage here, or another one to compare with.",
+              "The other compilation has no such graph.",
+              "It has no stage of this name with a graph. Select another stage here, or compare with another compilation.",
             )
           : replace(
               parent,
@@ -107,7 +100,7 @@ export const diff: View = {
               notice(
                 "empty",
                 "This is the first graph.",
-                "There is no earlier one to compare it with. Step on, or pick another one to compare with.",
+                "No earlier stage has a graph. Select a later stage, or another graph to compare with.",
                 toNextGraph(state),
               ),
             );
@@ -132,7 +125,7 @@ export const diff: View = {
       const [a, b] = [listingIn(state.recording, compilation, before), listingOf(state, graph)];
       const blocks = diffLines(a.lines, b.lines);
       const { added, removed } = counts(blocks);
-      if (!blocks.length) return empty("The graph is the same.", "No line of it differs.");
+      if (!blocks.length) return empty("The graph is the same.", "No line differs.");
       const place = h("div", { class: "editor merge" });
       replace(
         parent,
@@ -164,7 +157,9 @@ export const diff: View = {
         if (gone) return;
         byNode = true; // this needs no editor
         update();
-        parent.append(notice("error", "The text can't be shown: the editor could not be loaded.", String(error)));
+        parent.append(
+          notice("error", "The text cannot be shown, because the editor could not be loaded.", String(error)),
+        );
       },
     );
     return {

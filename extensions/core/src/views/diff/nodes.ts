@@ -38,7 +38,7 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
       "div",
       { class: "page" },
       summary,
-      notice("empty", "Every node is the same.", "At most their order differs."),
+      notice("empty", "Every node is the same.", "Only the order of the nodes may differ."),
     );
   const text = (node: Node, graph: Graph): string =>
     node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording);

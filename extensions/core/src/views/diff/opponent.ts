@@ -11,7 +11,7 @@ export function opponent(state: State): HTMLSelectElement {
   const name = before && compilation.stages[before.stage]!.name;
   choices.push({
     value: null,
-    text: before ? `the stage before: ${name} · ${before.role}` : "the stage before",
+    text: before ? `the previous stage: ${name} · ${before.role}` : "the previous stage",
     group: "",
   });
   compilation.stages.forEach((stage, i) => {

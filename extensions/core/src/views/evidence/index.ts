@@ -1,6 +1,6 @@
 // Shows the stage's reasons for its decisions, and its other texts.
 
-import { type Child, h, replace } from "../../dom";
+import { type Child, h, quoted, replace } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
 import type { Evidence } from "../../wire";
@@ -88,7 +88,7 @@ export const evidence: View = {
               "Why",
               [
                 { title: "About", kind: "code", cell: (row) => subjects(state, roles, row) },
-                { title: "Reason", kind: "prose", cell: (row) => row.reason },
+                { title: "Reason", kind: "prose", cell: (row) => quoted(row.reason) },
               ],
               grouped(stage.evidence),
             ),

@@ -22,6 +22,7 @@ const OPS: Record<string, string> = {
 export function facts(parent: HTMLElement, { state }: Context): Mounted {
   const update = (): void => {
     const { node, graph } = state;
+    const selected = state.selection.nodes.length;
     parent.hidden = !node;
     if (!node || !graph) return void replace(parent);
     replace(
@@ -42,6 +43,7 @@ export function facts(parent: HTMLElement, { state }: Context): Mounted {
         h("span", { class: `lane ${node.backward ? "backward" : "forward"}` }, node.backward ? "backward" : "forward"),
         OPS[node.op] ?? node.op,
       ),
+      selected > 1 && h("p", { class: "tags" }, `one of ${format.thousands(selected)} selected nodes`),
       h(
         "pre",
         { class: "call" },
@@ -95,7 +97,7 @@ function nodeFacts(state: State, graph: Graph, node: Node): Child[] {
           .map((other) => other.index)
       : [];
   return [
-    ...fact("means", node.descriptor && h("code", {}, node.descriptor)),
+    ...fact("descriptor", node.descriptor && h("code", {}, node.descriptor)),
     ...fact(
       "module",
       innermost !== undefined && [h("code", {}, innermost.path || "(root)"), innermost.type && ` ${innermost.type}`],
@@ -119,7 +121,7 @@ function nodeFacts(state: State, graph: Graph, node: Node): Child[] {
       node.users.length ? links(state, graph, node.users) : node.op === "o" ? "" : "none: its value is not used",
     ),
     ...fact("same memory", links(state, graph, sharing)),
-    ...fact(node.backward ? "its forward" : "its backward", links(state, graph, twins)),
+    ...fact(node.backward ? "forward nodes" : "backward nodes", links(state, graph, twins)),
   ];
 }
 

@@ -6,6 +6,7 @@ import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
 import { type Box, returnedValues } from "../../layout/picture";
 import type { Graph, Node } from "../../graph";
+import { madeBytes } from "../../sizes";
 import type { State } from "../../state";
 import type { ValueRecord } from "../../wire";
 import { operator } from "./labels";
@@ -18,7 +19,7 @@ export const COLOURINGS = {
   device: "device",
   storage: "shared storage",
   fate: "saved / recomputed",
-  bytes: "memory made (≈ cost)",
+  bytes: "bytes allocated (≈ cost)",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
 
@@ -72,17 +73,6 @@ export function kindOf(node: Node): string {
   if (node.op === "o" || node.target.endsWith("getitem")) return "";
   const name = operator(node.target);
   return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? OTHER_KIND;
-}
-
-/** Null unless this is a tensor with known sizes. */
-export function outputBytes(state: State, value: ValueRecord | null): number | null {
-  if (value?.kind !== "tensor") return null;
-  let size = Number(/\d+/.exec(state.recording.text(value.dtype))?.[0] ?? 8) / 8; // torch.bool has no number
-  for (const length of value.shape) {
-    if (typeof length !== "number") return null;
-    size *= length;
-  }
-  return size;
 }
 
 export function colouring(state: State, graph: Graph, boxes: readonly Box[], by: ColourBy): Colouring {
@@ -141,36 +131,12 @@ function eachNode(group: Group, visit: (node: number) => void): void {
   }
 }
 
-/**
- * The bytes that each node allocates, counted as in the rail: inputs and views allocate nothing. The items of a tuple
- * count for the node that computes the tuple.
- */
-export function madeBytes(state: State, graph: Graph): number[] {
-  const { values } = state.compilation;
-  const storages = new Set<number>();
-  const seen = new Set<ValueRecord>(); // in a hostile recording a tuple may contain itself
-  const made = (whole: ValueRecord | null): number => {
-    let sum = 0;
-    for (const pending = [whole]; pending.length;) {
-      const value = pending.pop();
-      if (!value || seen.has(value)) continue;
-      seen.add(value);
-      for (const part of value.parts) pending.push(values[part] ?? null);
-      if (!storages.has(value.storage)) sum += outputBytes(state, value) ?? 0;
-      if (value.storage >= 0) storages.add(value.storage);
-    }
-    return sum;
-  };
-  for (const { op, value } of graph.nodes) if (op === "p") made(value);
-  return graph.nodes.map(({ op, value }) => (op === "p" || op === "o" ? 0 : made(value)));
-}
-
 function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
   const sizes = madeBytes(state, graph);
   const totals = boxes.map((box) => {
-    if (!box.group) return sizes[box.node]!;
+    if (!box.group) return sizes[box.node] ?? 0;
     let sum = 0;
-    eachNode(box.group, (node) => (sum += sizes[node]!));
+    eachNode(box.group, (node) => (sum += sizes[node] ?? 0));
     return sum;
   });
   const most = totals.reduce((a, b) => Math.max(a, b), 1);

@@ -54,9 +54,9 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
     toggle(
       "chain",
       "Whole chain",
-      "Of the selected node, highlight everything that it depends on and that depends on it",
+      "Highlight everything that the selected node depends on, and everything that depends on it",
     ),
-    toggle("flat", "Flat", "Every node by itself, without modules"),
+    toggle("flat", "Flat", "Show the nodes without their modules"),
     h(
       "span",
       { class: "together" },

@@ -19,12 +19,12 @@ import { advice, bar, legend, waiting, type Wishes } from "./controls";
 import { emphasis, touching } from "./emphasis";
 import { Grid, type Hit } from "./grid";
 import { became } from "./identity";
-import { label, nodeTitle } from "./labels";
+import { label, rowText } from "./labels";
 import { minimap, overviewOf } from "./minimap";
-import { closedLane, groupDetail, outline, type Row, rowsOf } from "./outline";
+import { closedLane, outline, type Row, rowsOf } from "./outline";
 import { type Drawn, NOTHING } from "./paint";
 import { type Palette, readPalette } from "./palette";
-import { join, lanesOf, type Scene } from "./scene";
+import { join, lanesOf, placeOf, type Scene } from "./scene";
 import { searchBox } from "./searchbox";
 import { Surface } from "./surface";
 import { tipOf } from "./tip";
@@ -75,7 +75,7 @@ class GraphView implements Mounted {
   private shown: Graph | null = null;
   private hierarchy: Hierarchy | null = null;
   private drawn: Drawn | null = null;
-  private found: readonly number[] = []; // nodes
+  private found: readonly number[] = []; // nodes: the search results
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the running layout, which the reader can cancel
   private grouping = new AbortController(); // cancels the grouping of the graph into modules
@@ -194,10 +194,15 @@ class GraphView implements Mounted {
     const bar = h("progress", { max: 1, "aria-label": "Progress" });
     this.cover(
       waiting(
-        `Putting ${format.plural(graph.nodes.length, "node")} into their modules …`,
+        `Grouping ${format.plural(graph.nodes.length, "node")} by module …`,
         () => {
           this.grouping.abort();
-          this.cover(advice("empty", "The graph is not shown.", "", ["Try again", () => this.change(graph)]));
+          this.cover(
+            advice("empty", "The graph is not shown.", "Grouping its nodes was cancelled.", [
+              "Try again",
+              () => this.change(graph),
+            ]),
+          );
         },
         bar,
       ),
@@ -427,30 +432,14 @@ class GraphView implements Mounted {
     if (node >= 0) this.revealNode(node);
     this.map.frame(this.surface.view);
     this.describe();
-    this.tree.select(this.state.selection.node, true);
+    this.tree.select(this.state.selection.nodes, this.state.selection.node, true);
   }
 
   private listRows(): void {
     const { shown, hierarchy: tree } = this;
     if (!shown || !tree) return;
     this.rows = rowsOf(tree, this.open);
-    this.tree.show(this.rows, (row) => {
-      if (row.group) {
-        const { group } = row;
-        return {
-          label: group.parent ? group.label : group.lane,
-          detail: groupDetail(group),
-          title: `${group.path || group.label}: ${row.open ? "close" : "open"}`,
-        };
-      }
-      const node = shown.nodes[row.node]!;
-      const type = format.value(this.state.recording, node.value, this.state.compilation.values);
-      return {
-        label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node),
-        detail: type,
-        title: `${node.name} = ${node.target}${type && `: ${type}`}`,
-      };
-    });
+    this.tree.show(this.rows, (row) => rowText(this.state, shown, row));
   }
 
   private emphasised(scene: Scene): Drawn["emphasis"] {
@@ -462,9 +451,14 @@ class GraphView implements Mounted {
 
   /** Shows the selection, and scrolls to it if another view made it. */
   private select(follow: boolean): void {
-    this.redraw({ emphasis: this.drawn ? this.emphasised(this.drawn.scene) : NOTHING });
-    if (follow && this.state.selection.node >= 0) this.revealNode(this.state.selection.node);
-    this.tree.select(this.state.selection.node, follow || this.own);
+    const { node, nodes } = this.state.selection;
+    if (this.drawn)
+      this.redraw({
+        emphasis: this.emphasised(this.drawn.scene),
+        found: this.boxesOf(this.drawn.scene.picture),
+      });
+    if (follow && node >= 0) this.revealNode(node);
+    this.tree.select(nodes, node, follow || this.own);
     this.search.update();
   }
 
@@ -478,8 +472,11 @@ class GraphView implements Mounted {
     if (this.drawn) this.redraw({ found: this.boxesOf(this.drawn.scene.picture) });
   }
 
+  /** The boxes with search results, and with the selected nodes if there are several. */
   private boxesOf(seen: Picture): Set<number> {
-    return new Set(this.found.map((node) => seen.boxOf(node)));
+    const { graph, selection } = this.state;
+    const several = graph === this.shown && selection.nodes.length > 1 ? selection.nodes : [];
+    return new Set([...this.found, ...several].map((node) => seen.boxOf(node)));
   }
 
   private redraw(change: Partial<Drawn>): void {
@@ -591,10 +588,4 @@ class TooMany extends Error {
   constructor(readonly boxes: number) {
     super();
   }
-}
-
-/** The place of a group in the drawing, open or closed. */
-function placeOf(scene: Scene, id: string): Rectangle | undefined {
-  const box = scene.picture.boxes.findIndex((other) => other.id === id);
-  return box >= 0 ? scene.places[box] : scene.clusters.find(({ group }) => group.id === id);
 }

@@ -1,4 +1,4 @@
-// The text of a box, and the size that it needs.
+// The text of a box and of a row of the outline, and the size that a box needs.
 
 import * as format from "../../format";
 import type { Box } from "../../layout/picture";
@@ -6,6 +6,7 @@ import type { Size } from "../../layout/placed";
 import { userName } from "../../meaning";
 import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
+import { groupDetail, type Row } from "./outline";
 
 export interface Label {
   readonly title: string;
@@ -35,6 +36,25 @@ export function label(state: State, graph: Graph, box: Box): Label {
     clip(nodeTitle(node, box.parent.path)),
     clip(type),
   );
+}
+
+/** The text of a row of the outline. */
+export function rowText(state: State, graph: Graph, row: Row): { label: string; detail: string; title: string } {
+  if (row.group) {
+    const { group } = row;
+    return {
+      label: group.parent ? group.label : group.lane,
+      detail: groupDetail(group),
+      title: `${group.path || group.label}: ${row.open ? "close" : "open"}`,
+    };
+  }
+  const node = graph.nodes[row.node]!;
+  const type = format.value(state.recording, node.value, state.compilation.values);
+  return {
+    label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node),
+    detail: type,
+    title: `${node.name} = ${node.target}${type && `: ${type}`}`,
+  };
 }
 
 /** `mm` for aten.mm.default; for a parameter its name within its module; else the node's name. */

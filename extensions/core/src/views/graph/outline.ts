@@ -65,8 +65,8 @@ export interface Outline {
   readonly element: HTMLElement;
   show(rows: readonly Row[], describe: (row: Row) => { label: string; detail: string; title: string }): void;
   clear(): void;
-  /** Marks the selected node, and scrolls to it if `follow`. */
-  select(node: number, follow: boolean): void;
+  /** Marks the selected nodes, and scrolls to `node` if `follow`. */
+  select(nodes: readonly number[], node: number, follow: boolean): void;
   focus(): void;
 }
 
@@ -78,7 +78,7 @@ export function outline(actions: OutlineActions): Outline {
     title: "",
   });
   let active = 0; // index of the row that Tab goes to
-  let chosen = -1; // node
+  let chosen: ReadonlySet<number> = new Set(); // nodes
   let height = 0; // pixels: the element's height when its rows were last created
   const sheet = h("div", { class: "sheet", role: "presentation" });
   const element = h("div", { class: "outline", role: "tree", "aria-label": "Nodes of the graph by module" }, sheet);
@@ -111,7 +111,7 @@ export function outline(actions: OutlineActions): Outline {
         "aria-posinset": row.position,
         "aria-setsize": row.siblings,
         "aria-expanded": row.group ? String(row.open) : undefined,
-        "aria-selected": String(row.node >= 0 && row.node === chosen),
+        "aria-selected": String(chosen.has(row.node)),
         data: { row: row.id },
         on: {
           click: () => {
@@ -189,9 +189,10 @@ export function outline(actions: OutlineActions): Outline {
       active = 0;
       render();
     },
-    select(node, follow) {
-      if (node < 0 && chosen < 0) return;
-      chosen = node;
+    select(nodes, node, follow) {
+      if (!nodes.length && !chosen.size) return;
+      chosen = new Set(nodes);
+      element.setAttribute("aria-multiselectable", String(nodes.length > 1));
       const i = node < 0 ? -1 : rows.findIndex((row) => row.node === node);
       if (i >= 0 && follow) {
         active = i;

@@ -24,7 +24,7 @@ export interface Drawn {
   readonly colouring: Colouring;
   readonly aliases: boolean;
   readonly emphasis: Emphasis;
-  readonly found: ReadonlySet<number>; // boxes with search results
+  readonly found: ReadonlySet<number>; // boxes with search results, or with some of several selected nodes
   touching(box: number): readonly number[]; // routes that begin or end there
 }
 

@@ -249,3 +249,9 @@ function smoothed(points: Float32Array): Float32Array {
   }
   return points;
 }
+
+/** The place of a group in the drawing, open or closed. */
+export function placeOf(scene: Scene, id: string): Rectangle | undefined {
+  const box = scene.picture.boxes.findIndex((other) => other.id === id);
+  return box >= 0 ? scene.places[box] : scene.clusters.find(({ group }) => group.id === id);
+}

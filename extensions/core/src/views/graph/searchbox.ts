@@ -92,7 +92,7 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
         h(
           "li",
           { class: "more", role: "presentation" },
-          "Nothing fits. Try a part of a name, op:mm, shape:[8, 64], line:model.py:12.",
+          "No node matches. Try a part of a name, op:mm, shape:[8, 64], line:model.py:12.",
         ),
     );
     tell();

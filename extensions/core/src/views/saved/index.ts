@@ -2,11 +2,11 @@
 // recomputed instead, which nodes read it, and whether its memory may be reused. A click goes to the node. The bars
 // filter the list.
 
-import { type Child, h, notice, replace } from "../../dom";
+import { type Child, h, notice, quoted, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
 import { notYet } from "../absent";
-import { breakable, chip, codeText, type Column, table } from "../table";
+import { breakable, chip, codeText, type Column, reselect, table } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { type Fate, type Grouping, knowsReaders, type Row, rowsOf, totals } from "./ledger";
 import { bars, inGroup, steps } from "./plot";
@@ -16,9 +16,9 @@ const MOST_READERS = 3;
 const FATES: Record<Fate, readonly [string, string, string]> = {
   // text, kind of chip, meaning
   saved: ["saved", "alias", "kept by the forward for the backward"],
-  shared: ["shared", "alias", "in the memory of another value that is saved: counted there"],
+  shared: ["shared", "alias", "in the memory of another saved value, and counted there"],
   input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
-  recomputed: ["computed again", "warn", "the backward runs the node once more"],
+  recomputed: ["recomputed", "warn", "the backward runs the node again instead of reading a saved value"],
 };
 
 function columns(state: State, rows: readonly Row[]): Column<Row>[] {
@@ -62,7 +62,7 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
       cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))],
     },
     { title: "Source", kind: "code", order: (row) => row.source, cell: (row) => source(row.source) },
-    { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => row.why },
+    { title: "Why", kind: "prose", order: (row) => row.why, cell: (row) => quoted(row.why) },
     {
       title: "Read by",
       kind: "code",
@@ -82,7 +82,7 @@ function memory(row: Row, owner: Row | undefined): Child {
     return h(
       "small",
       {
-        title: `It lies in the memory of ${row.whose}${where && ` (${where})`}, which is saved too, and is counted there.`,
+        title: `This value is in the memory of ${row.whose}${where && ` (${where})`}, which is saved too, and is counted there.`,
       },
       "in ",
       codeText(row.whose, 14),
@@ -93,7 +93,7 @@ function memory(row: Row, owner: Row | undefined): Child {
       row.whose &&
       h(
         "small",
-        { title: `It lies in the memory of ${row.whose}, which the caller holds anyway.` },
+        { title: `This value is in the memory of ${row.whose}, which the caller holds anyway.` },
         "in ",
         codeText(row.whose, 14),
       )
@@ -167,30 +167,20 @@ export const saved: View = {
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown = null;
-    let marked = "";
-    let list: (() => void) | null = null;
     const update = (): void => {
-      const { compilation } = state;
-      if (shown !== compilation.saved_tensors) {
-        shown = compilation.saved_tensors;
-        list = build(parent, state);
-      } else if (marked !== (state.node?.name ?? "")) {
-        list?.();
-      }
-      marked = state.node?.name ?? "";
+      const { saved_tensors } = state.compilation;
+      if (shown === saved_tensors) return reselect(parent);
+      shown = saved_tensors;
+      build(parent, state);
     };
     update();
     return { update, destroy() {} };
   },
 };
 
-/** Draws the page; returns a function that redraws the list. */
-function build(parent: HTMLElement, state: State): (() => void) | null {
+function build(parent: HTMLElement, state: State): void {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
-  if (!rows.length) {
-    replace(parent, nothingSaved(state));
-    return null;
-  }
+  if (!rows.length) return replace(parent, nothingSaved(state));
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
   const filter = h("input", {
     type: "search",
@@ -252,7 +242,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
         ? steps(rows, other)
         : notice(
             "empty",
-            "When each value is freed is not known.",
+            "It is not known when each value is freed.",
             "This log has no graph of the backward, so the readers of each value are unknown.",
           ),
     );
@@ -283,7 +273,7 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
               "p",
               { class: "legend-line" },
               key("saved", "saved"),
-              key("again", "computed again"),
+              key("again", "recomputed"),
               h("span", { class: "faint" }, "inputs cost nothing and are left out"),
             ),
         ),
@@ -296,7 +286,6 @@ function build(parent: HTMLElement, state: State): (() => void) | null {
   draw();
   compare(null);
   list();
-  return list;
 }
 
 function nothingSaved(state: State): HTMLElement {
@@ -305,28 +294,28 @@ function nothingSaved(state: State): HTMLElement {
     return notice(
       "empty",
       "Nothing is saved for a backward.",
-      "No input asks for a gradient, or gradients were off. This is an inference graph and has no backward.",
+      "No input requires grad, or grad mode was off. This is an inference graph and has no backward.",
     );
   const isCut = compile_id !== "" || stages.some(({ name }) => name === "partition");
   return isCut
-    ? notice("empty", "Nothing is saved for a backward.", "The backward needs only its own inputs.")
+    ? notice("empty", "Nothing is saved for a backward.", "The backward reads only tangents.")
     : notYet(state, "Forward and backward are not partitioned");
 }
 
 function lead(rows: readonly Row[]): HTMLElement {
   const all = totals(rows);
-  const own =
-    all.values > 0
-      ? `${bytes(all.saved)} in ${plural(all.values, "value")} for the backward alone`
-      : "Nothing is saved for the backward alone";
+  const inputs = `${plural(all.inputs, "value")} in memory that the caller holds anyway`;
+  const saved = [
+    all.values > 0 && `${bytes(all.saved)} in ${plural(all.values, "value")}`,
+    all.inputs > 0 && (all.values > 0 ? inputs : `only ${inputs}`),
+  ].filter(Boolean);
   return h(
     "p",
     { class: "lead" },
-    own,
-    all.inputs > 0 && `, and ${plural(all.inputs, "value")} in memory that the caller holds anyway`,
-    all.donated > 0 && `; the backward may reuse ${bytes(all.donated)}`,
+    `Saved for the backward: ${saved.join(", and ") || "nothing"}`,
+    all.donated > 0 && `; the backward may overwrite ${bytes(all.donated)}`,
     all.recomputed > 0 &&
-      `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} computed again`,
+      `; ${plural(all.recomputed, "value")} (${bytes(all.spared)}) ${all.recomputed === 1 ? "is" : "are"} recomputed`,
     ".",
   );
 }

@@ -79,8 +79,8 @@ export function rowsOf({ saved_tensors, recomputed }: Pick<CompilationData, "sav
     source: row.source,
     why:
       row.nbytes === 0 && row.dtype
-        ? "the backward takes this view again; a view has no memory of its own"
-        : "the backward computes it again, so that it need not be kept",
+        ? "the backward recomputes this view, which has no memory of its own"
+        : "the backward recomputes this value, so that the forward does not have to save it",
     donated: false,
     whyDonated: "",
     hook: "",

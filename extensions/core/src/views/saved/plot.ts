@@ -28,12 +28,12 @@ export function bars(rows: readonly Row[], by: Grouping, chosen: string, choose:
           {
             type: "button",
             "aria-pressed": String(name === chosen),
-            title: "show these values alone",
+            title: "show only these values",
             on: { click: () => choose(name === chosen ? "" : name) },
           },
           h("code", { title: name }, h("bdi", {}, name)),
           h("span", { class: "bar-track", "aria-hidden": "true" }, one, two),
-          h("span", { class: "number" }, bytes(saved), again > 0 && h("small", {}, ` + ${bytes(again)} again`)),
+          h("span", { class: "number" }, bytes(saved), again > 0 && h("small", {}, ` + ${bytes(again)} recomputed`)),
         ),
       );
     }),

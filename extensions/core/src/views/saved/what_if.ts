@@ -1,7 +1,7 @@
 // What if the graph were partitioned in another way? A live kernel answers with another compilation, which is shown
 // beside this one. A recording from a file has no live program, so it cannot answer.
 
-import { type Child, h, keepInView, notice, replace } from "../../dom";
+import { type Child, h, keepInView, notice, quoted, replace } from "../../dom";
 import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
@@ -15,12 +15,12 @@ const PARTITIONERS = [
 ] as const;
 const METRICS: readonly (readonly [string, (found: Totals) => number, boolean, "welcome"?])[] = [
   // title, number, whether it is bytes, whether more is better
-  ["kept for the backward", ({ saved }) => saved, true],
-  ["values kept", ({ values }) => values, false],
-  ["held at most in the backward", ({ peak }) => peak, true],
+  ["saved for the backward", ({ saved }) => saved, true],
+  ["saved values", ({ values }) => values, false],
+  ["peak while the backward runs", ({ peak }) => peak, true],
   ["donated", ({ donated }) => donated, true, "welcome"],
-  ["values computed again", ({ recomputed }) => recomputed, false],
-  ["memory that this spares", ({ spared }) => spared, true, "welcome"],
+  ["recomputed values", ({ recomputed }) => recomputed, false],
+  ["memory that recomputing avoids", ({ spared }) => spared, true, "welcome"],
 ];
 
 /** The form and its answer. `compare` is called with the rows of the other partition, or null. */
@@ -59,7 +59,8 @@ export function whatIf(
     const stage = h("span", {}, "Waiting for the kernel. It starts when no cell is running … ");
     const coming = state.recording.whatIf(state.selection.compilation, wish, {
       signal: abort.signal,
-      onStage: (name) => (stage.textContent = `The kernel cuts the graph again: ${name} … `),
+      onStage: (name) =>
+        (stage.textContent = `The kernel is partitioning the graph again. It runs the stage ${name} … `),
     });
     if (!coming) return;
     const started = performance.now();
@@ -103,8 +104,8 @@ export function whatIf(
       },
       (error: unknown) => {
         const said = error instanceof Error ? error.message : String(error);
-        if (!abort.signal.aborted) return end(notice("error", "It could not be cut again.", said));
-        end(h("p", { class: "muted" }, `Cancelled. ${said === CANCELLED ? "The kernel has stopped." : said}`));
+        if (!abort.signal.aborted) return end(notice("error", "The graph could not be partitioned again.", said));
+        end(h("p", { class: "muted" }, "Cancelled. ", quoted(said === CANCELLED ? "The kernel has stopped." : said)));
       },
     );
   };
@@ -113,7 +114,7 @@ export function whatIf(
     ? h(
         "p",
         { class: "muted" },
-        "Torch cut this graph, and cuts it once. What aotviz compiles can be cut again: ",
+        "Torch partitioned this graph. To try another partition, compile the function with ",
         h("code", {}, 'torch.compile(f, backend="aotviz")'),
         " or ",
         h("code", {}, "aotviz.compile(f)"),
@@ -125,7 +126,7 @@ export function whatIf(
           { class: "wish" },
           partitioner,
           h("label", {}, "memory budget ", share, says),
-          button("Cut again", run),
+          button("Partition again", run),
         )
       : h(
           "p",
@@ -136,7 +137,13 @@ export function whatIf(
           h("code", {}, `recording[${JSON.stringify(state.compilation.id)}].what_if(…)`),
           " there.",
         );
-  return h("details", { class: "what-if" }, h("summary", {}, "What if it were cut in another way?"), body, answer);
+  return h(
+    "details",
+    { class: "what-if" },
+    h("summary", {}, "What if the graph were partitioned differently?"),
+    body,
+    answer,
+  );
 }
 
 function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
@@ -177,8 +184,8 @@ function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
       ),
     ),
     differing("No longer saved", onlyIn(mine, other, "kept")),
-    differing("Kept instead", onlyIn(other, mine, "kept")),
-    differing("Computed again", onlyIn(other, mine, "recomputed")),
+    differing("Saved instead", onlyIn(other, mine, "kept")),
+    differing("Recomputed", onlyIn(other, mine, "recomputed")),
   );
 }
 

@@ -4,7 +4,7 @@
 // the next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
-import { append, h, keepInView, quoted, replace } from "../../dom";
+import { append, h, keepInView, quoted, replace, unquoted } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording } from "../../model";
 import { colourOf, endedAs } from "../../outcome";
@@ -107,7 +107,7 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
               },
             },
           }),
-          `hide ${same} without change`,
+          `hide ${same} unchanged`,
         ),
     );
   };
@@ -181,7 +181,7 @@ function row(
       role: "option",
       class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
       data: { stage: stage.name },
-      title: stage.summary.replaceAll("`", ""),
+      title: unquoted(stage.summary),
     },
     h("span", { class: "number" }, index + 1),
     h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
@@ -215,8 +215,8 @@ function replay({ cache, what, saved_ns }: Replay): HTMLElement {
     "li",
     { class: "rail-replay", role: "presentation" },
     h("span", { class: "name" }, `Found in ${cache}`),
-    h("span", { class: "what" }, what),
-    saved_ns > 0 && h("span", { class: "faint" }, `instead of ${milliseconds(saved_ns)} of compiling`),
+    h("span", { class: "what" }, quoted(what)),
+    saved_ns > 0 && h("span", { class: "faint" }, `saved ${milliseconds(saved_ns)} of compile time`),
   );
 }
 
@@ -234,7 +234,7 @@ function unfinished({ stages: done, error }: CompilationData): HTMLElement | nul
 
 /** `forward 210 nodes +12 −3 · 1.2 MiB`. */
 function counted({ role, nodes, added, removed, bytes: size }: GraphChange): HTMLElement {
-  const memory = size > 0 ? `; what they make takes ${bytes(size)}` : "";
+  const memory = size > 0 ? `; their results take ${bytes(size)}` : "";
   return h(
     "span",
     { title: `${plural(nodes, "node")} in the ${role} graph${memory}` },
@@ -255,15 +255,19 @@ function written(recording: Recording, compilation: CompilationData, index: numb
 }
 
 const SAID: Record<Related["kind"], string> = {
-  of: "made for a gradient of a gradient of",
+  of: "compiled for the gradient of a gradient of",
   earlier: "compiled before",
   gradient: "second order",
   again: "compiled again",
 };
 
-/** Replaces stages that the kernel has not sent yet. */
+/** Stands in for stages that the kernel has not sent yet. */
 function coming(count: number): HTMLElement {
-  return h("li", { class: "coming", role: "presentation" }, `${plural(count, "stage")}, not loaded yet`);
+  return h(
+    "li",
+    { class: "coming", role: "presentation" },
+    `${count ? plural(count, "stage") : "Stages"}, not loaded yet`,
+  );
 }
 
 function link(state: State, { position, head, kind }: Related): HTMLElement {
@@ -278,6 +282,6 @@ function link(state: State, { position, head, kind }: Related): HTMLElement {
     { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
     h("span", { class: "faint" }, SAID[kind]),
     h("b", {}, `${head.id} · ${head.name}`),
-    because && h("span", { class: "what" }, because),
+    because && h("span", { class: "what" }, quoted(because)),
   );
 }

@@ -2,7 +2,7 @@
 // with its forward and backward, and the function that is called. Pointing at a line, or moving to it with the arrow
 // keys, shows its facts. Selecting a fact marks its lines.
 
-import { h, notice, replace } from "../../dom";
+import { h, notice, quoted, replace } from "../../dom";
 import type { Reader } from "../../editor/types";
 import type { WrapperNote, WrapperRecord } from "../../wire";
 import { notYet } from "../absent";
@@ -42,7 +42,7 @@ export const wrapper: View = {
           state.compilation.compile_id
             ? notice(
                 "empty",
-                "Torch compiled this, not aotviz.",
+                "Torch compiled this function, not aotviz.",
                 "To see what torch generated to run on every call, open the code of the stages “wrapper” and “lower”.",
               )
             : state.compilation.stages.some(({ name }) => name === "signature")
@@ -58,7 +58,7 @@ export const wrapper: View = {
       pick = (chosen, scrollCode) => {
         wanted = chosen;
         cards.forEach((element, i) => element.setAttribute("aria-pressed", String(chosen.includes(i))));
-        said.textContent = chosen.map((i) => sentence(notes[i]!)).join(" · ");
+        replace(said, quoted(chosen.map((i) => sentence(notes[i]!)).join(" · ")));
         const first = chosen[0];
         if (first === undefined) return reader?.mark([], false);
         bringIntoView(cards[first]!);
@@ -209,6 +209,6 @@ function card(note: WrapperNote): HTMLElement {
     { type: "button", class: "note", "aria-pressed": "false" },
     h("span", { class: "where" }, lines),
     note.subject && h("code", {}, note.subject),
-    h("span", {}, note.fact),
+    h("span", {}, quoted(note.fact)),
   );
 }
