@@ -235,10 +235,15 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
             texts, st.dictionaries(texts, st.lists(texts, max_size=2), max_size=2), max_size=1
         ),
     }
-    if "list[FailedGuard]" in kind.__annotations__.values():
-        by_type["list[FailedGuard]"] = st.lists(of(events.FailedGuard, strings), max_size=2)
+
+    def field(annotation: str) -> st.SearchStrategy[Any]:
+        record = annotation.removeprefix("list[").removesuffix("]")
+        if annotation not in by_type and hasattr(events, record):
+            return st.lists(of(getattr(events, record), strings), max_size=2)
+        return by_type[annotation]
+
     fields = {
-        name: given[name] if name in given else by_type[kind.__annotations__[name]] for name in kind.__struct_fields__
+        name: given[name] if name in given else field(kind.__annotations__[name]) for name in kind.__struct_fields__
     }
     return st.builds(kind, **fields)
 
@@ -249,6 +254,13 @@ def storage(draw: st.DrawFn) -> events.StorageRecord:
     tensors = [draw(of(events.AliasTensor, view_of=st.integers(NONE, index - 1))) for index in range(count)]
     write = of(events.StorageWrite, tensor=st.integers(0, count - 1)) if count else st.nothing()
     return draw(of(events.StorageRecord, tensors=st.just(tensors), writes=st.lists(write, max_size=2 if count else 0)))
+
+
+@st.composite
+def visits(draw: st.DrawFn) -> list[events.VisitRecord]:
+    count = draw(st.integers(0, 3))
+    which = st.lists(st.integers(0, count - 1), max_size=2) if count else st.just([])
+    return [draw(of(events.VisitRecord, waits_for=which)) for _ in range(count)]
 
 
 @st.composite
@@ -272,6 +284,7 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
             saved_tensors=st.lists(of(events.SavedTensorRecord), max_size=2),
             recomputed=st.lists(of(events.RecomputedRecord), max_size=2),
             storages=st.lists(storage(), max_size=2),
+            visits=visits(),
             wrapper=st.none() | of(events.WrapperRecord, notes=notes),
             error=st.none() | of(events.ErrorRecord),
         )
