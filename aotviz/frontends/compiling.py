@@ -30,9 +30,10 @@ from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import Program
+from aotviz.stages import scalars
 from aotviz.torch_private import context, random_numbers
 from aotviz.torch_private.modules import hooks_of
-from aotviz.tracing import containers, functional, leaks, randomness, seeding, symbolic_floats
+from aotviz.tracing import containers, functional, leaks, randomness
 from aotviz.tracing.attributes import Attributes
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
@@ -109,7 +110,7 @@ def entered(
         with lock, sessions.tracing(), _kept(request):
             yield Pipeline(request, observer)
     except Exception as error:
-        if symbolic_floats.asks_for_restart(error):
+        if scalars.asks_for_restart(error):
             observer.withdraw()
             raise
         told = strays.in_words(error, request)
@@ -237,7 +238,7 @@ def _draws_kept(request: Request) -> Iterator[None]:
             raise Refused("argument is changed", f"the iterator {name!r}", request.name)
     known = dict(_generators(request))
     own = [(path, value) for path, value in known.items() if value is not torch.default_generator]  # see `followed`
-    with seeding.states_kept(own, randomness.refuse), seeding.met() as met:
+    with randomness.states_kept(own), randomness.met() as met:
         yield
     if met.keys() - set(map(random_numbers.identity, (torch.default_generator, *known.values()))):
         randomness.refuse("torch.Generator(), or uses a generator that it does not reach by a name")

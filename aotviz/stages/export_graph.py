@@ -2,18 +2,32 @@
 
 Nothing runs around an exported graph, so every output of the function is an output of the graph, even views and
 returned inputs. The gradients are those of a loss with respect to 1: there are no tangents.
+
+Note [Before the dispatcher]
+With `pre_dispatch`, `linear` stays `linear`, and changes of grad mode and autocast are nodes. Only modes in front of
+torch's dispatcher see such operators. The open trace is behind it, so the function runs once more, under `make_fx`.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import GradientOutput, MutatedInputOutput, ParameterInput
 from aotviz.ir.forms import ExportCall, Exported, Reason, Slot, TracedCall
 from aotviz.ir.signature import ExportRefused, GraphSignature
-from aotviz.tracing import pre_dispatch
+from aotviz.torch_private import functional_tensors, pytree
+from aotviz.torch_private.dispatch import enable_python_dispatcher
+from aotviz.torch_private.fake_tensors import detect_fake_mode
+from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.tracing.backward import trace_loss_gradients
+from aotviz.tracing.functional import inner, wrapped
 
 
 def run(call: TracedCall) -> ExportCall:
@@ -32,7 +46,7 @@ def run(call: TracedCall) -> ExportCall:
     if export.pre_dispatch:
         written = [slot.index for slot in slots if slot.kind == "mutation"]
         kinds = effects.kinds(forward.graph())
-        module = pre_dispatch.trace(call.fn, call.args, written, kinds, call.options.decompositions)
+        module = _trace_before_dispatch(call.fn, call.args, written, kinds, call.options.decompositions)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
     nodes = forward.nodes_of(values)
@@ -75,3 +89,36 @@ def sign(call: ExportCall) -> Exported:
     )
     module.recompile()
     return call.then(Exported, graph_module=module, signature=signature)
+
+
+def _trace_before_dispatch(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    written: Sequence[int],
+    kinds: Sequence[Any],
+    decompositions: Mapping[Any, Any] | None,
+) -> fx.GraphModule:
+    """Trace `function(*args)` functionally; see Note [Before the dispatcher]. The graph returns the new values of the
+    inputs `written`, then the flat results.
+
+    Args:
+        args: fakes and plain values, one per graph input.
+        kinds: the kinds of side effects that the function has.
+    """
+    mode = FunctionalTensorMode(pre_dispatch=True, export=True, _allow_token_discovery=True)
+
+    def functional(*inputs: Any) -> tuple[Any, ...]:
+        given = [wrapped(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        functional_tensors.tokens(mode).update(zip(kinds, given, strict=False))
+        given = given[len(kinds) :]
+        results = pytree.tree_flatten(function(*given))[0]
+        tokens = (functional_tensors.tokens(mode)[kind] for kind in kinds)
+        return tuple(inner(value) for value in (*tokens, *(given[i] for i in written), *results))
+
+    with detect_fake_mode(list(args)) or contextlib.nullcontext():
+        tokens = [torch.empty(0) for _ in kinds]
+    with enable_python_dispatcher(), mode:
+        make = make_fx(functional, dict(decompositions or {}), record_module_stack=True, pre_dispatch=True)
+        module: fx.GraphModule = make(*tokens, *args)
+    effects.close_around(module, len(kinds))
+    return module

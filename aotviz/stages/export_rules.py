@@ -13,7 +13,7 @@ from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import Reason, TracedCall
 from aotviz.ir.signature import ExportRefused
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.ir.wrapper_subclasses import is_subclass, paths
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import pytree
 
 
@@ -44,7 +44,7 @@ def _plain_tensors(call: TracedCall) -> None:
     outputs = (("output", str(d), value) for d, value in zip(call.outputs, call.forward.outputs, strict=True))
     for kind, name, value in (*inputs, *outputs):
         if is_subclass(value):
-            parts = " and ".join(".".join((name, *path)) for path in paths(value))
+            parts = " and ".join(name + path for path, _ in parts_by_path(value))
             _refuse(
                 f"{kind} {name!r} is a {type(value).__name__}, a tensor subclass, and an exported graph has "
                 f"no wrapper that could unwrap or build it. Let the function take and return {parts}."

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import effects, graphs, random_halves, results
+from aotviz.ir import effects, graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.partition_functions import must_save
+from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, must_save
 from aotviz.ir.shared_nodes import share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
@@ -53,7 +53,7 @@ def run(call: JointGraph) -> Split:
         by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            random_halves.hold_in_backward(joint)
+            hold_random_in_backward(joint)
             for node in filter(_is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
@@ -70,7 +70,7 @@ def run(call: JointGraph) -> Split:
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
             forward, backward = cut(untouched)
-    random_halves.drop_repeated(backward)
+    drop_repeated_random(backward)
     effects.unlift(forward, len(call.slots), len(tokens.forward))
     effects.unlift(backward, len(call.gradients), len(tokens.backward))
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)

@@ -31,7 +31,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta, Write
-from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
+from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by_path
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_dense
 from aotviz.tracing import facts, functional, overlap, shared_memory
@@ -585,8 +585,8 @@ def _refuse_shared_parts(call: TracedCall) -> None:
     for position, value in enumerate(args):
         if not isinstance(value, torch.Tensor):
             continue
-        for path, part in zip(paths(value), parts(value), strict=True):
-            name = ".".join((str(call.graph_inputs[position]), *path))
+        for path, part in parts_by_path(value):
+            name = f"{call.graph_inputs[position]}{path}"
             for other, other_name, known in seen:
                 written = infos[position].mutates_data or infos[other].mutates_data
                 apart = other == position or functional.storage(value) != functional.storage(args[other])

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from aotviz.ir.refusals import Refused
-from aotviz.ir.spelling import attribute
 from aotviz.ir.symbolic_sizes import SYMBOLIC, hint, is_concrete
 from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
@@ -28,10 +27,10 @@ from aotviz.ir.view_and_mutation import (
     ReplayStep,
     ViewStep,
 )
-from aotviz.ir.wrapper_subclasses import is_subclass, parts, paths
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import operators, script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
+from aotviz.tracing import functional, overlap, registered_hooks, replay, stale_uses, views
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
@@ -83,10 +82,10 @@ class DetachedHistory(NotImplementedError):
 def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     """Return (input, path, gradient edge) of each part of a subclass that requires grad by itself."""
     return [
-        (i, "".join(map(attribute, path)), found)
+        (i, path, found)
         for i, value in enumerate(args)
         if is_subclass(value)
-        for path, part in zip(paths(value), parts(value), strict=True)
+        for path, part in parts_by_path(value)
         if (found := edge(part)) is not None
     ]
 
@@ -110,7 +109,7 @@ def of_input(
         raise Refused("view whose base does not require grad", name)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
-    if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
+    if changed and not replaced and lies.concrete and overlap.writes_twice(lies):
         raise Refused("overlapping write", f"an alias of {name}")
     if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
@@ -253,8 +252,7 @@ class OutputFacts:
 def _written_parts(argument: Any) -> tuple[str, ...]:
     if not is_subclass(argument):
         return ()
-    found = zip(paths(argument), parts(argument), strict=True)
-    return tuple("".join(map(attribute, path)) for path, part in found if functional.data_mutated(part))
+    return tuple(path for path, part in parts_by_path(argument) if functional.data_mutated(part))
 
 
 def of_outputs(
@@ -317,10 +315,10 @@ class _Outputs:
             id(m): Ref("member", p) for p, m in members.items()
         }
         self.named |= {
-            id(part): Ref("input", i, "".join(map(attribute, path)))
+            id(part): Ref("input", i, path)
             for i, argument in tensors
             if is_subclass(argument)
-            for path, part in zip(paths(argument), parts(argument), strict=True)
+            for path, part in parts_by_path(argument)
         }
         self.members = [id(member) for member in members.values()]
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}

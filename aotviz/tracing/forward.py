@@ -26,20 +26,19 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import InputDescriptor, input_parts
+from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
-from aotviz.ir.user_code import is_library
+from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.told_of_compilation import telling_of_compilation
-from aotviz.tracing import facts, functional, leaks, registered_hooks
+from aotviz.tracing import facts, functional, leaks, registered_hooks, user_calls
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
-from aotviz.tracing.laid_out import plan
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.rootless import Rootless, viewed_like
@@ -126,23 +125,10 @@ class ForwardTrace:
                 plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
                 for value in program.args
             )
-            noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
-            hooks = functional.hook_registrations(self._take_hook, self._handle)
-            of_modules = registered_hooks.module_hooks_noted(self._refuse_module_hook)
-            gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
-            attributes = functional.attributes_of(self._stand_in)
-            questions = functional.questions_noted(self._refuse_question, is_library)
-            swaps = functional.swaps_noted(self._refuse_swap)
             with (
                 tagging_checkpoints(self._checkpointed),
                 translated(),
-                noted,
-                hooks,
-                of_modules,
-                gradients,
-                attributes,
-                questions,
-                swaps,
+                user_calls.told(self, map(type, filter(is_subclass, program.args))),
             ):
                 try:
                     self._run()
@@ -185,8 +171,8 @@ class ForwardTrace:
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
         forgets = self.program.rootless or self.program.made_rootless is not None
-        forgetting = functional.BeforeEachCall(self._forget_leaves) if forgets else nullcontext()
-        keeping = functional.RetainingGraphs() if self.program.keeps_histories else nullcontext()
+        forgetting = user_calls.BeforeEachCall(self._forget_leaves) if forgets else nullcontext()
+        keeping = user_calls.RetainingGraphs() if self.program.keeps_histories else nullcontext()
         with forgetting, keeping, telling_of_compilation() if self.program.tells else nullcontext():
             result = self.program.fn(*args)
         self._forget_leaves()
@@ -241,7 +227,7 @@ class ForwardTrace:
         """The position of a tensor among the arguments of the trace, or None."""
         return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
 
-    def _stand_in(self, tensor: Any) -> Any:
+    def stand_in(self, tensor: Any) -> Any:
         """The fake that an argument of the trace was made from; it has the attributes that the user set."""
         position = self._position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
@@ -373,7 +359,7 @@ class ForwardTrace:
             return looks and self.ledger.root(event.source) is tensor
         return isinstance(event, Moved) and event.tensor is tensor
 
-    def _assign_data(self, tensor: Any, value: Any) -> None:
+    def assign_data(self, tensor: Any, value: Any) -> None:
         """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
         if self.ledger.is_itself(tensor, value):
             return
@@ -397,7 +383,7 @@ class ForwardTrace:
         known = position is not None and position < len(self.program.names)
         return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
 
-    def _mark(self, tensor: Any, on: bool, method: str) -> bool:
+    def mark(self, tensor: Any, on: bool, method: str) -> bool:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
         self.ledger.mark(tensor, on, method)
@@ -409,15 +395,18 @@ class ForwardTrace:
         torch.Tensor.detach_(tensor)
         return True
 
-    def _is_leaf(self, tensor: Any) -> bool:
+    def is_leaf(self, tensor: Any) -> bool:
         """Whether a tensor is an argument that is the caller's leaf, though the trace gave it a `grad_fn`."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
-    def _refuse_swap(self) -> None:
+    def read_data(self, value: Any) -> None:
+        self.ledger.note_data(value)
+
+    def swap(self) -> None:
         if self.ledger.open:
             raise Refused("tensors are swapped", "torch.utils.swap_tensors")
 
-    def _refuse_question(self, tensor: Any, name: str) -> None:
+    def ask(self, tensor: Any, name: str) -> None:
         """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
         checks."""
         if not self.ledger.open or self.program.is_graph:
@@ -427,7 +416,7 @@ class ForwardTrace:
         if position is not None and not (of_itself and self.program.args[position].is_leaf):
             raise Refused("state of a tensor", self._name(position), name)
 
-    def _refuse_gradient(self, tensor: Any) -> None:
+    def use_gradient(self, tensor: Any) -> None:
         """Refuse `.grad` of an argument: a trace does not receive it, and would read None.
 
         Dynamo reads it in passing when it traces the branches of a `torch.cond`.
@@ -436,7 +425,7 @@ class ForwardTrace:
         if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self._name(position))
 
-    def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
+    def take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""
         together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
@@ -473,13 +462,13 @@ class ForwardTrace:
         # A hook on several tensors makes the run useless, so its handle need not work.
         return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
 
-    def _handle(self, handle: Any) -> Any:
+    def handle(self, handle: Any) -> Any:
         """The handle of a traced hook, which must not be removed after the call: the hook would still be in
         the graph."""
         traced = self.ledger.open and handle is not None and not self.program.is_graph
         return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
 
-    def _refuse_module_hook(self, hook: Any) -> None:
+    def call_module_hook(self, hook: Any) -> None:
         """Refuse a backward hook of a module that cannot be traced: its tensors do not leave the graph."""
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
@@ -547,7 +536,7 @@ class ForwardTrace:
         parts = [
             part
             for descriptor, plan in zip(descriptors, self.plans, strict=True)
-            for part in input_parts(descriptor, plan.paths())
+            for part in parts_of(descriptor, plan.paths())
         ]
         for node, part in zip(placeholders(self.trace.graph), parts, strict=False):
             node.meta["desc"] = part

@@ -28,7 +28,7 @@ from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, overlapping_writes
+from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
 from aotviz.tracing.given import Given, Kind, order
@@ -179,9 +179,9 @@ class Ledger:
             self.events.append(Marked(tensor, on, method))
 
     def refuse_overlapping_write(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Called before each operator that writes; see tracing/overlapping_writes.py."""
+        """Called before each operator that writes; see Note [Writes that overlap]."""
         if torch.Tag.inplace_view not in operator.tags:
-            overlapping_writes.refuse(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
+            overlap.refuse_write(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
 
     def is_itself(self, tensor: Any, value: Any) -> bool:
         """Whether `value` is `tensor`, or a detached alias of all of it. Giving the tensor the memory of such a value

@@ -52,7 +52,7 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, out_arguments, seeding
+from aotviz.tracing import corrections, fakes, functional, randomness
 
 
 class _Tracer(PythonKeyTracer):
@@ -87,7 +87,7 @@ class _Tracer(PythonKeyTracer):
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Generator):
-            seeding.note(a)
+            randomness.note(a)
             if not versions.has("a trace takes generators"):
                 raise CannotTrace("generator before torch 2.13", torch.__version__)
         return super().create_arg(a)
@@ -292,7 +292,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
                 ledger.refuse_overlapping_write(func, args, kwargs or {})
-                for out, shape in list(out_arguments.misfits(func, args, kwargs)) if kwargs else ():
+                for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":
                 if func is _SET and ledger.open and ledger.is_itself(*args):

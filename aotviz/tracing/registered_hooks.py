@@ -12,12 +12,11 @@ on a result from which others are computed, and the backward is cut there (`runt
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,21 +194,3 @@ def registered_together() -> Together | None:
             return Together(given["lock"], tuple(given["tensors"]), given["fn"], given["mode"])
         frame = None if frame is None else frame.f_back
     return None
-
-
-@contextlib.contextmanager
-def module_hooks_noted(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with each full backward hook and pre-hook of a module that is called inside."""
-    kind: Any = torch.utils.hooks.BackwardHook
-    start = kind.__init__
-
-    def noted(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
-        for hook in (*hooks, *pre_hooks):
-            note(hook)
-        start(self, module, hooks, pre_hooks)
-
-    kind.__init__ = noted
-    try:
-        yield
-    finally:
-        kind.__init__ = start

@@ -39,15 +39,14 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs, results, symbolic_sizes
-from aotviz.ir.descriptors import PlainInput, input_parts
+from aotviz.ir.descriptors import PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
-from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.tracing import facts, fakes, functional, views
 from aotviz.tracing.backward import nodes_below
-from aotviz.tracing.laid_out import flat_results, laid_out, plan
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
 
@@ -299,7 +298,7 @@ class Extraction:
             (*pair, part)
             for argument in self.arguments
             for pair, part in zip(
-                _laid_out(argument), input_parts(argument.descriptor, argument.plan.paths()), strict=True
+                _laid_out(argument), parts_of(argument.descriptor, argument.plan.paths()), strict=True
             )
         )
         for number, (node, value, part) in enumerate(parts, 1):
