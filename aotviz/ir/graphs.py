@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.torch_private import operators
 from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
 
@@ -19,13 +20,15 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
 
     Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
-    graph = operators.empty_copy(module.graph)
-    mapping: dict[fx.Node, fx.Node] = {}
-    source = output_node(module.graph)
-    result = graph.graph_copy(module.graph, mapping)
-    copied = graph.output(result)
-    copied.meta = dict(source.meta)
+    graph = copied(module.graph)
     return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
+
+
+def copied(graph: fx.Graph) -> fx.Graph:
+    made = operators.empty_copy(graph)
+    output = made.output(made.graph_copy(graph, {}))
+    output.meta = dict(output_node(graph).meta)
+    return made
 
 
 def prefix(graph: fx.Graph, length: int) -> fx.Graph:
@@ -70,11 +73,6 @@ def is_input_mutation(node: fx.Node) -> bool:
     return isinstance(target, fx.Node) and target.op == "placeholder"
 
 
-def writes(node: fx.Node) -> bool:
-    """Whether a node changes one of its arguments."""
-    return operators.writes(node.target)
-
-
 def owner(node: Any) -> Any:
     """The node that owns the memory of a node's value, as far as views show it."""
     while isinstance(node, fx.Node):
@@ -89,10 +87,7 @@ def nbytes(value: Any) -> int | None:
     """Bytes of a tensor's elements; None if a size is symbolic or the value is not a tensor."""
     if not isinstance(value, torch.Tensor):
         return None
-    sizes = tuple(value.shape)
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    return math.prod(sizes) * value.dtype.itemsize
+    return math.prod(value.shape) * value.dtype.itemsize if all_concrete(value.shape) else None
 
 
 def dependencies(graph: fx.Graph, sources: Sequence[fx.Node]) -> Callable[[Any], frozenset[int]]:

@@ -352,11 +352,7 @@ _SAID = {
 }
 
 
-_UNNAMED = {
-    "inference mode inside": "a view",
-    "old storage is written": "a tensor",
-    "leaf that is a view": "a leaf",
-}
+_UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor", "leaf that is a view": "a leaf"}
 
 
 _BY_STATEMENT = (

@@ -11,6 +11,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
+from aotviz.torch_private import operators
 
 RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
 GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
@@ -90,7 +91,7 @@ def _split(form: Split, demand: Any) -> None:
 def _functional(graph: fx.Graph, demand: Any) -> None:
     graph.lint()
     for node in graph.nodes:
-        if node.op == "call_function" and graphs.writes(node):
+        if node.op == "call_function" and operators.writes(node.target):
             demand(graphs.is_input_mutation(node), f"{node.name} writes {node.args[0]}, which is not an input")
         if node.op == "placeholder":
             demand("val" in node.meta, f"{node.name} has no value")

@@ -34,14 +34,11 @@ class MergeDuplicates:
                 continue
             message = (
                 f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
-                "of them is mutated; now they differ. Compile again for this call."
+                "of them is mutated; now they differ."
             )
-            refuse = emit.bind("refuse", call_differs.refuse)
-            emit.line(
-                f"if {variable} is not {variables[first]}: {refuse}({message!r})",
-                "the same tensor is passed twice and mutated; this call must do the same",
-                self.names[index],
-            )
+            fact = "the same tensor is passed twice and mutated; this call must do the same"
+            differs = f"{variable} is not {variables[first]}"
+            call_differs.check(emit, differs, message, fact, self.names[index])
         return [variables[i] for i in self.kept]
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
@@ -49,7 +46,6 @@ class MergeDuplicates:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
     duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
     infos = call.meta.input_info
     changed = {i for i, info in enumerate(infos) if info.mutated or info.turned_on or info.turned_off}

@@ -19,7 +19,6 @@ from aotviz.tracing.second_order import GradientTrace
 
 
 def run(request: GradientRequest) -> TracedCall:
-    """GradientRequest -> TracedCall."""
     forward = GradientTrace(request)
     call = forward.outer
     descriptors = tuple(argument.descriptor for argument in forward.arguments)

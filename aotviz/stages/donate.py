@@ -14,7 +14,6 @@ from aotviz.tracing.lifetimes import deaths
 
 
 def run(call: Split) -> Split:
-    """Split -> Split."""
     saved = []
     for value, (dies, why) in zip(call.saved, deaths(call), strict=True):
         if dies and not call.options.donate_buffers:

@@ -31,7 +31,6 @@ from aotviz.tracing.functional import inner, wrapped
 
 
 def run(call: TracedCall) -> ExportCall:
-    """TracedCall -> ExportCall."""
     forward, export = call.forward.take(), call.options.export
     slots: list[Slot] = []
     values: list[Any] = []
@@ -73,7 +72,6 @@ def _slot(kind: str, index: int, descriptor: Any) -> Slot:
 
 
 def sign(call: ExportCall) -> Exported:
-    """ExportCall -> Exported."""
     module = graphs.copy(call.graph_module, lazy=False)
     graph = module.graph
     inputs = [node.name for node in graphs.placeholders(graph)]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
@@ -33,73 +34,50 @@ def run(request: Request) -> FlatCall:
     static = lifted + request.options.static_parameters
     stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names, request.symbols)
     duplicate_of = _duplicates(flat)
-    evidence = tuple(
-        Reason(names[i], f"it is the same tensor as {names[first]}")
-        for i, first in enumerate(duplicate_of)
-        if first is not None
-    )
-    return FlatCall(
-        options=request.options,
-        evidence=evidence,
-        name=request.name,
+    same = [(names[i], names[first]) for i, first in enumerate(duplicate_of) if first is not None]
+    return request.then(
+        FlatCall,
+        evidence=tuple(Reason(name, f"it is the same tensor as {first}") for name, first in same),
         fn=_flat_function(request, in_spec),
         args=tuple(stand_ins),
         descriptors=descriptors,
         duplicate_of=duplicate_of,
         counter_of=functional.counters(flat),
         fake_mode=fake_mode,
-        root=request.root,
-        is_graph=request.is_graph,
-        convention=request.convention,
-        as_it_was=request.as_it_was,
         static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
     )
 
 
 def _flat_function(request: Request, in_spec: Any) -> Any:
     fn, root = request.fn, request.root
+    if request.is_graph:  # node by node, so that each traced node inherits the metadata of the node that caused it
+        return lambda *args: fx.Interpreter(fn).run(*args)
     names = [name for _, name, _ in request.named]
-
-    if request.is_graph:
-        return graph_modules.interpreter(fn)
-
     empty = replace(request, args=(), kwargs={}, named=())  # the program outlives the tensors of this call
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
-        if any(map(_is_real, flat)):  # debug mode runs the function on copies
-            return fn(*args, **kwargs)
+        if any(isinstance(v, torch.Tensor) and not (functional.is_functional(v) or fakes.is_fake(v)) for v in flat):
+            return fn(*args, **kwargs)  # debug mode runs the function on copies
         call = replace(empty, args=args, kwargs=kwargs)
         outside = containers.unchanged(call.name, call.arguments().items(), call.references)
         with outside, randomness.followed(call):
             return fn(*args, **kwargs)
 
-    if not names:
-        return plain
-    own = len(names)
-
     def functional_call(*flat: Any) -> Any:
+        own = len(names)
         with graph_modules.swapped(root, dict(zip(names, flat[:own], strict=True))):
             return plain(*flat[own:])
 
-    return functional_call
-
-
-def _is_real(value: Any) -> bool:
-    """Whether a value is a real tensor, not a fake or functional one."""
-    return isinstance(value, torch.Tensor) and not functional.is_functional(value) and not fakes.is_fake(value)
+    return functional_call if names else plain
 
 
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
-    made: list[PlainInput] = []
-    for kind, name, _ in request.named:
-        made.append(_LIFTED[kind](len(made), exact(name)))
+    made = [_LIFTED[kind](index, exact(name)) for index, (kind, name, _) in enumerate(request.named)]
     names = request.input_names or _argument_names(request)
     if len(names) != len(leaves):
         raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")
-    for name in names:
-        made.append(PlainInput(len(made), name))
-    return tuple(made)
+    return (*made, *(PlainInput(index, name) for index, name in enumerate(names, len(made))))
 
 
 def _argument_names(request: Request) -> tuple[str, ...]:
@@ -112,15 +90,10 @@ def _argument_names(request: Request) -> tuple[str, ...]:
 
 
 def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
+    """For each value, the position of the earlier one that is the same tensor."""
     first: dict[int, int] = {}
-    found: list[int | None] = []
-    for index, value in enumerate(flat):
-        if not isinstance(value, torch.Tensor):
-            found.append(None)
-            continue
-        earlier = first.setdefault(id(value), index)
-        found.append(None if earlier == index else earlier)
-    return tuple(found)
+    found = [first.setdefault(id(v), i) if isinstance(v, torch.Tensor) else i for i, v in enumerate(flat)]
+    return tuple(None if place == index else place for index, place in enumerate(found))
 
 
 def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is_graph: bool) -> None:

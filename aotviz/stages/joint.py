@@ -19,7 +19,6 @@ from aotviz.ir.descriptors import (
     TangentInput,
 )
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
-from aotviz.ir.graphs import placeholders
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
@@ -48,11 +47,13 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     with forward.trace.active("is_forward"):
         passed = [nodes_below(output) for output in outputs]
     heard = _heard(call, forward, wanted, outputs, passed)
-    count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
-    edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
+    count = len(forward.edges)
+    edges, autocast = [*forward.edges, *(edge for *_, edge in forward.part_edges)], call.options.backward_autocast
     history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
     kept = kept_by_name.found(forward.trace, history)
-    unseen = _saved_unseen(call, forward, history)
+    written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
+    bases = {i for i in written if len(call.counters(i)) > 1}
+    unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     _refuse_part_gradients(call, forward, values[count:])
@@ -62,8 +63,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         for node in tangent.nodes:
             node.meta["desc"] = TangentInput(slot.descriptor)
     if kept:
-        graph = forward.trace.graph
-        kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
+        kept_by_name.hold_readers(forward.trace.graph, kept, nodes)
     module = forward.closed([*nodes, *gradients])
     return call.then(
         JointCall,
@@ -87,12 +87,6 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     )
 
 
-def _saved_unseen(call: TracedCall, forward: ForwardTrace, history: list[Any]) -> set[int]:
-    written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
-    bases = {i for i in written if len(call.counters(i)) > 1}
-    return kept_by_name.saved_unseen(forward.trace, history, written, bases)
-
-
 def _heard(
     call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
 ) -> tuple[Heard, ...]:
@@ -106,7 +100,7 @@ def _heard(
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
     moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
     for i in call.meta.mutated_input_indices:
-        seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
+        seen = not call.meta.input_info[i].unseen or Ref("input", i) in moves
         if seen or base_of(forward.input_value(i)) is not None:
             found.append((Ref("input", i), forward.args[i]))
     found += [
@@ -158,9 +152,8 @@ def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tupl
 
 def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
     value, parts = traced.value, tuple(_as_tangent(slot, part) for part in traced.parts)
-    return Tangent(
-        slot, tuple(value.shape), tuple(value.stride()), value.dtype, value.device, traced.order, parts, value
-    )
+    size, stride = tuple(value.shape), tuple(value.stride())
+    return Tangent(slot, size, stride, value.dtype, value.device, traced.order, parts, value)
 
 
 def close(call: TracedCall) -> GraphCall:
@@ -168,11 +161,12 @@ def close(call: TracedCall) -> GraphCall:
     forward = call.forward.take()
     slots = _slots(call, forward)
     module = forward.closed(_slot_nodes(forward, slots))
-    grads = any(info.requires_grad for info in call.meta.input_info)
-    why = (
-        "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
-    )
-    why = why if torch.is_grad_enabled() else "grad mode is off"
+    if not torch.is_grad_enabled():
+        why = "grad mode is off"
+    elif any(info.requires_grad for info in call.meta.input_info):
+        why = "no output that leaves the graph depends on an input that requires grad"
+    else:
+        why = "no input requires grad"
     evidence = (Reason("backward", why),)
     return call.then(GraphCall, evidence=evidence, forward=forward, graph_module=module, slots=slots)
 
@@ -183,14 +177,15 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
     meta = call.meta
     for i, info in enumerate(meta.input_info):
         if leaves_graph(info):
-            differentiable = call.needs_gradients and _tangent_for_mutation(info, i in meta.mutated_input_indices)
+            seen = info.mutates_data and info.requires_grad_after and not info.unseen
+            differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
             hidden = not info.mutates_data
             slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None))
         if info.leaves_data:
             slots.append(Slot("left", i, LeftBehindOutput(call.graph_inputs[i]), False, True, None))
     for i, fact in enumerate(meta.output_info):
         if fact.in_graph:
-            hidden = fact.output_type not in _OWN
+            hidden = not fact.output_type.owns_memory
             differentiable = call.needs_gradients and fact.has_tangent
             version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
             slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
@@ -209,9 +204,6 @@ def _version(value: Any, replayed: int) -> int | None:
     return operators.version(value) - replayed if functional.is_functional(value) else None
 
 
-_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
-
-
 def leaves_graph(info: InputAliasInfo) -> bool:
     """Whether the graph must return an input's new state: its data, its storage, or a layout with symbols."""
     if info.mutates_data or info.mutates_storage_metadata:
@@ -220,24 +212,14 @@ def leaves_graph(info: InputAliasInfo) -> bool:
     return after is not None and not after.concrete
 
 
-def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
-    return out_of_graph and info.mutates_data and info.requires_grad_after and _visible(info)
-
-
-def _visible(info: InputAliasInfo) -> bool:
-    """Whether autograd sees the write to an input."""
-    return not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
-
-
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
     return forward.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:
-    reasons = [Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable]
-    for descriptor, info, gradient in zip(call.graph_inputs, call.meta.input_info, gradients, strict=True):
-        if info.requires_grad and gradient is None:
-            reasons.append(
-                Reason(str(descriptor), "it requires grad, but no output depends on it: its gradient is None")
-            )
-    return tuple(reasons)
+    why = "it requires grad, but no output depends on it: its gradient is None"
+    inputs = zip(call.graph_inputs, call.meta.input_info, gradients, strict=True)
+    return (
+        *(Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable),
+        *(Reason(str(d), why) for d, info, gradient in inputs if info.requires_grad and gradient is None),
+    )

@@ -12,7 +12,6 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Reason, Split
-from aotviz.ir.spelling import literal
 from aotviz.ir.storages import has_no_root
 from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
 from aotviz.runtime.aliases import Epilogue
@@ -23,7 +22,6 @@ from aotviz.torch_private import runtime, saved_tensor_hooks
 
 
 def run(lowered: LoweredSplit | LoweredGraph) -> Program:
-    """LoweredSplit or LoweredGraph -> Program."""
     source, call = Source(), lowered.call
     label = source.fresh(call.name)
     apply = autograd_function.write(source, lowered, label) if isinstance(lowered, LoweredSplit) else ""
@@ -112,12 +110,11 @@ class _Wrapper:
             example = self.call.args[i if first is None else first]
             was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
             message = (
-                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it "
-                f"{now}. Compile again for this call."
+                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}."
             )
-            has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", call_differs.refuse)
+            differs = f"{wrong}{self.source.bind('has_no_root', has_no_root)}({named[i]})"
             fact = f"which views of {name} require grad depends on whether its base requires grad"
-            self.source.line(f"if {wrong}{has}({named[i]}): {refuse}({literal(message)})", fact, name)
+            call_differs.check(self.source, differs, message, fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""

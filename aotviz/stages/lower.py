@@ -105,7 +105,6 @@ class Requests:
 
 
 def run_backward(request: BackwardRequest) -> LoweredBackward:
-    """BackwardRequest -> LoweredBackward."""
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
     module = _given(request.backward_module, request.options.bw_compiler)

@@ -19,9 +19,9 @@ from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import facts, functional, stale_uses
-from aotviz.tracing.facts import DetachedHistory
+from aotviz.tracing import functional, rootless
 from aotviz.tracing.forward import ForwardTrace, Program
+from aotviz.tracing.functional import is_view_with_history
 from aotviz.tracing.ledger import Hooked
 from aotviz.tracing.views import layout
 
@@ -37,11 +37,7 @@ def run(call: FlatCall) -> TracedCall:
         is_graph=call.is_graph,
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
-    try:
-        forward = _first_run(call, program)
-    except DetachedHistory as error:
-        source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
-        raise Refused("detached alias is written", f"output {error.output}", source) from None
+    forward = _first_run(call, program)
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
         forward = forward.rerun(logs_views=True)  # the function itself creates subclasses
     graded = torch.is_grad_enabled()
@@ -143,7 +139,7 @@ def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
     original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     for position in set(original):
         argument = call.args[position]
-        if forward.input_info[position].requires_grad and facts.is_view_with_history(argument):
+        if forward.input_info[position].requires_grad and is_view_with_history(argument):
             same = [i for i, first in enumerate(original) if first == position]
             others = [j for j in _counting_with(call, forward, position) if j not in same]
             _mark_turned_bases(call, forward, others, same)
@@ -161,8 +157,8 @@ def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> b
     argument, written = forward.args[position], [forward.args[j] for j in others]
     ledger, graph = forward.ledger, forward.trace.graph
     if forward.input_info[position].is_leaf:
-        return stale_uses.found(ledger, graph, argument, written)
-    return stale_uses.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
+        return rootless.used_view(ledger, graph, argument, written)
+    return rootless.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
 
 
 def _gets_history(info: InputAliasInfo) -> bool:
@@ -187,11 +183,11 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
         for i in same:
             view, node = forward.args[i], forward.graph_input(i)[0]
             if given.unseen is None:
-                moved = stale_uses.written_after_move(ledger, view, turned)
+                moved = rootless.written_after_move(ledger, view, turned)
                 if moved is not None:
                     forward.describe(call.descriptors)
                     raise forward.refusal(moved)
-            elif stale_uses.used_after(ledger, forward.trace.graph, node, view, turned):
+            elif rootless.used_after(ledger, forward.trace.graph, node, view, turned):
                 ledger.unrepeatable = given.unseen
 
 
@@ -200,7 +196,7 @@ def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
     write gives the view another `grad_fn`, and later gradients bypass the hook."""
     for i in forward.hooked_inputs():
         info = forward.input_info[i]
-        if info.mutates_data and not info.mutations_hidden_from_autograd and facts.is_view_with_history(call.args[i]):
+        if info.mutates_data and not info.mutations_hidden_from_autograd and is_view_with_history(call.args[i]):
             raise Refused("hook on an alias", _name(call, i))
 
 
@@ -209,7 +205,7 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
     base, with the layout of its new storage. After an assignment to `.data`, the same happens at the next write, and
     the effect depends on when autograd last read its `grad_fn`."""
     for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
-        if info.assigns_data and info.version_bumps and facts.is_view_with_history(argument):
+        if info.assigns_data and info.version_bumps and is_view_with_history(argument):
             raise Refused("data is assigned", _name(call, i))
         moves = info.mutates_storage_metadata and not info.assigns_data and info.requires_grad
         if not moves or base_of(argument) is None:

@@ -24,8 +24,7 @@ import torch.fx as fx
 from aotviz.ir import effects, graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, must_save
-from aotviz.ir.shared_nodes import share
+from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, must_save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
@@ -37,7 +36,6 @@ _BESIDES = "a second derivative would read it, and the tensor that it is compute
 
 
 def run(call: JointGraph) -> Split:
-    """JointGraph -> Split."""
     module = graphs.copy(call.graph_module)
     inputs = graphs.values(graphs.placeholders(module.graph))
     count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))

@@ -50,7 +50,6 @@ class PhiloxState:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
     devices = philox.devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
     if not devices:
         return replace(call, evidence=(Reason("random numbers", "no random numbers are drawn on a GPU"),))

@@ -50,7 +50,6 @@ class Halves:
 
 
 def run(call: JointGraph) -> JointGraph:
-    """JointGraph -> JointGraph."""
     if not any(node.target is _CALL for node in call.graph_module.graph.nodes):
         return replace(call, evidence=())
     module = graphs.copy(call.graph_module)

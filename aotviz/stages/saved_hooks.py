@@ -27,7 +27,6 @@ from aotviz.tracing.lifetimes import deaths
 
 
 def run(call: Split) -> Split:
-    """Split -> Split."""
     hooks = saved_tensor_hooks.inlineable()
     if hooks is None:
         return replace(call, evidence=())

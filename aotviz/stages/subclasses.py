@@ -63,11 +63,10 @@ class SubclassParts(Wrapping):
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
             if isinstance(one, RuntimeSubclass):
-                refuse = emit.bind("refuse", call_differs.refuse)
-                wanted = " or ".join(_types_differ(emit, variable, one))
-                message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
+                differs = " or ".join(_types_differ(emit, variable, one))
+                message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled."
                 fact = f"the graph takes the inner tensors of {descriptor}"
-                emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
+                call_differs.check(emit, differs, message, fact, str(descriptor))
         return variables
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:

@@ -30,11 +30,11 @@ from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
 from aotviz.ir.symbolic_sizes import hint
-from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta, Write
+from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, Write, count_writes
 from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by_path
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_dense
-from aotviz.tracing import facts, functional, overlap, shared_memory
+from aotviz.tracing import functional, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
 from aotviz.tracing.rootless import Rootless, viewed_like
@@ -192,10 +192,9 @@ class SyntheticBases:
             views = [variables[p] for p in root.members if p != root.itself]
             wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
         if wrong:
-            message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
-            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
+            message = f"{names} are views of other tensors than when this was compiled."
             fact = f"{names} have the same bases as at compile time"
-            emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
+            call_differs.check(emit, " or ".join(wrong), message, fact, names)
         return base, roots
 
     def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
@@ -221,25 +220,26 @@ class SyntheticBases:
     def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
-        lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", call_differs.refuse)
+        lie = emit.bind("lie_in", lie_in)
         places = ", ".join(
             f"({variables[p]}, {int(fake.storage_offset())})"
             for p, fake in zip(group.members, group.fakes, strict=True)
         )
-        message = f"{names} do not overlap in memory as they did when this was compiled. Compile again for this call."
+        message = f"{names} do not overlap in memory as they did when this was compiled."
         fact = f"{names} have the same offsets and strides in their base as at compile time"
-        emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
+        differs = f"not {lie}({base}, {where.size}, {where.stride}, {places})"
+        call_differs.check(emit, differs, message, fact, names)
 
     def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
         for position, member in group.same:
             name, other = self.names[position], self.names[member]
             message = (
                 f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is "
-                "written; now they are not. Compile again for this call."
+                "written; now they are not."
             )
-            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
             fact = f"{name} and {other} are the same tensor, and its memory is written"
-            emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
+            differs = f"{variables[position]} is not {variables[member]}"
+            call_differs.check(emit, differs, message, fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.grown:
@@ -287,7 +287,7 @@ class _Members:
         made = lying_like(base, group.base_layout, root.fake).detach()
         if number is not None:
             made = viewed_like(made, root.fake) if root.rootless else like_in_autograd(root.fake, made)
-            before = facts.Before.of(made)
+            before = functional.Before.of(made)
             self.stand_ins[number] = StandIn(made, before, before.edge)
             if root.rootless:
                 self.rootless.append(Rootless(made, not root.fake.is_leaf, before))
@@ -305,7 +305,6 @@ class _Members:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
     _refuse_shared_parts(call)
     by_storage: set[tuple[int, ...]] = set()
     while True:
@@ -396,7 +395,7 @@ def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDesc
 def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
     """The steps, with further version increments after the write of a storage, which bumps no counter of the inputs.
     All views of a root share its counter."""
-    replayed = ViewAndMutationMeta.count_writes(replay)
+    replayed = count_writes(replay)
     count = len(rewrite.groups)
     place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
     steps = list(replay)
@@ -477,9 +476,7 @@ def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ..
 
 
 def _without_lost_writes(
-    sets: list[list[int]],
-    group_of: Callable[[list[int]], Group | None],
-    overwrites: Callable[[Group, list[int]], bool],
+    sets: list[list[int]], group_of: Callable[[list[int]], Group | None], overwrites: Callable[[Group, list[int]], bool]
 ) -> list[Group]:
     """See Note [The whole base is written back]. `sets` of positions over one storage, each with a written one."""
     groups = [group_of(places) for places in sets]
@@ -532,7 +529,7 @@ def _tensor_group(
     covers = all(shared_memory.root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
-    if facts.is_view_with_history(base):  # after a write, autograd takes its grad_fn from its own base
+    if functional.is_view_with_history(base):  # after a write, autograd takes its grad_fn from its own base
         return None
     if has_no_root(base) and base.requires_grad:  # autograd takes the grad_fn of its views from its own base
         return None
@@ -558,7 +555,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
     for root, views in found.values():
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
-        if facts.is_view_with_history(root) and (moves or not has_no_root(root)):
+        if functional.is_view_with_history(root) and (moves or not has_no_root(root)):
             raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[views[0]])))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]

@@ -35,10 +35,7 @@ class TracedTangent:
 
 
 def trace_gradients(
-    trace: OpenTrace,
-    outputs: Sequence[Any],
-    edges: Sequence[Any],
-    autocast: Sequence[Mapping[str, Any]] = (),
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], autocast: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Differentiate `outputs` (functional tensors) with respect to the inputs that have an edge.
 

@@ -30,53 +30,12 @@ from aotviz.ir.view_and_mutation import (
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import operators, script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, registered_hooks, replay, stale_uses, views
+from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, views
+from aotviz.tracing.functional import Before, edge, has_another_history
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
 
-_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
-
-
-@dataclass
-class Before:
-    """The state of an input when the call began."""
-
-    version: int
-    edge: Any  # its gradient edge, or None
-
-    @classmethod
-    def of(cls, argument: Any) -> Before:
-        return cls(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
-
-
-def edge(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
-        return None
-    if argument.is_leaf and argument.is_inference():  # autograd ignores it, so it has no edge
-        return None
-    return torch.autograd.graph.get_gradient_edge(argument)
-
-
-def is_view_with_history(tensor: Any) -> bool:
-    """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
-    autograd does not see makes autograd replace its `grad_fn` by that of the base, which has none. A view of the leaf
-    `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
-    return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
-
-
-def has_another_history(argument: Any, was: Any) -> bool:
-    """Whether an argument has a gradient edge that differs from `was`, the one before the call."""
-    now = edge(argument)
-    return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
-
-
-class DetachedHistory(NotImplementedError):
-    """Output number `output` is a detached alias of input number `input`, and has a `grad_fn` of its own."""
-
-    def __init__(self, output: int, input: int | None) -> None:
-        super().__init__(output, input)
-        self.output, self.input = output, input
 
 
 def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
@@ -138,7 +97,7 @@ def of_input(
     differs = differs and (
         (changed and hidden and not fake.is_leaf)
         or (bumps > 0 and bool(ledger.views_in(argument)))
-        or stale_uses.seen_later(ledger, argument, outputs)
+        or rootless.seen_later(ledger, argument, outputs)
     )
     return InputAliasInfo(
         is_tensor=True,
@@ -255,19 +214,6 @@ def _written_parts(argument: Any) -> tuple[str, ...]:
     return tuple(path for path, part in parts_by_path(argument) if functional.data_mutated(part))
 
 
-def of_outputs(
-    ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-    output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
-) -> OutputFacts:  # fmt: skip
-    """Classify the outputs.
-
-    Args:
-        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
-        output_names: the place of each output in the result, e.g. "output['logits']".
-    """
-    return _Outputs(ledger, args, members, outputs, output_names, input_info).classify()
-
-
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
     """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
     if isinstance(output, nn.Module):
@@ -301,14 +247,19 @@ def _hidden_tensor(value: Any, steps: int) -> str:
     return ""
 
 
-class _Outputs:
-    """Sorts outputs into the eight output types, by the origin of their memory in the ledger."""
+class Outputs:
+    """Sorts outputs into the eight output types, by the origin of their memory in the ledger.
+
+    Args:
+        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
+        names: of the outputs, their places in the result, e.g. "output['logits']"; and the user's of the inputs.
+    """
 
     def __init__(
         self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-        output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
+        names: tuple[Sequence[str], Sequence[str]], input_info: Sequence[InputAliasInfo],
     ) -> None:  # fmt: skip
-        self.output_names = output_names
+        self.output_names, self.input_names = names
         self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         self.named = {id(a): Ref("input", i) for i, a in tensors} | {
@@ -341,7 +292,7 @@ class _Outputs:
         separate = {*self.histories, *self.rewritten}
         slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
         for index, info in enumerate(infos):
-            if info.layout is not None and info.same_object_as is None and info.output_type in _OWN:
+            if info.layout is not None and info.same_object_as is None and info.output_type.owns_memory:
                 slots[id(self.outputs[index])] = Ref("output", index)
         out = MutationType.MUTATED_OUT_GRAPH
         tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
@@ -363,7 +314,7 @@ class _Outputs:
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
-        steps, refs = replay.build(self.ledger, wanted)
+        steps, refs = replay.Builder(self.ledger, wanted).build()
         for hook in self.ledger.hooked:
             ref = refs.get(id(hook.tensor))
             if hook.why or (ref is not None and ref.kind != "base"):
@@ -403,9 +354,8 @@ class _Outputs:
         before the write, inside the graph.
         """
         named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
-        written = not named and registered_hooks.is_written(
-            self.ledger, hook.tensor, self.ledger.events[hook.position :]
-        )
+        later = self.ledger.events[hook.position :]
+        written = not named and registered_hooks.is_written(self.ledger, hook.tensor, later)
         if hook.why and written:
             raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
@@ -448,7 +398,7 @@ class _Outputs:
             ref = self.named[id(output)]
             return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
         root, path = self.ledger.path(output, self._stands_alone)
-        if path and not replay.replayable(self.ledger, path):
+        if path and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         if id(root) in self.named:
             self._refuse_new_history(output, root)
@@ -462,7 +412,10 @@ class _Outputs:
         it."""
         base = output if base_of(output) is None else base_of(output)
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
-            raise DetachedHistory(self.first_output[id(output)], self._input_index(root))
+            index = self._input_index(root)
+            known = index is not None and index < len(self.input_names)
+            source = repr(self.input_names[index or 0]) if known else "an input"
+            raise Refused("detached alias is written", f"output {self.first_output[id(output)]}", source)
 
     def _stands_alone(self, tensor: Any) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
@@ -497,7 +450,7 @@ class _Outputs:
     def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
         root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
-        if id(root) not in self.named and not replay.replayable(self.ledger, path):
+        if id(root) not in self.named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         self._keep_history(output, output)
         if id(root) in self.named:

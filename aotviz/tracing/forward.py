@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -72,7 +72,7 @@ class StandIn:
     """A tensor that a rewrite created inside the function to replace a graph input, and its initial state."""
 
     tensor: Any
-    before: facts.Before
+    before: functional.Before
     edge: Any  # where its gradient goes
 
 
@@ -150,7 +150,7 @@ class ForwardTrace:
         for i in self.program.rootless:
             value = self.program.args[i]
             args[i] = viewed_like(self.trace.without_history(value), value)
-        self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
+        self.edges = [functional.edge(a) for a in args]  # see Note [Gradient edges before the run]
         self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
             args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
@@ -159,7 +159,7 @@ class ForwardTrace:
         self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self.hooks_seen = 0
         self.together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
-        before = [facts.Before.of(a) for a in args]
+        before = [functional.Before.of(a) for a in args]
         self.rootless = []
         for i, others in self.program.rootless.items():
             counting = tuple((args[j], before[j]) for j in others)
@@ -190,35 +190,31 @@ class ForwardTrace:
         hooked = (f"hooked_{number + 1}" for number in range(len(self.outputs) - len(paths)))
         self.output_names = (*names, *hooked)
         self.args, self.members, self.grown = args, whole.members, whole.grown
-        self.input_info: tuple[InputAliasInfo, ...] = tuple(
-            facts.of_stand_in(arg, fake, was)
-            if i in whole.stand_ins
-            else facts.of_input(
-                arg, fake, was, self.program.keep_input_mutations, self.ledger, self._name(i), self.outputs
-            )
-            for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
-        )
-        self.input_info = tuple(
-            replace(info, version_bumps=int(info.mutated)) if i in whole.uncounted else info
-            for i, info in enumerate(self.input_info)
-        )
-        self.input_info = tuple(
-            replace(info, used_before_moving=True) if self._used_before_moving(i, info) else info
-            for i, info in enumerate(self.input_info)
-        )
+        self.input_info = tuple(self._info(i, was, whole) for i, was in enumerate(before))
         facts.refuse_grad_changes(self.ledger, [*args, *whole.members.values()], self.input_info, self.program.names)
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
             raise facts.TurnsOn
         if not torch.is_inference_mode_enabled():
-            self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
-        self.output_facts = facts.of_outputs(
-            self.ledger, args, whole.members, self.outputs, self.output_names, self.input_info
-        )
+            self.edges = [functional.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
+        spelled = (self.output_names, self.program.names)
+        outputs = facts.Outputs(self.ledger, args, whole.members, self.outputs, spelled, self.input_info)
+        self.output_facts = outputs.classify()
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()
         if not self.with_gradients:
             facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
+
+    def _info(self, position: int, before: functional.Before, whole: WithMembers) -> InputAliasInfo:
+        argument, fake = self.args[position], self.program.args[position]
+        if position in whole.stand_ins:
+            info = facts.of_stand_in(argument, fake, before)
+        else:
+            name, keep = self._name(position), self.program.keep_input_mutations
+            info = facts.of_input(argument, fake, before, keep, self.ledger, name, self.outputs)
+        if position in whole.uncounted:
+            info = replace(info, version_bumps=int(info.mutated))
+        return replace(info, used_before_moving=self._used_before_moving(position, info))
 
     def _name(self, position: int) -> str:
         return repr(self.program.names[position]) if position < len(self.program.names) else "an input"
@@ -249,14 +245,9 @@ class ForwardTrace:
             "counts_with": {Ref("member", p): Ref("input", g) for p, g in self.shared.items()},
         }
 
-    @contextmanager
-    def placing_views(self) -> Iterator[None]:
+    def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        self.ledger.open = self.ledger.places_views
-        try:
-            yield
-        finally:
-            self.ledger.open = False
+        return user_calls.placed(self.ledger, open=self.ledger.places_views)
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
@@ -369,19 +360,15 @@ class ForwardTrace:
         if position is None:
             looked = base_of(tensor) is not None and tensor.requires_grad
         else:
-            looked = facts.has_another_history(tensor, self.edges[position])
+            looked = functional.has_another_history(tensor, self.edges[position])
         if not fresh or not alike or looked or any(value is argument for argument in self.args):
-            raise self._data_refused(tensor)
+            known = position is not None and position < len(self.program.names)
+            raise Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
         self.ledger.leave(tensor)
         self.ledger.open = False
         functional.point_to(tensor, value)
         self.ledger.open = True
         self.ledger.assign(tensor, position is not None)
-
-    def _data_refused(self, tensor: Any) -> Refused:
-        position = self._position(tensor)
-        known = position is not None and position < len(self.program.names)
-        return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
 
     def mark(self, tensor: Any, on: bool, method: str) -> bool:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
@@ -440,10 +427,9 @@ class ForwardTrace:
         self.hooks_seen += 1
         if not self.ledger.open:
             return NotImplemented
-        several, fits = method == "register_multi_grad_hook", True
-        if not several:
-            fits = tensors[0].requires_grad
-            fits = fits and (method != "register_post_accumulate_grad_hook" or tensors[0].is_leaf)
+        several, first = method == "register_multi_grad_hook", tensors[0]
+        accumulates = method == "register_post_accumulate_grad_hook"
+        fits = several or (first.requires_grad and (first.is_leaf or not accumulates))
         positions = [self._position(tensor) for tensor in tensors]
         waits = [
             tensor

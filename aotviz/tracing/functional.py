@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from aotviz.ir import wrapper_subclasses
@@ -18,6 +20,7 @@ from aotviz.torch_private import autograd_nodes, functional_tensors
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor, FunctionalTensorMode
+from aotviz.torch_private.operators import version
 from aotviz.torch_private.tensors import base_of, set_write_counts, storage_key, write_count
 
 
@@ -113,6 +116,40 @@ def grad_fn(tensor: torch.Tensor) -> Any:
             return tensor.grad_fn
         except (RuntimeError, ValueError, IndexError):  # the last two if its base has changed shape
             return None
+
+
+@dataclass
+class Before:
+    """The state of an input when the call began."""
+
+    version: int
+    edge: Any  # its gradient edge, or None
+
+    @classmethod
+    def of(cls, argument: Any) -> Before:
+        return cls(version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
+
+
+def edge(argument: Any) -> Any:
+    """The gradient edge of a value that requires grad, or None."""
+    if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
+        return None
+    if argument.is_leaf and argument.is_inference():  # autograd ignores it, so it has no edge
+        return None
+    return get_gradient_edge(argument)
+
+
+def is_view_with_history(tensor: Any) -> bool:
+    """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
+    autograd does not see makes autograd replace its `grad_fn` by that of the base, which has none. A view of the leaf
+    `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
+    return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
+
+
+def has_another_history(argument: Any, was: Any) -> bool:
+    """Whether an argument has a gradient edge that differs from `was`, the one before the call."""
+    now = edge(argument)
+    return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
 
 
 def gradient_shape(tensor: torch.Tensor) -> Sequence[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,15 +13,6 @@ from aotviz.torch_private import graph_nodes, pytree
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.modules import flat_weights_kept, tensors_of
 from aotviz.torch_private.operators import named_slots
-
-
-def interpreter(graph_module: fx.GraphModule) -> Callable[..., Any]:
-    """Run a graph node by node, so that each traced node inherits the metadata of the node that caused it."""
-
-    def run(*args: Any) -> Any:
-        return fx.Interpreter(graph_module).run(*args)
-
-    return run
 
 
 def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) -> fx.GraphModule:

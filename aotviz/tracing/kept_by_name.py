@@ -17,6 +17,7 @@ from typing import Any
 
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional
@@ -57,10 +58,11 @@ def _is_plain(value: Any) -> bool:
     return functional.is_functional(value) and not is_subclass(value)
 
 
-def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Sequence[Any]) -> None:
-    """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory
-    (`visible`)."""
-    places = {functional.storage(node.meta["val"]) for node in visible if _has_storage(node)}
+def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
+    """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory: it belongs to
+    an input or one of the `results`."""
+    visible = filter(_has_storage, (*graphs.placeholders(graph), *results))
+    places = {functional.storage(node.meta["val"]) for node in visible}
     for node in graph.nodes:
         read = [
             one.name

@@ -30,7 +30,7 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
-from aotviz.ir import effects, user_code
+from aotviz.ir import effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves
 from aotviz.torch_private import (
@@ -128,13 +128,7 @@ class OpenTrace:
     While `ledger.open`, `ledger.note` is called with each operator and the tensors that the user holds.
     """
 
-    def __init__(
-        self,
-        fake_mode: Any,
-        table: Mapping[Any, Any] | None,
-        keeps_stacks: bool,
-        ledger: Any = None,
-    ) -> None:
+    def __init__(self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None) -> None:
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
         self.tracer = _Tracer(keeps_stacks)
@@ -250,10 +244,7 @@ class OpenTrace:
             return
         module = self._closed() if self._closed is not None else None
         if module is not None:
-            copied = operators.empty_copy(self.graph)
-            result = copied.graph_copy(self.graph, {})
-            copied.output(result).meta = dict(output.meta)
-            module.graph = copied
+            module.graph = graphs.copied(self.graph)
         self.graph.erase_node(output)
 
     def without_history(self, value: torch.Tensor) -> Any:

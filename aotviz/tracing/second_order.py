@@ -45,7 +45,7 @@ from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_ou
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
-from aotviz.tracing import facts, fakes, functional, views
+from aotviz.tracing import fakes, functional, views
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
@@ -214,7 +214,7 @@ class GradientTrace:
             if value is not None:
                 name = f"tangent of {outer.slots[tangent.slot].descriptor}"
                 nodes = tuple(map(self.trace.node_of, laid_out(tangent.value, how)))
-                add(name, nodes, tangent.value, facts.edge(value), False, how)
+                add(name, nodes, tangent.value, functional.edge(value), False, how)
         for ref, value in zip(self.request.given, self.wholes, strict=True):
             fake = functional.inner(value)
             add(f"gradient of {outer.called(ref)}", (self.trace.node_of(fake),), fake, None)

@@ -23,7 +23,7 @@ import torch
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, stale_uses
+from aotviz.tracing import functional, overlap, rootless
 from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.forward import ForwardTrace
 
@@ -73,7 +73,7 @@ def _passes(forward: ForwardTrace, places: list[int], others: list[int]) -> bool
     """Whether the gradient of one of these inputs reaches a value written earlier to one of the others."""
     return any(
         _share_history(forward, used, changed)
-        and stale_uses.used_after(
+        and rootless.used_after(
             forward.ledger,
             forward.trace.graph,
             forward.graph_input(used)[0],
