@@ -269,7 +269,6 @@ class OutputAliasInfo:
     """
 
     output_type: OutputType
-    raw_type: type
     base_index: int | None = None
     dynamic_dims: frozenset[int] = frozenset()
     requires_grad: bool = False

@@ -25,7 +25,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name
-from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
+from aotviz.tracing.backward import TracedTangent, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
 
@@ -45,7 +45,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
     with forward.trace.active("is_forward"):
-        passed = [nodes_below(output) for output in outputs]
+        passed = [functional.nodes_below(output) for output in outputs]
     heard = _heard(call, forward, wanted, outputs, passed)
     count = len(forward.edges)
     edges, autocast = [*forward.edges, *(edge for *_, edge in forward.part_edges)], call.options.backward_autocast

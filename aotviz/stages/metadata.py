@@ -5,7 +5,6 @@ The run is also the first half of the graph: it stays open, and the joint stage 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,18 +88,12 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
     except (RuntimeError, IndexError, ValueError):
         if all(same is None for same in call.duplicate_of):
             raise
-    return ForwardTrace(_as_one(program, call.duplicate_of))
-
-
-def _as_one(program: Program, same: Sequence[int | None]) -> Program:
-    """The program, called with the same tensor for each duplicate. `same` are their originals."""
-    if all(first is None for first in same):
-        return program
 
     def merged(*flat: Any) -> Any:
-        return program.fn(*[value if first is None else flat[first] for value, first in zip(flat, same, strict=True)])
+        pairs = zip(flat, call.duplicate_of, strict=True)
+        return program.fn(*[value if first is None else flat[first] for value, first in pairs])
 
-    return replace(program, fn=merged)
+    return ForwardTrace(replace(program, fn=merged))
 
 
 def _only_moves(info: InputAliasInfo) -> bool:
@@ -115,34 +108,35 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
     Raises:
         Refused: autograd sees the write to one of these others, so that later uses get a `grad_fn` from it.
     """
-    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     infos = forward.input_info
     found: dict[int, tuple[int, ...]] = {}
-    for position in set(original):
+    for position, same in _occurrences(call).items():
         if not infos[position].requires_grad:
             continue
-        same = [i for i, first in enumerate(original) if first == position]
         others = {i: _counting_with(call, forward, i) for i in same}
         used = any(_is_used_after(forward, i, others[i]) for i in same)
         seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
         if used and seen and has_no_root(call.args[position]):
-            leaf = infos[position].is_leaf
-            raise Refused(
-                "leaf that is a view" if leaf else "view whose base does not require grad", _name(call, position)
-            )
+            reason = "leaf that is a view" if infos[position].is_leaf else "view whose base does not require grad"
+            raise Refused(reason, _name(call, position))
         if used or any(infos[i].asks_for_root for i in same):
             found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
     return found
 
 
 def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
-    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    for position in set(original):
-        argument = call.args[position]
-        if forward.input_info[position].requires_grad and is_view_with_history(argument):
-            same = [i for i, first in enumerate(original) if first == position]
+    for position, same in _occurrences(call).items():
+        if forward.input_info[position].requires_grad and is_view_with_history(call.args[position]):
             others = [j for j in _counting_with(call, forward, position) if j not in same]
             _mark_turned_bases(call, forward, others, same)
+
+
+def _occurrences(call: FlatCall) -> dict[int, list[int]]:
+    """Position of an input -> itself and its duplicates."""
+    found: dict[int, list[int]] = {}
+    for i, first in enumerate(call.duplicate_of):
+        found.setdefault(i if first is None else first, []).append(i)
+    return found
 
 
 def _counting_with(call: FlatCall, forward: ForwardTrace, position: int) -> list[int]:
@@ -213,7 +207,7 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
         given = forward.trace.node_of(functional.inner(forward.args[i]))
         used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))
         if info.layout_after != layout(argument) and any(used):
-            raise Refused("set_ before a write", repr(call.descriptors[i].name))
+            raise Refused("set_ before a write", _name(call, i))
 
 
 def _evidence(
@@ -221,22 +215,18 @@ def _evidence(
 ) -> tuple[Reason, ...]:
     reasons: list[Reason] = []
     if forward.program.tells:
-        reasons.append(
-            Reason("torch.compiler.is_compiling()", "it is True: otherwise the function asks for the value of a tensor")
-        )
+        why = "it is True: otherwise the function asks for the value of a tensor"
+        reasons.append(Reason("torch.compiler.is_compiling()", why))
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:
             continue
-        what = " and ".join(
-            text
-            for text, holds in (
-                ("its data is written", info.mutates_data),
-                ("its storage is replaced by set_", info.mutates_storage_metadata),
-                ("its storage is resized", info.resizes_storage),
-                ("its shape or strides change", info.mutates_metadata and not info.mutates_storage_metadata),
-            )
-            if holds
+        said = (
+            ("its data is written", info.mutates_data),
+            ("its storage is replaced by set_", info.mutates_storage_metadata),
+            ("its storage is resized", info.resizes_storage),
+            ("its shape or strides change", info.mutates_metadata and not info.mutates_storage_metadata),
         )
+        what = " and ".join(text for text, holds in said if holds)
         how = " under no_grad" if info.mutations_under_no_grad_or_inference_mode else ""
         how = " through a detached alias" if info.mutations_hidden_from_autograd and info.mutates_data else how
         reasons.append(Reason(descriptor.name, f"{what}{how}; {info.mutation_type.value}"))
@@ -247,11 +237,8 @@ def _evidence(
             reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:
-            reasons.append(
-                Reason(
-                    "gradient hook", f"Python calls it in each backward, so the backward is split there: {event.why}"
-                )
-            )
+            why = f"Python calls it in each backward, so the backward is split there: {event.why}"
+            reasons.append(Reason("gradient hook", why))
     if meta.grad_enabled_after is not None:
         reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))
     return tuple(reasons)

@@ -36,14 +36,18 @@ _BESIDES = "a second derivative would read it, and the tensor that it is compute
 
 
 def run(call: JointGraph) -> Split:
+    evidence: list[Reason] = []
     module = graphs.copy(call.graph_module)
     inputs = graphs.values(graphs.placeholders(module.graph))
     count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))
     tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
     joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
     with partitioning(call.fake_mode, call.options.graphsafe_rng):
-        if call.options.joint_custom_pass is not None:
-            module = call.options.joint_custom_pass(module, joint_inputs)
+        custom = call.options.joint_custom_pass
+        if custom is not None:
+            module = custom(module, joint_inputs)
+            text = f"your pass {getattr(custom, '__name__', custom)} was called on it"
+            evidence.append(Reason("joint graph", text))
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
         untouched = graphs.copy(module) if _overwritten(call) else module
@@ -75,14 +79,11 @@ def run(call: JointGraph) -> Split:
     extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is)
     saved = _saved(call, forward, protected, extra, as_it_is)
     _describe(call, forward, backward, descriptors)
-    passes = [call.options.joint_custom_pass] if call.options.joint_custom_pass is not None else []
-    evidence = [Reason("joint graph", f"your pass {getattr(p, '__name__', p)} was called on it") for p in passes]
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
-    evidence += [
-        Reason(str(call.graph_inputs[i]), "kept in case of a second derivative (create_graph=True)") for i in kept
-    ]
+    why = "kept in case of a second derivative (create_graph=True)"
+    evidence += [Reason(str(call.graph_inputs[i]), why) for i in kept]
     split = call.then(
         Split,
         evidence=tuple(evidence),

@@ -46,21 +46,20 @@ def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
     static = {inputs[i] for i in call.meta.static_input_indices}
     chosen, reasons = [], []
     for saved, (dies, why) in zip(call.saved, deaths(call), strict=True):
-        apply, reason = True, f"packed by the saved tensor hooks (mode {mode!r})"
+        why_not = ""
         if saved.is_symbol:
-            apply, reason = False, "not packed: hooks are for tensors"
+            why_not = "hooks are for tensors"
         elif not saved.checked:
-            apply, reason = (
-                False,
-                "not packed: a custom autograd.Function stores it as an attribute of ctx, and eager does not "
-                "pack such tensors",
+            why_not = (
+                "a custom autograd.Function stores it as an attribute of ctx, and eager does not pack such tensors"
             )
         elif mode == "donated" and not dies:
-            apply, reason = False, f"not packed: {why}, so packing would free nothing"
+            why_not = f"{why}, so packing would free nothing"
         elif mode == "no_static" and saved.name in static:
-            apply, reason = False, "not packed: it is a static input, which stays in memory"
-        chosen.append(apply)
-        reasons.append(Reason(saved.name, reason))
+            why_not = "it is a static input, which stays in memory"
+        chosen.append(not why_not)
+        text = f"not packed: {why_not}" if why_not else f"packed by the saved tensor hooks (mode {mode!r})"
+        reasons.append(Reason(saved.name, text))
     return chosen, reasons
 
 
@@ -120,17 +119,14 @@ class _Inliner:
             if not isinstance(result, fx.Node):  # a constant: the unpack hook was traced with it
                 what.append(repr(result))
                 continue
-            symbolic = isinstance(value, (*SYMBOLIC, int, float, bool))
-            view = result.op == "placeholder" or operators.is_view(result.target)
-            why = f"{saved.why}; packed by a saved tensor hook"
             one = replace(
                 saved,
                 name=result.name,
-                is_symbol=symbolic,
+                is_symbol=isinstance(value, (*SYMBOLIC, int, float, bool)),
                 value=value,
                 producer=str(result.target),
-                why=why,
-                is_view=view,
+                why=f"{saved.why}; packed by a saved tensor hook",
+                is_view=result.op == "placeholder" or operators.is_view(result.target),
                 hook=f"packed from {saved.name}",
             )
             self._keep(one, result)
@@ -150,16 +146,13 @@ class _Inliner:
         inputs: dict[str, fx.Node] = {}
         known = {saved.name for saved in self.call.saved}
 
-        def place(saved: SavedTensor) -> None:
+        placeholders = graphs.placeholders(old)
+        for saved in (*self.symbols, *self.tensors):
             if saved.name not in inputs:
                 node = inputs[saved.name] = made.placeholder(saved.name)
                 if node.name != saved.name:
                     raise AssertionError(f"the backward already has a node {saved.name}")
                 node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
-
-        placeholders = graphs.placeholders(old)
-        for saved in (*self.symbols, *self.tensors):
-            place(saved)
         for node in placeholders:
             if node.name in inputs and node.name in known:
                 inputs[node.name].meta = dict(node.meta)

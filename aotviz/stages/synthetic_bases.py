@@ -19,7 +19,8 @@ overlaps no other member. This may enlarge the base, to another tensor or the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +91,9 @@ class StorageGroup(Group):
     tied: bool  # roots are inputs of the graph; if not, nothing in the call requires grad
 
 
+AnyGroup = TensorGroup | StorageGroup
+
+
 class _NewHistory(Exception):
     """A member that is not a view of a TensorGroup's base gets a `grad_fn`, which the base cannot give it."""
 
@@ -102,7 +106,7 @@ class _NewHistory(Exception):
 class SyntheticBases:
     """Graph inputs are the bases, one per group, then the roots of each, then the inputs outside all groups."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[AnyGroup, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
     grown: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
@@ -111,6 +115,11 @@ class SyntheticBases:
     def roots(self) -> list[Root]:
         """One per graph input between the bases and the others."""
         return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
+
+    @property
+    def place_of_root(self) -> dict[int, int]:
+        """Id of such a root -> graph input."""
+        return {id(root): len(self.groups) + k for k, root in enumerate(self.roots)}
 
     def traced(self, fn: Any, rootless: list[Rootless]) -> Any:
         """`fn` on bases: recreates the members as views and returns them with the result. Appends to `rootless`."""
@@ -131,7 +140,7 @@ class SyntheticBases:
             if isinstance(group, TensorGroup):
                 if any(r and whole[p].requires_grad for p, r in zip(group.members, group.rooted, strict=True)):
                     raise _NewHistory(group.members)
-            elif isinstance(group, StorageGroup) and not group.tied:
+            elif not group.tied:
                 gained = next((p for p in group.members if whole[p].requires_grad), None)
                 if gained is not None:
                     raise Refused("a leaf made inside", repr(self.names[gained]))
@@ -149,7 +158,6 @@ class SyntheticBases:
                 base, own = self._storage(emit, group, variables)
                 roots += own if group.tied else []
             else:
-                assert isinstance(group, TensorGroup)
                 base = "" if group.itself is None else variables[group.itself]
                 if group.itself is None:
                     base = emit.fresh("base")
@@ -159,11 +167,11 @@ class SyntheticBases:
             bases.append(base)
         return [*bases, *roots, *(variables[p] for p in self.others)]
 
-    def _names(self, group: Group) -> str:
+    def _names(self, group: AnyGroup) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
     @staticmethod
-    def _relation(group: Group) -> str:
+    def _relation(group: AnyGroup) -> str:
         return "share memory" if group.apart else "overlap"
 
     def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
@@ -197,7 +205,7 @@ class SyntheticBases:
             call_differs.check(emit, " or ".join(wrong), message, fact, names)
         return base, roots
 
-    def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+    def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
         roots = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else []
         itself = group.itself if isinstance(group, TensorGroup) else None
@@ -217,7 +225,7 @@ class SyntheticBases:
                 names,
             )
 
-    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
+    def _check(self, emit: Emitter, group: AnyGroup, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
         lie = emit.bind("lie_in", lie_in)
@@ -230,7 +238,7 @@ class SyntheticBases:
         differs = f"not {lie}({base}, {where.size}, {where.stride}, {places})"
         call_differs.check(emit, differs, message, fact, names)
 
-    def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+    def _check_same(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         for position, member in group.same:
             name, other = self.names[position], self.names[member]
             message = (
@@ -257,9 +265,8 @@ class _Members:
         self.members: dict[int, Any] = {}
         self.shared: dict[int, int] = {}
         self.stand_ins: dict[int, StandIn] = {}
-        count = len(rewrite.groups)
-        roots = {id(root): count + k for k, root in enumerate(rewrite.roots)}
-        for position, value in zip(rewrite.others, inputs[count + len(roots) :], strict=True):
+        roots = rewrite.place_of_root
+        for position, value in zip(rewrite.others, inputs[len(rewrite.groups) + len(roots) :], strict=True):
             self.whole[position] = value
         for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
             if isinstance(group, StorageGroup):
@@ -268,7 +275,6 @@ class _Members:
                 for root in group.roots:
                     self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
             else:
-                assert isinstance(group, TensorGroup)
                 self._views(group, base, number)
             for position, member in group.same:
                 self.whole[position] = self.whole[member]
@@ -317,7 +323,7 @@ def run(call: TracedCall) -> TracedCall:
             by_storage.add(found.members)
 
 
-def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
+def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
     grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
@@ -353,7 +359,7 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
     return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
 
 
-def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
+def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
     """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
     one group."""
     group_of = {p: group for group in groups for p in (*group.members, *(p for p, _ in group.same))}
@@ -396,20 +402,17 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     """The steps, with further version increments after the write of a storage, which bumps no counter of the inputs.
     All views of a root share its counter."""
     replayed = count_writes(replay)
-    count = len(rewrite.groups)
-    place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
-    steps = list(replay)
+    place, steps = rewrite.place_of_root, list(replay)
     for number, group in enumerate(rewrite.groups):
         written = [k for k, step in enumerate(steps) if isinstance(step, Write) and step.source == Ref("input", number)]
-        if not isinstance(group, StorageGroup):
-            continue
-        for root in group.roots:
+        roots = group.roots if isinstance(group, StorageGroup) else ()
+        for root in roots:
             writes = sum(call.meta.input_info[p].version_bumps for p in root.members)
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
             if writes > done:
                 step = Count(Ref("member", root.members[0]), writes - done)
-                alike = [other for other in group.roots if other.counter == root.counter]
+                alike = [other for other in roots if other.counter == root.counter]
                 counted = {Ref("member", p) for other in alike for p in other.members}
                 counted |= {Ref("input", place[id(other)]) for other in alike if id(other) in place}
                 steps.insert(min(written[-1] + 1 if written else 0, first_unseen_view(steps, counted)), step)
@@ -429,7 +432,7 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
     )
 
 
-def _why(group: Group, member: int, names: Sequence[str]) -> str:
+def _why(group: AnyGroup, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     if len(group.members) == 1:
         return f"it is written, and the layout of its views depends on its own: it becomes a view of {kind}"
@@ -441,22 +444,31 @@ def _why(group: Group, member: int, names: Sequence[str]) -> str:
     return f"{others} overlap and one of them is written: all become views of {kind}"
 
 
-def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
-    args, infos = call.forward.program.args, call.meta.input_info
+def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup]:
+    @functools.cache
+    def group_of(places: tuple[int, ...]) -> AnyGroup | None:
+        return _group_of(call, places, by_storage)
+
+    def joins(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+        return _overwrites(call, group_of(places), others)
+
     found = []
     for positions in shared_memory.in_one_storage(call.forward):
         sets = shared_memory.connected(call.forward, positions)
-        found += _without_lost_writes(
-            [places for places in sets if any(shared_memory.written(infos[p]) for p in places)],
-            lambda places: _group_of(call, places, by_storage),
-            lambda group, places: any(
-                shared_memory.written(infos[p]) and overlap.overlap(group.base, args[p]) for p in places
-            ),
-        )
+        sets = [places for places in sets if any(shared_memory.written(call.meta.input_info[p]) for p in places)]
+        list(map(group_of, sets))  # refuse what cannot be a group, even if it is then merged into another
+        found += [group for group in map(group_of, overlap.merged(sets, joins)) if group is not None]
     return sorted(found, key=lambda group: group.members)
 
 
-def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
+def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
+    """See Note [The whole base is written back]."""
+    args, infos = call.forward.program.args, call.meta.input_info
+    written = [args[p] for p in others if shared_memory.written(infos[p])]
+    return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
+
+
+def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> AnyGroup | None:
     """The group of connected inputs, or None for a single input, even if passed twice, unless its storage matters."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
@@ -475,20 +487,6 @@ def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ..
     return group
 
 
-def _without_lost_writes(
-    sets: list[list[int]], group_of: Callable[[list[int]], Group | None], overwrites: Callable[[Group, list[int]], bool]
-) -> list[Group]:
-    """See Note [The whole base is written back]. `sets` of positions over one storage, each with a written one."""
-    groups = [group_of(places) for places in sets]
-    for k, group in enumerate(groups):
-        others = [j for j, places in enumerate(sets) if group is not None and j != k and overwrites(group, places)]
-        if others:
-            merged = sorted(p for j in (k, *others) for p in sets[j])
-            rest = [places for j, places in enumerate(sets) if j not in (k, *others)]
-            return _without_lost_writes([merged, *rest], group_of, overwrites)
-    return [group for group in groups if group is not None]
-
-
 def _first_of_each(call: TracedCall) -> dict[int, int]:
     """For each graph input that repeats an earlier tensor, the position of that."""
     place = {d.index: p for p, d in enumerate(call.graph_inputs) if isinstance(d, PlainInput)}
@@ -496,7 +494,7 @@ def _first_of_each(call: TracedCall) -> dict[int, int]:
     return {place[i]: place[first] for i, first in pairs if i in place and first in place}
 
 
-def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> Group:
+def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> AnyGroup:
     args = call.forward.program.args
     tensors = tuple(args[p] for p in members)
     names = ", ".join(str(call.graph_inputs[p]) for p in members)

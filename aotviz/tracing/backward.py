@@ -65,19 +65,6 @@ def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
     node.meta = {"val": target.meta["val"], "partitioner_tag": "is_backward", "autograd_backward": True}
 
 
-def nodes_below(output: Any) -> set[Any]:
-    """Return the autograd nodes that a gradient of `output` (a functional tensor) reaches after its `grad_fn`."""
-    found: set[Any] = set()
-    stack = [functional.grad_fn(output)]
-    while stack:
-        node = stack.pop()
-        for below, _ in () if node is None else node.next_functions:
-            if below is not None and below not in found:
-                found.add(below)
-                stack.append(below)
-    return found
-
-
 def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
     """Differentiate a loss of one element. There is no tangent: the graph itself creates the 1 that the backward starts
     from."""

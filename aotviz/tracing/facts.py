@@ -369,7 +369,7 @@ class Outputs:
         return info.mutates_metadata or info.turned_off  # `detach_` is an in-place metadata op too
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
-        plain = OutputAliasInfo(OutputType.non_alias, type(output))
+        plain = OutputAliasInfo(OutputType.non_alias)
         if isinstance(output, SYMBOLIC):
             return plain
         if not isinstance(output, torch.Tensor):

@@ -6,7 +6,7 @@ For a subclass, its parts are asked: these are the functional tensors that are w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,21 +256,28 @@ def several_results(node: Any) -> bool:
     return from_custom_function(node) and len(autograd_nodes.results(node)) > 1
 
 
-def leaves_behind(nodes: Sequence[Any], limit: float = math.inf) -> list[torch.Tensor]:
-    """The leaves that gradients reach from these autograd nodes. At most `limit` nodes are visited."""
-    found = []
-    seen: set[Any] = set()
-    stack = list(nodes)
+def nodes_behind(roots: Iterable[Any], limit: float = math.inf) -> list[Any]:
+    """The autograd nodes that gradients reach from these, which are included. At most `limit` nodes are visited."""
+    seen: dict[Any, None] = {}
+    stack = list(roots)
     while stack and len(seen) < limit:
         node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
-        stack.extend(following for following, _ in node.next_functions)
-    return found
+        if node is not None and node not in seen:
+            seen[node] = None
+            stack.extend(following for following, _ in node.next_functions)
+    return list(seen)
+
+
+def nodes_below(output: Any) -> set[Any]:
+    """The autograd nodes that a gradient of `output` (a functional tensor) reaches after its `grad_fn`."""
+    first = grad_fn(output)
+    return set(nodes_behind([first])) - {first}
+
+
+def leaves_behind(nodes: Iterable[Any], limit: float = math.inf) -> list[torch.Tensor]:
+    """The leaves that gradients reach from these autograd nodes. At most `limit` nodes are visited."""
+    found = (getattr(node, "variable", None) for node in nodes_behind(nodes, limit))
+    return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
 
 
 def increment_version(tensors: Sequence[torch.Tensor]) -> None:

@@ -20,12 +20,12 @@ def deaths(call: Split) -> list[tuple[bool, str]]:
     inputs = _storages(graphs.placeholders(forward))
     outputs = _storages(graphs.outputs(forward)[: len(call.slots)])
     gradients = _storages(graphs.outputs(backward))
-    kept = Counter(functional.storage(s.value) for s in call.saved if _has_storage(s.value))
+    kept = Counter(functional.storage(s.value) for s in call.saved if functional.has_storage(s.value))
 
     def judge(value: Any) -> tuple[bool, str]:
         if not isinstance(value, torch.Tensor):
             return False, "a number has no memory"
-        if not _has_storage(value):
+        if not functional.has_storage(value):
             return False, "it is sparse and uses several storages"
         key = functional.storage(value)
         if key in inputs:
@@ -43,9 +43,4 @@ def deaths(call: Split) -> list[tuple[bool, str]]:
 
 def _storages(nodes: Iterable[Any]) -> set[Any]:
     values = (node.meta.get("val") for node in nodes if isinstance(node, fx.Node))
-    return {functional.storage(value) for value in values if _has_storage(value)}
-
-
-def _has_storage(value: Any) -> bool:
-    """Whether a value is a tensor in one storage; a sparse tensor has several."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return {functional.storage(value) for value in values if functional.has_storage(value)}

@@ -171,7 +171,7 @@ class OpenTrace:
                 enter(_current_half(self.tracer, tag))
                 if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                     enter(tracers.tracing_flag())
-                enter(_lstm_in_steps())
+                enter(decompositions.lstm_chosen_by(_chosen_lstm))
                 enter(corrections.as_eager())
                 enter(functionalize_excluded())
                 yield
@@ -187,11 +187,9 @@ class OpenTrace:
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Add a graph input that holds `value`, after the existing inputs."""
-        if self._last_placeholder is None:
+        last = self._last_placeholder
+        with contextlib.nullcontext() if last is None else self.graph.inserting_after(last):
             proxy = self.tracer.create_proxy("placeholder", name, (), {})
-        else:
-            with self.graph.inserting_after(self._last_placeholder):
-                proxy = self.tracer.create_proxy("placeholder", name, (), {})
         node: fx.Node = proxy.node
         self._last_placeholder = node
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
@@ -363,22 +361,16 @@ def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
     return output, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
 
 
-@contextlib.contextmanager
-def _lstm_in_steps() -> Iterator[None]:
+def _chosen_lstm(inputs: Any, hidden: Any, parameters: Any) -> Any:
     """Trace an LSTM that needs gradients as its single steps.
 
     Torch traces an LSTM whose input needs no gradient as a oneDNN operator, even if its parameters need gradients. That
     operator keeps what its backward reads only in grad mode, and a compiled forward does not run in grad mode.
     """
-
-    def chosen(inputs: Any, hidden: Any, parameters: Any) -> Any:
-        tensors = (*hidden, *(p for layer in parameters for p in layer))
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return _one_layer_lstm
-        return decompositions.select_one_layer_lstm(inputs, hidden, parameters)
-
-    with decompositions.lstm_chosen_by(chosen):
-        yield
+    tensors = (*hidden, *(p for layer in parameters for p in layer))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _one_layer_lstm
+    return decompositions.select_one_layer_lstm(inputs, hidden, parameters)
 
 
 @contextlib.contextmanager
@@ -446,15 +438,8 @@ def link_backward_to_forward(graph: fx.Graph) -> None:
 
 def mark_backward(roots: Sequence[Any]) -> None:
     """Hook the autograd graph of `roots`, so that nodes traced while it runs carry the autograd sequence numbers."""
-    seen: set[Any] = set()
-    queue = [root for root in roots if root is not None]
-    while queue:
-        node = queue.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    for node in functional.nodes_behind(roots):
         _hook(node)
-        queue.extend(following for following, _ in node.next_functions if following is not None)
 
 
 def _hook(node: Any) -> None:

@@ -91,6 +91,18 @@ def groups(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     return sorted(sets)
 
 
+def merged(
+    sets: Sequence[tuple[int, ...]], joins: Callable[[tuple[int, ...], tuple[int, ...]], bool]
+) -> list[tuple[int, ...]]:
+    """Sets of positions, merged until `joins(one, other)` is false for all."""
+    for k, places in enumerate(sets):
+        joined = {k, *(j for j, others in enumerate(sets) if j != k and joins(places, others))}
+        if len(joined) > 1:
+            whole = tuple(sorted(p for j in joined for p in sets[j]))
+            return merged([whole, *(others for j, others in enumerate(sets) if j not in joined)], joins)
+    return list(sets)
+
+
 def refuse_write(
     operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], written: Iterable[Any], root: Callable[[Any], Any]
 ) -> None:

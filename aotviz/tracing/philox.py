@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.fx as fx
 from aotviz.torch_private import operators, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
 from aotviz.tracing import functional
+from aotviz.tracing.user_calls import placed
 
 KINDS = {"cuda"}  # device types with a Philox generator
 
@@ -43,26 +45,14 @@ def fake_state(fake_mode: Any) -> tuple[torch.Tensor, torch.Tensor]:
 @contextlib.contextmanager
 def counting(seed: Any, offset: Any) -> Iterator[Callable[[], Any]]:
     """Draw what is traced inside from `seed` and `offset`. Yields a function that returns the offset after that."""
-    with random_numbers.counting(functional.inner(seed), functional.inner(offset)) as reached, _tracing.on():
+    with (
+        random_numbers.counting(functional.inner(seed), functional.inner(offset)) as reached,
+        placed(_tracing, is_on=True),
+    ):
         yield reached
 
 
-class _Switch:
-    """Whether such a forward is being traced. A backward draws its own random numbers as eager does."""
-
-    def __init__(self) -> None:
-        self.is_on = False
-
-    @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
-        before, self.is_on = self.is_on, True
-        try:
-            yield
-        finally:
-            self.is_on = before
-
-
-_tracing = _Switch()
+_tracing = SimpleNamespace(is_on=False)  # whether such a forward is being traced; a backward draws as eager does
 
 
 def decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:

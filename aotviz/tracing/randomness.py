@@ -19,6 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from aotviz.ir.user_code import is_library
 from aotviz.torch_private.random_numbers import identity
 from aotviz.tracing.user_calls import placed
 
-_drawn_from: dict[int, torch.Generator] | None = None  # by `identity`, while `met` looks
+_met = SimpleNamespace(generators=None)  # by `identity`, while `met` looks
 
 _SKIPPED = (torch.random.__file__, contextlib.__file__)
 
@@ -128,15 +129,12 @@ def _is_seeded(generator: torch.Generator, seed: int) -> bool:
 @contextlib.contextmanager
 def met() -> Iterator[dict[int, torch.Generator]]:
     """The generators, by `identity`, that traced code draws from, other than torch's default generator."""
-    global _drawn_from
-    before, _drawn_from = _drawn_from, {}
-    try:
-        yield _drawn_from
-    finally:
-        _drawn_from = before
+    found: dict[int, torch.Generator] = {}
+    with placed(_met, generators=found):
+        yield found
 
 
 def note(generator: torch.Generator) -> None:
     """Called when a trace draws from this generator."""
-    if _drawn_from is not None:
-        _drawn_from[identity(generator)] = generator
+    if _met.generators is not None:
+        _met.generators[identity(generator)] = generator

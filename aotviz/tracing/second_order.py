@@ -31,7 +31,7 @@ there. The engine continues from the results to the first call's node, and throu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +39,13 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs, results, symbolic_sizes
-from aotviz.ir.descriptors import PlainInput, parts_of
+from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.tracing import fakes, functional, views
-from aotviz.tracing.backward import nodes_below
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
 
@@ -66,6 +65,11 @@ class Argument:
     plan: Plan  # of its parts
     edge: Any  # where its gradient goes, or None
     is_leaf: bool
+
+    def flat(self) -> Iterator[tuple[fx.Node | None, Any, InputDescriptor]]:
+        """(node, fake, descriptor) of each flat value."""
+        parts = parts_of(self.descriptor, self.plan.paths())
+        return zip(self.nodes, laid_out(self.value, self.plan), parts, strict=True)
 
 
 class GradientTrace:
@@ -101,16 +105,12 @@ class GradientTrace:
         self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
         self.input_info = tuple(map(_input_info, self.arguments))
 
-    def placing_views(self) -> AbstractContextManager[None]:
-        placing: AbstractContextManager[None] = self.call.forward.placing_views()
-        return placing
-
     @contextmanager
     def differentiating(self) -> Iterator[None]:
         """Stop gradients at results that are arguments here, of the differentiated call, and so on. There is nothing to
         refuse: the forward was checked when it was differentiated first."""
         with ExitStack() as stack:
-            forward = self
+            forward: Any = self
             while isinstance(forward, GradientTrace):
                 for ref in forward.ends:
                     node, number, *_ = forward._place(ref)
@@ -119,7 +119,7 @@ class GradientTrace:
                     )
                     stack.callback(stop.remove)
                 forward = forward.call.forward
-            stack.enter_context(self.placing_views())
+            stack.enter_context(forward.placing_views())
             yield
 
     def _differentiate(self) -> None:
@@ -159,7 +159,7 @@ class GradientTrace:
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
-            passed = set().union(*map(nodes_below, self.outputs))
+            passed = set().union(*map(functional.nodes_below, self.outputs))
             places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
             self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
             self.ends = tuple(ref for ref in self.passed if ref in request.held)
@@ -236,7 +236,6 @@ class GradientTrace:
             infos.append(
                 OutputAliasInfo(
                     OutputType.non_alias,
-                    type(output),
                     requires_grad=output.requires_grad,
                     has_tangent=output.requires_grad and same == index,
                     layout=views.layout(functional.inner(output)),
@@ -247,7 +246,8 @@ class GradientTrace:
 
     def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
         """The trace's node behind a graph input, and its fake."""
-        return [pair for argument in self.arguments for pair in _laid_out(argument)][index]
+        node, value, _ = [part for argument in self.arguments for part in argument.flat()][index]
+        return node, value
 
     def input_value(self, index: int) -> Any:
         return self.arguments[index].value
@@ -294,13 +294,7 @@ class Extraction:
     def graph(self, results: Sequence[Any]) -> fx.Graph:
         trace: fx.Graph = self.trace.graph
         made = operators.empty_copy(trace)
-        parts = (
-            (*pair, part)
-            for argument in self.arguments
-            for pair, part in zip(
-                _laid_out(argument), parts_of(argument.descriptor, argument.plan.paths()), strict=True
-            )
-        )
+        parts = (part for argument in self.arguments for part in argument.flat())
         for number, (node, value, part) in enumerate(parts, 1):
             self._placeholder(made, f"primals_{number}", value, part, node)
         for number, node in enumerate(self.tangents, 1):
@@ -337,9 +331,8 @@ class Extraction:
         for packed, (hook, names) in self.at_hand.unpacked.items():
             node = self.known.get(packed)
             if node is not None:
-                (self._copied[node],) = hook.into(
-                    self.trace.tracer.root, made, [places[name] for name in names], "is_forward"
-                )
+                root, inputs = self.trace.tracer.root, [places[name] for name in names]
+                (self._copied[node],) = hook.into(root, made, inputs, "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Use saved values also for nodes that compute them again, as happens when a backward is traced twice."""
@@ -396,11 +389,6 @@ class Extraction:
             new.meta = {"val": node.meta["val"], "partitioner_tag": node.meta.get("partitioner_tag", "is_forward")}
         self._copied[node] = new
         self.origins[new.name] = node
-
-
-def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
-    """(node, fake) of each flat value of an argument."""
-    return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
 
 
 class Traced:
