@@ -69,11 +69,8 @@ def hold_random_in_backward(joint: fx.GraphModule) -> None:
 
 def drop_repeated_random(backward: fx.GraphModule) -> None:
     """Remove random nodes that the forward has already run and whose results are not read here. Edits `backward`."""
-    drawn = [
-        node
-        for node in backward.graph.nodes
-        if operators.is_random(node.target) and not str(node.meta.get("partitioner_tag")).endswith("backward")
-    ]
+    random = [node for node in backward.graph.nodes if operators.is_random(node.target)]
+    drawn = [node for node in random if not str(node.meta.get("partitioner_tag")).endswith("backward")]
     gone: set[fx.Node] = set()
     for node in drawn:
         if node not in gone and all(not user.users for user in node.users):

@@ -101,7 +101,7 @@ def _heard(
     moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
     for i in call.meta.mutated_input_indices:
         seen = not call.meta.input_info[i].unseen or Ref("input", i) in moves
-        if seen or base_of(forward.input_value(i)) is not None:
+        if seen or base_of(forward.values_before[i]) is not None:
             found.append((Ref("input", i), forward.args[i]))
     found += [
         (Ref("output", i), value)

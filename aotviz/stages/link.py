@@ -139,12 +139,8 @@ class _Wrapper:
         gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
         if self.wrapping is not None:
             gradients = [gradient.value for gradient in self.call.gradients]
-        infos = self.call.meta.input_info
-        found = {
-            i: ".detach()"
-            for i, (gradient, info) in enumerate(zip(gradients, infos, strict=True))
-            if gradient is None and info.requires_grad
-        }
+        pairs = enumerate(zip(gradients, self.call.meta.input_info, strict=True))
+        found = {i: ".detach()" for i, (gradient, info) in pairs if gradient is None and info.requires_grad}
         if found and all(gradient is None for gradient in gradients):
             found[min(found)] += ".requires_grad_()"  # the outputs still require grad, as in eager
         return found
@@ -190,24 +186,19 @@ class _Wrapper:
         return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:
-        if not isinstance(self.call, Split) or not any(saved.hook for saved in self.call.saved):
-            self._without_autocast(text, fact)
-            return
-        off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved tensor hooks are part of the graphs"
-        self.source.line(f"with {off}():", why)
-        self.source.indent()
-        self._without_autocast(text, fact)
-        self.source.dedent()
-
-    def _without_autocast(self, text: str, fact: str) -> None:
-        if not self.call.meta.autocast:
-            self.source.line(text, fact)
-            return
-        disabled = self.source.bind("AutocastDisabled", runtime.AutocastDisabled)
-        self.source.line(f"with {disabled}():", "autocast was on at compile time; its casts are in the graph")
-        self.source.indent()
+        """Write a line, without the saved tensor hooks and the autocast that are in the graphs."""
+        around = []
+        if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
+            around.append((saved_tensor_hooks.Off, "HooksOff", "the saved tensor hooks are part of the graphs"))
+        if self.call.meta.autocast:
+            why = "autocast was on at compile time; its casts are in the graph"
+            around.append((runtime.AutocastDisabled, "AutocastDisabled", why))
+        for context, hint, why in around:
+            self.source.line(f"with {self.source.bind(hint, context)}():", why)
+            self.source.indent()
         self.source.line(text, fact)
-        self.source.dedent()
+        for _ in around:
+            self.source.dedent()
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
         """Turn grad mode off, unless it makes no difference."""

@@ -34,11 +34,8 @@ def run(call: GraphCall) -> GraphCall:
     module = graphs.copy(call.graph_module)
     _as_tensors(module, call.fake_mode)
     left = {_source(node) for node in _reads(module.graph)}
-    evidence = tuple(
-        Reason(name, "it is a float that the graph takes as a tensor, so the graph is valid for every value")
-        for name in dict.fromkeys(before)
-        if name not in left
-    )
+    why = "it is a float that the graph takes as a tensor, so the graph is valid for every value"
+    evidence = tuple(Reason(name, why) for name in dict.fromkeys(before) if name not in left)
     return replace(call, graph_module=module, evidence=evidence)
 
 

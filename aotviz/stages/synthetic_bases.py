@@ -69,6 +69,10 @@ class Group:
     same: tuple[tuple[int, int], ...]  # (position, member) of further occurrences of the same tensor
 
     @property
+    def positions(self) -> tuple[int, ...]:
+        return (*self.members, *(position for position, _ in self.same))
+
+    @property
     def apart(self) -> tuple[int, ...]:
         """Members that overlap no other; see Note [The whole base is written back]."""
         return tuple(self.members[places[0]] for places in overlap.groups(self.fakes) if len(places) == 1)
@@ -207,32 +211,23 @@ class SyntheticBases:
 
     def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
-        roots = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else []
-        itself = group.itself if isinstance(group, TensorGroup) else None
-        hooked = [
-            position
-            for position, fake in zip(group.members, group.fakes, strict=True)
-            if fake.requires_grad and not fake.is_leaf and position != itself and position not in roots
-        ]
+        own = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else [group.itself]
+        views = ((p, fake) for p, fake in zip(group.members, group.fakes, strict=True) if p not in own)
+        hooked = [p for p, fake in views if fake.requires_grad and not fake.is_leaf]
         if hooked:
             listens = emit.bind("listens", gradient_hooks.listens)
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
             refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
-            emit.line(
-                f"if {either}: {refuse}({names!r})",
-                "a hook on a view would never run: gradients flow to its base",
-                names,
-            )
+            fact = "a hook on a view would never run: gradients flow to its base"
+            emit.line(f"if {either}: {refuse}({names!r})", fact, names)
 
     def _check(self, emit: Emitter, group: AnyGroup, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
         lie = emit.bind("lie_in", lie_in)
-        places = ", ".join(
-            f"({variables[p]}, {int(fake.storage_offset())})"
-            for p, fake in zip(group.members, group.fakes, strict=True)
-        )
+        offsets = [int(fake.storage_offset()) for fake in group.fakes]
+        places = ", ".join(f"({variables[p]}, {offset})" for p, offset in zip(group.members, offsets, strict=True))
         message = f"{names} do not overlap in memory as they did when this was compiled."
         fact = f"{names} have the same offsets and strides in their base as at compile time"
         differs = f"not {lie}({base}, {where.size}, {where.stride}, {places})"
@@ -324,7 +319,7 @@ def run(call: TracedCall) -> TracedCall:
 
 
 def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
-    grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
+    grouped = {p for group in groups for p in group.positions}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
     _refuse_lost_views(call, groups)
@@ -347,11 +342,7 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
     rewrite = replace(rewrite, grown=_grown(rewrite, forward))
     traced = call.retraced(
         forward,
-        graph_inputs=(
-            *(_descriptor(call, group) for group in groups),
-            *_root_descriptors(call, roots),
-            *(call.graph_inputs[p] for p in others),
-        ),
+        graph_inputs=_descriptors(call, rewrite),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, p, names)) for group in groups for p in group.members),
@@ -362,7 +353,7 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
 def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
     """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
     one group."""
-    group_of = {p: group for group in groups for p in (*group.members, *(p for p, _ in group.same))}
+    group_of = {p: group for group in groups for p in group.positions}
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
@@ -375,27 +366,21 @@ def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos:
     it."""
     for root, info in zip(roots, infos, strict=False):
         base = base_of(root.fake)
-        if (
-            base is not None
-            and info.mutates_data
-            and any(other is not root and (other.fake is base or base_of(other.fake) is base) for other in roots)
-        ):
-            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
+        if base is not None and info.mutates_data:
+            fakes = [other.fake for other in roots if other is not root]
+            if any(fake is base or base_of(fake) is base for fake in fakes):
+                raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
 
 
-def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
-    if isinstance(group, TensorGroup) and group.itself is not None:
-        return call.graph_inputs[group.itself]
-    return SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
-
-
-def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDescriptor]:
-    return [
-        RootInput(tuple(call.graph_inputs[p] for p in root.members))
-        if root.itself is None
-        else call.graph_inputs[root.itself]
-        for root in roots
-    ]
+def _descriptors(call: TracedCall, rewrite: SyntheticBases) -> tuple[InputDescriptor, ...]:
+    known = call.graph_inputs
+    found: list[InputDescriptor] = []
+    for group in rewrite.groups:
+        own = group.itself if isinstance(group, TensorGroup) else None
+        found.append(SyntheticBaseInput(tuple(known[p] for p in group.members)) if own is None else known[own])
+    for root in rewrite.roots:
+        found.append(RootInput(tuple(known[p] for p in root.members)) if root.itself is None else known[root.itself])
+    return (*found, *(known[p] for p in rewrite.others))
 
 
 def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
@@ -564,10 +549,8 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
 def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
     """Report inputs that share a storage but do not overlap."""
     why = "they share a storage but do not overlap, so each is a separate graph input"
-    names = (
-        ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
-    )
-    return tuple(Reason(name, why) for name in names)
+    groups = shared_memory.in_one_storage(call.forward)
+    return tuple(Reason(", ".join(str(call.graph_inputs[p]) for p in group), why) for group in groups)
 
 
 def _refuse_shared_parts(call: TracedCall) -> None:

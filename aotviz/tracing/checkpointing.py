@@ -23,8 +23,8 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from aotviz.torch_private import checkpoints
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.tracing import functional
+from aotviz.tracing.user_calls import kept
 
-_TAGS = ("recompute", "ac_graph_id")
 _reentrant = checkpoint.CheckpointFunction
 
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
@@ -48,16 +48,11 @@ def _tagging_generator(
     fn: Callable[..., Any],
     preserve_rng_state: bool = True,
     context_fn: Callable[[], Any] = noop_context_fn,
-    determinism_check: str = "default",
-    debug: bool = False,
-    early_stop: bool = True,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
     if not is_tracing():
-        return checkpoints.generator(
-            fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs
-        )
+        return checkpoints.generator(fn, preserve_rng_state, context_fn, *args, **kwargs)
     return _region(watch, context_fn)
 
 
@@ -81,15 +76,9 @@ def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> It
     if not torch.is_grad_enabled():
         yield
         return
-    meta = fx_traceback.current_meta
-    before = {name: meta[name] for name in _TAGS if name in meta}
-    try:
-        with watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
-            yield
-    finally:
-        for name in _TAGS:
-            meta.pop(name, None)
-        meta.update(before)
+    tags_kept = kept(fx_traceback.current_meta, "recompute", "ac_graph_id")
+    with tags_kept, watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
+        yield
 
 
 def _tagging_mode(context_fn: Callable[[], Any]) -> Any:

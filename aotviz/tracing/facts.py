@@ -90,11 +90,11 @@ def of_input(
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
+    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted[id(argument)]
     fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
     assigned = any(argument is tensor for tensor in ledger.assigned) or fewer
-    differs = was.edge is not None and torch.is_grad_enabled()  # matters if it is a view of a base without grad
-    differs = differs and (
+    with_grad = was.edge is not None and torch.is_grad_enabled()
+    differs = with_grad and (  # matters if it is a view of a base without grad
         (changed and hidden and not fake.is_leaf)
         or (bumps > 0 and bool(ledger.views_in(argument)))
         or rootless.seen_later(ledger, argument, outputs)
@@ -113,7 +113,7 @@ def of_input(
         keep_input_mutations=keep_input_mutations,
         version_bumps=bumps,
         layout_after=lies if replaced or moved else None,
-        written_parts=_written_parts(argument),
+        written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
@@ -208,12 +208,6 @@ class OutputFacts:
     replay: tuple[ReplayStep, ...]  # how the wrapper creates the outputs that are views
 
 
-def _written_parts(argument: Any) -> tuple[str, ...]:
-    if not is_subclass(argument):
-        return ()
-    return tuple(path for path, part in parts_by_path(argument) if functional.data_mutated(part))
-
-
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
     """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
     if isinstance(output, nn.Module):
@@ -262,15 +256,9 @@ class Outputs:
         self.output_names, self.input_names = names
         self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        self.named = {id(a): Ref("input", i) for i, a in tensors} | {
-            id(m): Ref("member", p) for p, m in members.items()
-        }
-        self.named |= {
-            id(part): Ref("input", i, path)
-            for i, argument in tensors
-            if is_subclass(argument)
-            for path, part in parts_by_path(argument)
-        }
+        inputs = {id(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
+        wholes = {id(a): Ref("input", i) for i, a in tensors}
+        self.named = {**inputs, **wholes, **{id(m): Ref("member", p) for p, m in members.items()}}
         self.members = [id(member) for member in members.values()]
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}
         self.first_output: dict[int, int] = {}
@@ -305,12 +293,14 @@ class Outputs:
                 uncounted = given.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
                     del written[id(root)]
+        # `detach_` is an in-place metadata op too
+        moved = [key for key, i in tensors if self.input_info[i].mutates_metadata or self.input_info[i].turned_off]
         wanted = replay.Wanted(
             named=self.named,
             slots=slots,
             views=self.views,
             histories=self.histories,
-            moved=[key for key, i in tensors if self._is_moved(self.input_info[i])] + self.members,
+            moved=[*moved, *self.members],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
@@ -320,17 +310,14 @@ class Outputs:
             if hook.why or (ref is not None and ref.kind != "base"):
                 self._put_off(hook, ref is not None and ref.kind != "base")
         made = {id(view): refs[id(view)] for view in self.views}
-        infos = [
-            replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
-            for info, output in zip(infos, self.outputs, strict=True)
-        ]
+        for index, output in enumerate(self.outputs):
+            if id(output) in made and infos[index].same_object_as is None:
+                infos[index] = replace(infos[index], made=made[id(output)])
         leaves = set(map(id, self.leaf_views))
         tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
-        base_facts = tuple(
-            IntermediateBase(index, base.requires_grad and id(base) in tracked)
-            for base, index in zip(self.bases, self.first_view, strict=True)
-        )
-        return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
+        pairs = zip(self.bases, self.first_view, strict=True)
+        bases = tuple(IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
+        return OutputFacts(tuple(infos), tuple(self.bases), bases, steps)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -363,10 +350,6 @@ class Outputs:
         if named or (leaves and not returned):
             raise Refused("hook on an alias", "an input" if named else "an output")
         raise registered_hooks.PutOff(hook.number)
-
-    @staticmethod
-    def _is_moved(info: InputAliasInfo) -> bool:
-        return info.mutates_metadata or info.turned_off  # `detach_` is an in-place metadata op too
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
         plain = OutputAliasInfo(OutputType.non_alias)
@@ -469,9 +452,8 @@ class Outputs:
             raise Refused("a new leaf is returned", "an output")
         if id(root) in self.named:
             return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
-        return replace(
-            info, output_type=OutputType.unsafe_view_alias, has_tangent=functional.grad_fn(output) is not None
-        )
+        tangent = functional.grad_fn(output) is not None
+        return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 
     def _view(
         self, info: OutputAliasInfo, output: Any, kind: OutputType, base: int | None, path: list[tuple[Viewed, int]]

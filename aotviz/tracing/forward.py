@@ -112,18 +112,19 @@ class ForwardTrace:
 
     def _trace(self, program: Program) -> None:
         self.program = program
+        self.values_before = program.args  # of the inputs: their fakes before the call
         self.ledger = Ledger()
         leaks.own(self.ledger)
-        self.trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
-        self.trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
+        keeps_stacks = not program.is_graph
+        self.trace = trace = OpenTrace(program.fake_mode, program.decompositions, keeps_stacks, self.ledger)
+        trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
         requiring = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
         self.with_gradients = requiring or program.turns_on
         names = map("primals_{}".format, count(1)) if self.with_gradients else map("arg{}_1".format, count())
-        with rng_preserved(), self.trace.active("is_forward"), module_stack(program.root):
+        with rng_preserved(), trace.active("is_forward"), module_stack(program.root):
             self.plans = tuple(  # one per graph input
-                plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
-                for value in program.args
+                plan(value, lambda part: trace.placeholder(next(names), part), trace.knows) for value in program.args
             )
             with (
                 tagging_checkpoints(self._checkpointed),
@@ -141,8 +142,8 @@ class ForwardTrace:
                     if not (isinstance(error, IndexError) and of_a_view) and "Cannot view a tensor" not in str(error):
                         raise
                     raise self.refusal(event) from error
-            self.trace.close_effects()
-        self.forward_length = len(self.trace.graph.nodes)
+            trace.close_effects()
+        self.forward_length = len(trace.graph.nodes)
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
@@ -247,7 +248,7 @@ class ForwardTrace:
 
     def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        return user_calls.placed(self.ledger, open=self.ledger.places_views)
+        return user_calls.placed(self.ledger, open=bool(self.ledger.placed))
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
@@ -387,7 +388,7 @@ class ForwardTrace:
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
     def read_data(self, value: Any) -> None:
-        self.ledger.note_data(value)
+        self.ledger.read_data[id(value)] = value
 
     def swap(self) -> None:
         if self.ledger.open:
@@ -431,11 +432,8 @@ class ForwardTrace:
         accumulates = method == "register_post_accumulate_grad_hook"
         fits = several or (first.requires_grad and (first.is_leaf or not accumulates))
         positions = [self._position(tensor) for tensor in tensors]
-        waits = [
-            tensor
-            for position, tensor in zip(positions, tensors, strict=True)
-            if position is None or registered_hooks.is_written(self.ledger, tensor, self.ledger.events)
-        ]
+        events, pairs = self.ledger.events, zip(positions, tensors, strict=True)
+        waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t, events)]
         why = ""
         if waits and not self.program.is_graph:
             why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
@@ -509,31 +507,22 @@ class ForwardTrace:
         node = placeholders(self.trace.graph)[index]
         return node, node.meta["val"]
 
-    def input_value(self, index: int) -> Any:
-        """The fake of an input before the call."""
-        return self.program.args[index]
-
     def closed_from(self) -> Mapping[str, Any]:
         """The nodes of the trace, by the names that they have in the closed graph."""
         return {node.name: node for node in self.trace.graph.nodes}
 
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
         """Put a descriptor on each placeholder. `descriptors` are one per graph input."""
-        parts = [
-            part
-            for descriptor, plan in zip(descriptors, self.plans, strict=True)
-            for part in parts_of(descriptor, plan.paths())
-        ]
+        pairs = zip(descriptors, self.plans, strict=True)
+        parts = (part for descriptor, plan in pairs for part in parts_of(descriptor, plan.paths()))
         for node, part in zip(placeholders(self.trace.graph), parts, strict=False):
             node.meta["desc"] = part
 
     def nodes_of(self, values: Sequence[Any]) -> list[Any]:
         """The nodes of the current values, all writes applied. A constant is returned as itself."""
         with self.trace.active("is_forward"):
-            return [
-                self.trace.node_of(functional.inner(value) if functional.is_functional(value) else value)
-                for value in values
-            ]
+            now = (functional.inner(value) if functional.is_functional(value) else value for value in values)
+            return list(map(self.trace.node_of, now))
 
     def closed(self, results: Sequence[Any]) -> Any:
         """The graph module that returns `results`. Nothing can be traced after it."""

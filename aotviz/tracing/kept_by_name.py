@@ -64,13 +64,9 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
     visible = filter(_has_storage, (*graphs.placeholders(graph), *results))
     places = {functional.storage(node.meta["val"]) for node in visible}
     for node in graph.nodes:
-        read = [
-            one.name
-            for one in node.all_input_nodes
-            if node.meta.get("autograd_number") in kept.get(one, ())
-            and _has_storage(one)
-            and functional.storage(one.meta["val"]) in places
-        ]
+        number = node.meta.get("autograd_number")
+        found = (one for one in node.all_input_nodes if number in kept.get(one, ()) and _has_storage(one))
+        read = [one.name for one in found if functional.storage(one.meta["val"]) in places]
         if read and node.op == "call_function":
             node.meta[_READS] = read
             node.meta["partitioner_tag"] = "must_be_in_backward"

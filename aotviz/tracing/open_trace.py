@@ -52,7 +52,7 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, randomness
+from aotviz.tracing import corrections, fakes, functional, randomness, user_calls
 
 
 class _Tracer(PythonKeyTracer):
@@ -342,17 +342,9 @@ class _SubclassLog(TorchDispatchMode):
 def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
     """Tag the nodes of `tracer`, and through the current meta those of torch's tracers, which trace subgraphs."""
     meta = fx_traceback.current_meta
-    before, tracer.half = tracer.half, tag
-    outside = meta.get("partitioner_tag")
-    meta["partitioner_tag"] = tag
-    try:
+    with user_calls.placed(tracer, half=tag), user_calls.kept(meta, "partitioner_tag"):
+        meta["partitioner_tag"] = tag
         yield
-    finally:
-        tracer.half = before
-        if outside is None:
-            meta.pop("partitioner_tag", None)
-        else:
-            meta["partitioner_tag"] = outside
 
 
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:

@@ -147,9 +147,8 @@ class _Looking:
         """Whether a variable can get another value: from a function that shares it, or from its own function if that
         still runs."""
         closures = [one for one in gc.get_referrers(cell) if type(one) is tuple]
-        sharing = (
-            [one for one in gc.get_referrers(*closures) if isinstance(one, types.FunctionType)] if closures else []
-        )
+        holders = gc.get_referrers(*closures) if closures else []
+        sharing = [one for one in holders if isinstance(one, types.FunctionType)]
         if any(_assignments(one.__code__, name) for one in sharing):
             return True
         frame = inspect.currentframe()
@@ -165,11 +164,8 @@ class _Looking:
 
 def _assignments(code: types.CodeType, name: str) -> list[int]:
     """The offsets at which code assigns to a variable that it shares with inner code; -1 for each assignment there."""
-    found = [
-        one.offset
-        for one in dis.get_instructions(code)
-        if one.opname in ("STORE_DEREF", "DELETE_DEREF") and one.argval == name
-    ]
+    stores = (one for one in dis.get_instructions(code) if one.opname in ("STORE_DEREF", "DELETE_DEREF"))
+    found = [one.offset for one in stores if one.argval == name]
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     found += [-1 for one in inner if name in one.co_freevars for _ in _assignments(one, name)]
     return found
@@ -177,11 +173,8 @@ def _assignments(code: types.CodeType, name: str) -> list[int]:
 
 def _in_loop(code: types.CodeType, offset: int) -> bool:
     """Whether the instruction at an offset can run again: a later jump leads back to or before it."""
-    return offset < 0 or any(
-        one.offset > offset >= one.argval
-        for one in dis.get_instructions(code)
-        if one.opcode in dis.hasjrel and isinstance(one.argval, int)
-    )
+    jumps = (one for one in dis.get_instructions(code) if one.opcode in dis.hasjrel and isinstance(one.argval, int))
+    return offset < 0 or any(one.offset > offset >= one.argval for one in jumps)
 
 
 def _of_python(value: Any) -> bool:

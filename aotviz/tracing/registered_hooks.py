@@ -77,9 +77,8 @@ def put_off(
         Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
-        raise Refused(
-            "hook that depends on the call", name, "the hook uses a tensor that the function takes or creates"
-        )
+        why = "the hook uses a tensor that the function takes or creates"
+        raise Refused("hook that depends on the call", name, why)
     for value in hook:
         if isinstance(value, types.FunctionType) and _keeps_state(value):
             raise Refused("hook that depends on the call", name, "the hook uses a container that the function creates")
@@ -110,11 +109,8 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
     found = {id(tensor): tensor for tensor in hooked if id(tensor) not in held}
     for tensor in found.values():
         if functional.grad_fn(tensor) is None:
-            raise Refused(
-                "hook that depends on the call",
-                "a leaf that it creates",
-                "a compiled backward does not compute its gradient",
-            )
+            why = "a compiled backward does not compute its gradient"
+            raise Refused("hook that depends on the call", "a leaf that it creates", why)
     return list(found.values())
 
 
@@ -122,9 +118,8 @@ def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
     """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
     different one."""
     root = ledger.root(tensor)
-    return any(
-        isinstance(event, Moved | Wrote) and event.mode.grad and ledger.root(event.tensor) is root for event in events
-    )
+    seen = (event for event in events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    return any(ledger.root(event.tensor) is root for event in seen)
 
 
 def _keeps_state(hook: types.FunctionType) -> bool:

@@ -168,11 +168,8 @@ class Builder:
         return found
 
     def _moves_to_replay(self) -> set[int]:
-        sources = {
-            id(event.source)
-            for event in self.ledger.events
-            if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results)
-        }
+        views = (event for event in self.ledger.events if isinstance(event, Viewed))
+        sources = {id(view.source) for view in views if any(id(r) in self.needed for r in view.results)}
         named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
         return (self.needed | named) - self.rigid
 

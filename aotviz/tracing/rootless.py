@@ -129,9 +129,8 @@ def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
             return True
         later = [view for result in event.results for view in ledger.views_in(result)]
         views = {view.node for view in later}
-        if any(view.mode.grad for view in later) or any(
-            use not in views and not use.meta.get("under_no_grad") for use in _uses(event)
-        ):
+        uses = (use for use in _uses(event) if use not in views and not use.meta.get("under_no_grad"))
+        if any(view.mode.grad for view in later) or any(uses):
             return True
         unseen += later
     return False

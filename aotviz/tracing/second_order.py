@@ -102,8 +102,12 @@ class GradientTrace:
         self._shown = self._extraction.graph(self.nodes_of(self.outputs))
         self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
+        self.values_before = [argument.value for argument in self.arguments]
         self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
-        self.input_info = tuple(map(_input_info, self.arguments))
+        self.input_info = tuple(
+            InputAliasInfo(isinstance(one.value, torch.Tensor), one.is_leaf, one.edge is not None, one.edge is not None)
+            for one in self.arguments
+        )
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
@@ -220,7 +224,7 @@ class GradientTrace:
             add(f"gradient of {outer.called(ref)}", (self.trace.node_of(fake),), fake, None)
         for index in self.at_hand.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
-            value, how = forward.input_value(index), forward.plans[index]
+            value, how = forward.values_before[index], forward.plans[index]
             if not is_leaf:
                 value, how = fakes.shell(self.trace.fake_mode, value), one
             add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
@@ -230,27 +234,22 @@ class GradientTrace:
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
         first: dict[int, int] = {}
-        infos = []
-        for index, output in enumerate(self.outputs):
-            same = first.setdefault(id(output), index)
-            infos.append(
-                OutputAliasInfo(
-                    OutputType.non_alias,
-                    requires_grad=output.requires_grad,
-                    has_tangent=output.requires_grad and same == index,
-                    layout=views.layout(functional.inner(output)),
-                    same_object_as=None if same == index else same,
-                )
+        same = [first.setdefault(id(output), index) for index, output in enumerate(self.outputs)]
+        return tuple(
+            OutputAliasInfo(
+                OutputType.non_alias,
+                requires_grad=output.requires_grad,
+                has_tangent=output.requires_grad and earlier == index,
+                layout=views.layout(functional.inner(output)),
+                same_object_as=None if earlier == index else earlier,
             )
-        return tuple(infos)
+            for index, (output, earlier) in enumerate(zip(self.outputs, same, strict=True))
+        )
 
     def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
         """The trace's node behind a graph input, and its fake."""
         node, value, _ = [part for argument in self.arguments for part in argument.flat()][index]
         return node, value
-
-    def input_value(self, index: int) -> Any:
-        return self.arguments[index].value
 
     def closed_from(self) -> Mapping[str, fx.Node]:
         """The trace's nodes, by the names that they have in the graph that was closed last."""
@@ -473,15 +472,6 @@ def _alike(first: Any, second: Any) -> bool:
     return type(first) is type(second)
 
 
-def _input_info(argument: Argument) -> InputAliasInfo:
-    return InputAliasInfo(
-        is_tensor=isinstance(argument.value, torch.Tensor),
-        is_leaf=argument.is_leaf,
-        requires_grad=argument.edge is not None,
-        requires_grad_after=argument.edge is not None,
-    )
-
-
 def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
     """Nodes of the forward that a second differentiation would read and cannot compute from what is available.
 
@@ -530,8 +520,5 @@ def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:
         stack.extend(node.all_input_nodes)
     inputs = graphs.placeholders(joint)[: len(call.graph_inputs)]
     infos = call.meta.input_info
-    return tuple(
-        i
-        for i, (node, info) in enumerate(zip(inputs, infos, strict=True))
-        if node in seen and not info.mutated and info.is_tensor
-    )
+    pairs = enumerate(zip(inputs, infos, strict=True))
+    return tuple(i for i, (node, info) in pairs if node in seen and not info.mutated and info.is_tensor)

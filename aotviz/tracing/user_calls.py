@@ -78,33 +78,42 @@ def placed(owner: Any, **values: Any) -> Iterator[None]:
                 delattr(owner, name)
 
 
+@contextlib.contextmanager
+def kept(items: dict[str, Any], *names: str) -> Iterator[None]:
+    """Restore these items of a dict after the block."""
+    before = {name: items[name] for name in names if name in items}
+    try:
+        yield
+    finally:
+        for name in names:
+            items.pop(name, None)
+        items.update(before)
+
+
 def _autograd_state(by: Listener) -> dict[str, Any]:
-    tensor_class: Any = torch.Tensor
-    data, requires_grad, grad_fn, is_leaf = (
-        getattr(tensor_class, name) for name in ("data", "requires_grad", "grad_fn", "is_leaf")
-    )
+    plain: Any = torch.Tensor
 
     def marked(tensor: Any, on: bool = True) -> Any:
         if not by.mark(tensor, bool(on), "requires_grad_"):
-            torch.Tensor.requires_grad_(tensor, on)
+            plain.requires_grad_(tensor, on)
         return tensor
 
     def detached(tensor: Any) -> Any:
         by.mark(tensor, False, "detach_")
-        return torch.Tensor.detach_(tensor)
+        return plain.detach_(tensor)
 
     def read(tensor: Any) -> Any:
-        value = data.__get__(tensor)
+        value = plain.data.__get__(tensor)
         by.read_data(value)
         return value
 
     return {
         "data": property(read, by.assign_data),
-        "requires_grad": property(requires_grad.__get__, marked),
+        "requires_grad": property(plain.requires_grad.__get__, marked),
         "requires_grad_": marked,
         "detach_": detached,
-        "grad_fn": property(lambda tensor: None if by.is_leaf(tensor) else grad_fn.__get__(tensor)),
-        "is_leaf": property(lambda tensor: by.is_leaf(tensor) or is_leaf.__get__(tensor)),
+        "grad_fn": property(lambda tensor: None if by.is_leaf(tensor) else plain.grad_fn.__get__(tensor)),
+        "is_leaf": property(lambda tensor: by.is_leaf(tensor) or plain.is_leaf.__get__(tensor)),
     }
 
 
