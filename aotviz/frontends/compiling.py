@@ -187,7 +187,7 @@ def _names_kept(request: Request) -> Iterator[None]:
     """
     known = dict(request.references)
     try:
-        with containers.without_tensors(_in_reach_of_hooks(request), request.name):
+        with containers.unchanged(request.name, (), _in_reach_of_hooks(request)):
             yield
     finally:
         assigned = [key for key, now in outside(request.fn) if functional.is_functional(now)]

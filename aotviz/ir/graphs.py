@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,13 @@ def outputs(graph: fx.Graph) -> list[Any]:
     """The results of the graph: nodes or constants."""
     returned = output_node(graph).args[0]
     return list(returned) if isinstance(returned, (list, tuple)) else [returned]
+
+
+def set_outputs(graph: fx.Graph, results: Iterable[Any], described: Iterable[Any] | None = None) -> None:
+    """Let the graph return `results`; `described` are their descriptors, None until the stage "trace"."""
+    output, made = output_node(graph), tuple(results)
+    output.args = (made,)
+    output.meta["desc"] = [None] * len(made) if described is None else list(described)
 
 
 def values(nodes: Sequence[Any]) -> tuple[Any, ...]:

@@ -35,8 +35,7 @@ def run(call: GraphCall) -> GraphCall:
         else:
             kept.append(position)
     gradients = results[len(call.slots) :]
-    output.args = ((*(results[position] for position in kept), *gradients),)
-    output.meta["desc"] = [None] * (len(kept) + len(gradients))
+    graphs.set_outputs(module.graph, (*(results[position] for position in kept), *gradients))
     place = {old: new for new, old in enumerate(kept)}
     changes: dict[str, Any] = {"slots": tuple(call.slots[position] for position in kept)}
     if isinstance(call, JointCall):

@@ -22,7 +22,7 @@ from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot,
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.torch_private import operators
+from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name
 from aotviz.tracing.backward import TracedTangent, trace_gradients
@@ -132,14 +132,17 @@ def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ..
     if len(outputs) < 2:
         return ()
     below = [{functional.grad_fn(one), *nodes} for one, nodes in zip(outputs, passed, strict=True)]
-    custom = [node for node in dict.fromkeys(n for nodes in below for n in nodes) if functional.several_results(node)]
+    nodes = dict.fromkeys(n for nodes in below for n in nodes if functional.from_custom_function(n))
+    custom = [node for node in nodes if len(autograd_nodes.results(node)) > 1]
     groups = (tuple(i for i, nodes in enumerate(below) if node in nodes) for node in custom)
     return tuple(dict.fromkeys(group for group in groups if len(group) > 1))
 
 
 def _moved(result: Any) -> bool:
-    """Whether a result's gradient would have another number of dimensions in eager."""
-    return not is_subclass(result) and len(functional.gradient_shape(result)) != result.dim()
+    """Whether a result's gradient would have another number of dimensions in eager: its `grad_fn` was made before its
+    shape changed unseen."""
+    node = None if is_subclass(result) else functional.grad_fn(result)
+    return node is not None and len(autograd_nodes.results(node)[result.output_nr].shape) != result.dim()
 
 
 def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:

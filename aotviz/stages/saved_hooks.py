@@ -83,11 +83,11 @@ class _Inliner:
             else:
                 self._keep(saved, self.forward_nodes[saved.name])
         kept = (*self.tensors, *self.symbols)
-        output = graphs.output_node(self.forward.graph)
-        slots = graphs.outputs(self.forward.graph)[: len(call.slots)]
-        output.args = ((*slots, *(self.results[one.name] for one in kept)),)
-        described = list(output.meta["desc"])[: len(call.slots)]
-        output.meta["desc"] = [*described, *(SavedOutput(one.name) for one in kept)]
+        count = len(call.slots)
+        slots, described = graphs.outputs(self.forward.graph), graphs.output_node(self.forward.graph).meta["desc"]
+        results = (*slots[:count], *(self.results[one.name] for one in kept))
+        names = (*described[:count], *(SavedOutput(one.name) for one in kept))
+        graphs.set_outputs(self.forward.graph, results, names)
         self.forward.graph.eliminate_dead_code()
         self.forward.recompile()
         return replace(

@@ -388,13 +388,9 @@ class _Inward:
     def _graph(self, kept: list[int]) -> torch.fx.GraphModule:
         """The graph with one result per part, without the slots that are not needed."""
         module = graphs.copy(self.outer.graph_module)
-        output = graphs.output_node(module.graph)
-        results = graphs.outputs(module.graph)
-        count = len(self.outer.slots)
+        results, count = graphs.outputs(module.graph), len(self.outer.slots)
         slots = flat_results(results[:count])
-        flat = [*(slots[k] for k in kept), *flat_results(results[count:])]
-        output.args = (tuple(flat),)
-        output.meta["desc"] = [None] * len(flat)
+        graphs.set_outputs(module.graph, (*(slots[k] for k in kept), *flat_results(results[count:])))
         return module
 
     def _evidence(self) -> tuple[Reason, ...]:

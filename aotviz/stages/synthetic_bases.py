@@ -266,7 +266,8 @@ class _Members:
         for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
             if isinstance(group, StorageGroup):
                 fakes = dict(zip(group.members, group.fakes, strict=True))
-                counting = {root.counter: functional.counting_apart(base) for root in group.roots}
+                data: Any = torch.Tensor.data  # not noted as the user's own `.data`
+                counting = {root.counter: data.__get__(base) for root in group.roots}
                 for root in group.roots:
                     self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
             else:

@@ -20,8 +20,11 @@ _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some ar
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
-class Attribute(Enum):
-    ABSENT = "the attribute did not exist; giving it a plain value once is not a change"
+class Absent(Enum):
+    ABSENT = "there was no such attribute or item; giving an attribute a plain value once is not a change"
+
+
+ABSENT = Absent.ABSENT
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Attributes:
             hooked = {getattr(hook, kind, None) for hook in hooks for kind in ("name", "_tensor_name")}
             for name in {**before, **now}:
                 changes = mirrored if name in hooked else found
-                _compare(f"{path}.{name}", before.get(name, (None, Attribute.ABSENT))[1], now.get(name), changes)
+                _compare(f"{path}.{name}", before.get(name, (None, ABSENT))[1], now.get(name), changes)
         held = {id(tensor) for _, module in self._modules for tensor in (*module.parameters(), *module.buffers())}
         self.mirrors = bool(mirrored) or any(id(change.before) in held for change in found)
         return [change for change in found if id(change.before) not in held]

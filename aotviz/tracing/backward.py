@@ -110,16 +110,10 @@ def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) 
     size = tuple(value.shape)
     order: tuple[int, ...] = ()
     if all_concrete((*size, *value.stride())):
-        stride = _dense_stride(value)
+        # the output's strides, or contiguous ones where several indices share an element
+        stride = strides_in(range(value.dim()), size) if tensors.overlaps_itself(value) else tuple(value.stride())
     else:  # the strides are not known before the call, but the order of the dimensions in memory is
         order = order_of(value.stride())
         stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
     return TracedTangent(fake, (trace.placeholder(next(names), fake),), order)
-
-
-def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:
-    """The output's strides, or contiguous ones where several indices share an element."""
-    if tensors.overlaps_itself(value):
-        return strides_in(range(value.dim()), value.shape)
-    return tuple(value.stride())

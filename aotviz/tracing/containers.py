@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import script_objects
+from aotviz.tracing.attributes import ABSENT
 from aotviz.tracing.registered_hooks import Handle
 
 DEPTH = 5  # steps from an argument: its list, an object there, an attribute of that ...
@@ -76,15 +76,6 @@ def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: in
         _note(place, item, noted, seen, depth - 1, owned)
 
 
-def without_tensors(found: Iterable[tuple[str, Any]], name: str) -> contextlib.AbstractContextManager[None]:
-    """Refuse that the function `name` puts a tensor into one of `found`, (name, value) pairs."""
-    return unchanged(name, (), found)
-
-
-class Item(Enum):
-    ABSENT = "the container has no such item"
-
-
 def _is_changed(container: Any, owned: bool, before: Any) -> bool:
     keys = range(max(len(container), len(before))) if isinstance(container, list) else {**before, **container}
     for key in keys:
@@ -96,8 +87,8 @@ def _is_changed(container: Any, owned: bool, before: Any) -> bool:
 
 def _at(container: Any, key: Any) -> Any:
     if isinstance(container, list):
-        return container[key] if key < len(container) else Item.ABSENT
-    return container.get(key, Item.ABSENT)
+        return container[key] if key < len(container) else ABSENT
+    return container.get(key, ABSENT)
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:

@@ -152,13 +152,6 @@ def has_another_history(argument: Any, was: Any) -> bool:
     return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
 
 
-def gradient_shape(tensor: torch.Tensor) -> Sequence[Any]:
-    """The shape of the gradient that a tensor's `grad_fn` receives. It is the tensor's own, unless that
-    changed unseen."""
-    node = grad_fn(tensor)
-    return tensor.shape if node is None else autograd_nodes.results(node)[tensor.output_nr].shape
-
-
 def shares_counter(alias: torch.Tensor, tensor: torch.Tensor) -> bool:
     """Whether a write to `alias` bumps the version counter of `tensor`: true of `.detach()`, false of `.data`."""
     if alias.is_inference() or tensor.is_inference():
@@ -197,12 +190,6 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
     if isinstance(one, FakeTensor) or one is other or (base_of(one) is not None and base_of(one) is base_of(other)):
         return True
     return base_of(one) is other or base_of(other) is one or shares_counter(one, other)
-
-
-def counting_apart(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor.data`, without the record that `user_calls.py` makes of the user's own `.data`."""
-    alias: torch.Tensor = torch.Tensor.data.__get__(tensor)
-    return alias
 
 
 def point_to(tensor: Any, value: Any) -> None:
@@ -249,11 +236,6 @@ def has_storage(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor) and value.layout is torch.strided and not wrapper_subclasses.is_subclass(value)
     )
-
-
-def several_results(node: Any) -> bool:
-    """Whether an autograd node belongs to a user's `autograd.Function` that returned more than one tensor."""
-    return from_custom_function(node) and len(autograd_nodes.results(node)) > 1
 
 
 def nodes_behind(roots: Iterable[Any], limit: float = math.inf) -> list[Any]:

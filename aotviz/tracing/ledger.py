@@ -32,7 +32,7 @@ from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
-from aotviz.tracing.given import Given, Kind, order
+from aotviz.tracing.given import Given, Kind
 from aotviz.tracing.views import contiguous, layout, strides_in
 
 
@@ -169,7 +169,7 @@ class Ledger:
         """Called before the run with each argument, and the tensor that was passed for it."""
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
-            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, order(where))
+            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, overlap.hinted(where).order)
             if given.kind is Kind.ORPHAN:
                 self._orphans.append(argument)
 
