@@ -33,8 +33,7 @@ from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
 from aotviz.torch_private import context, random_numbers
 from aotviz.torch_private.modules import hooks_of
-from aotviz.tracing import containers, functional, leaks, randomness
-from aotviz.tracing.attributes import Attributes
+from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
@@ -187,7 +186,7 @@ def _names_kept(request: Request) -> Iterator[None]:
     """
     known = dict(request.references)
     try:
-        with containers.unchanged(request.name, (), _in_reach_of_hooks(request)):
+        with user_objects.unchanged(request.name, (), _in_reach_of_hooks(request)):
             yield
     finally:
         assigned = [key for key, now in outside(request.fn) if functional.is_functional(now)]
@@ -266,7 +265,7 @@ def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
     if root is None:
         yield
         return
-    held = Attributes(root, "" if isinstance(root, Modules) else "self")
+    held = user_objects.Attributes(root, "" if isinstance(root, Modules) else "self")
     try:
         yield
     except BaseException:

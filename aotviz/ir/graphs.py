@@ -11,7 +11,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.symbolic_sizes import all_concrete
-from aotviz.torch_private import operators
+from aotviz.torch_private import graph_nodes, operators, pytree
 from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
 
 
@@ -41,6 +41,16 @@ def prefix(graph: fx.Graph, length: int) -> fx.Graph:
         if not (node.op == "placeholder" and node.name.startswith("tangents_")):
             mapping[node] = made.node_copy(node, mapping.__getitem__)
     return made
+
+
+def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) -> fx.GraphModule:
+    """Make a flat graph take and return nested values of the same structure as the examples."""
+    spec = pytree.tree_structure((inputs, {}))
+    names = ["primals", "tangents"][: len(inputs)]
+    codegen = graph_nodes.nested_codegen(names, spec, pytree.tree_structure(outputs))
+    graph_module.graph.set_codegen(codegen)
+    graph_module.recompile()
+    return graph_module
 
 
 def placeholders(graph: fx.Graph) -> list[fx.Node]:

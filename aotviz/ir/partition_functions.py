@@ -144,3 +144,17 @@ def _key(argument: Any) -> Any:
     except TypeError:
         return id(argument)
     return type(argument), argument
+
+
+def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
+    """For each generator that is an input of a partitioned graph, a function that creates one from a seed."""
+
+    def maker(like: Any) -> Callable[[int], Any]:
+        return lambda seed: like.clone_state().manual_seed(seed)
+
+    return [maker(node.meta["val"]) for node in graph.nodes if is_generator(node)]
+
+
+def is_generator(node: fx.Node) -> bool:
+    """Whether a node is an input that a partitioner created for a generator."""
+    return node.op == "placeholder" and str(node.target).startswith(("fwd_rng_state_", "bwd_rng_state_"))

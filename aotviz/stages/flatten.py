@@ -6,6 +6,8 @@ name for it: `wte.weight`, `x`, `batch['ids']`.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,10 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
 from aotviz.ir.wrapper_subclasses import closed_class, is_subclass
 from aotviz.torch_private import pytree
-from aotviz.tracing import containers, fakes, functional, graph_modules, randomness
+from aotviz.torch_private.cannot_trace import CannotTrace
+from aotviz.torch_private.modules import flat_weights_kept, tensors_of
+from aotviz.torch_private.operators import named_slots
+from aotviz.tracing import fakes, functional, randomness, user_objects
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
@@ -60,16 +65,38 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
         if any(isinstance(v, torch.Tensor) and not (functional.is_functional(v) or fakes.is_fake(v)) for v in flat):
             return fn(*args, **kwargs)  # debug mode runs the function on copies
         call = replace(empty, args=args, kwargs=kwargs)
-        outside = containers.unchanged(call.name, call.arguments().items(), call.references)
+        outside = user_objects.unchanged(call.name, call.arguments().items(), call.references)
         with outside, randomness.followed(call):
             return fn(*args, **kwargs)
 
     def functional_call(*flat: Any) -> Any:
         own = len(names)
-        with graph_modules.swapped(root, dict(zip(names, flat[:own], strict=True))):
+        with _swapped(root, dict(zip(names, flat[:own], strict=True))):
             return plain(*flat[own:])
 
     return functional_call if names else plain
+
+
+@contextlib.contextmanager
+def _swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
+    """Let `module` use `values` instead of its parameters, buffers and script objects. Tied names get one tensor."""
+    places = named_slots(module, list(values))
+    wanted = {id(place[leaf]): value for (place, leaf), value in zip(places, values.values(), strict=True)}
+    homes = {id(place): place for place, _ in places}
+    for one in module.modules():  # each module once, even if it has several names
+        homes.update((id(held), held) for held in tensors_of(one))
+    put = [(home, leaf, was) for home in homes.values() for leaf, was in home.items() if id(was) in wanted]
+    with flat_weights_kept(module):
+        try:
+            for home, leaf, was in put:
+                home[leaf] = wanted[id(was)]
+            yield
+            for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
+                if place.get(leaf) is not value:
+                    raise CannotTrace("parameter is replaced", repr(name), instead=f"self.{name}.copy_(...)")
+        finally:
+            for home, leaf, was in put:
+                home[leaf] = was
 
 
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:

@@ -17,6 +17,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackward, Reason, Split
+from aotviz.ir.partition_functions import generators_of
 from aotviz.ir.symbolic_sizes import all_concrete, hint
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
@@ -27,7 +28,6 @@ from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
-from aotviz.tracing import philox
 from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
 
@@ -54,7 +54,7 @@ def _split(call: Split, late: Late) -> LoweredSplit:
     known = dict(zip(names, values, strict=True))
     saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
     with_history = Gradients(call, at_hand(call, saved, traced), late)
-    makers = philox.generators_of(call.forward_module.graph)
+    makers = generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
     partly = PartialBackward(call, part, late, generators, traced.forget)
     return LoweredSplit(

@@ -24,12 +24,12 @@ import torch.fx as fx
 from aotviz.ir import effects, graphs, results
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, must_save, share
+from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, is_generator, must_save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, sharing
-from aotviz.tracing import functional, kept_by_name, philox
+from aotviz.tracing import functional, kept_by_name
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
@@ -227,14 +227,14 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
 def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, known: dict[str, Any]) -> None:
     """Put descriptors on both halves; partitioners keep only those of the placeholders."""
     for node in graphs.placeholders(forward.graph):
-        generator = RandomStateInput("generator") if philox.is_generator(node) else None
+        generator = RandomStateInput("generator") if is_generator(node) else None
         node.meta["desc"] = known.get(node.name) or generator or node.meta.get("desc")
     kept = graphs.outputs(forward.graph)[len(call.slots) :]
     saved_names = [SavedOutput(node.name) for node in kept]
     graphs.output_node(forward.graph).meta["desc"] = [*(slot.descriptor for slot in call.slots), *saved_names]
     for node in graphs.placeholders(backward.graph):
         desc = known.get(node.name)
-        saved = RandomStateInput("generator") if philox.is_generator(node) else SavedInput(node.name)
+        saved = RandomStateInput("generator") if is_generator(node) else SavedInput(node.name)
         # the default partitioner gives an input's node the same `meta` in both halves
         node.meta = {**node.meta, "desc": desc if isinstance(desc, TangentInput) else saved}
     joint = graphs.output_node(call.graph_module.graph).meta["desc"]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aotviz.torch_private.modules import tensors_of
-from aotviz.tracing.attributes import PLAIN
+from aotviz.tracing.user_objects import PLAIN
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 
