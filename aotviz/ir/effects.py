@@ -22,6 +22,7 @@ from typing import Any
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from aotviz.ir import graphs
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
@@ -74,9 +75,8 @@ def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
 def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
     """Make tokens inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
     found: dict[str, tuple[Any, ...]] = {}
-    (output,) = graph.find_nodes(op="output")
-    results = list(output.args[0])
-    described = list(output.meta.get("desc") or [None] * len(results))
+    results = graphs.outputs(graph)
+    described = list(graphs.output_node(graph).meta.get("desc") or [None] * len(results))
     places = {"is_forward": slots, "is_backward": len(results)}
     for tag in reversed(_LIFTED):  # outputs at the end first, so that the other position stays valid
         made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
@@ -87,8 +87,7 @@ def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
             graph.erase_node(sink)
         results[places[tag] : places[tag]] = last
         described[places[tag] : places[tag]] = [None] * len(last)
-    output.args = (tuple(results),)
-    output.meta["desc"] = described
+    graphs.set_outputs(graph, results, described)
     return LiftedTokens(found["is_forward"], found["is_backward"])
 
 

@@ -100,7 +100,12 @@ _told: set[str] = set()
 
 def current() -> dict[str, Any]:
     """The fields of `Options` that torch's settings determine. Warns about changed settings that have no effect."""
-    _warn()
+    ignored = ((module, name, what) for module, known in WARNED.items() for name, what in known.items())
+    for module, name, what in ignored:
+        setting = f"{module}.{name}"
+        if setting not in _told and configs.is_changed(module, name):
+            _told.add(setting)
+            warnings.warn(f"aotviz ignores torch's setting {setting}: {what}", stacklevel=2)
     found = configs.of_aot_autograd()
     autocast = found["backward_pass_autocast"]
     return {
@@ -113,13 +118,3 @@ def current() -> dict[str, Any]:
         "backward_autocast": tuple(autocast) if isinstance(autocast, list) else (),
         "debug": bool(found["debug_assert"]),
     }
-
-
-def _warn() -> None:
-    for module, known in WARNED.items():
-        for name, what in known.items():
-            setting = f"{module}.{name}"
-            if setting in _told or not configs.is_changed(module, name):
-                continue
-            _told.add(setting)
-            warnings.warn(f"aotviz ignores torch's setting {setting}: {what}", stacklevel=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotviz.ir.forms import Reason, Split
-from aotviz.tracing.lifetimes import deaths
+from aotviz.tracing.saved_values import deaths
 
 
 def run(call: Split) -> Split:

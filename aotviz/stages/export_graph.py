@@ -48,7 +48,7 @@ def run(call: TracedCall) -> ExportCall:
         module = _trace_before_dispatch(call.fn, call.args, written, kinds, call.options.decompositions)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
-    nodes = forward.nodes_of(values)
+    nodes = forward.trace.nodes_of(values)
     if export.joint:
         gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
         for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):

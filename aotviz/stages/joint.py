@@ -11,13 +11,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import (
-    GradientOutput,
-    IntermediateBaseOutput,
-    LeftBehindOutput,
-    MutatedInputOutput,
-    TangentInput,
-)
+from aotviz.ir import descriptors
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
@@ -61,7 +55,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):
         for node in tangent.nodes:
-            node.meta["desc"] = TangentInput(slot.descriptor)
+            node.meta["desc"] = descriptors.TangentInput(slot.descriptor)
     if kept:
         kept_by_name.hold_readers(forward.trace.graph, kept, nodes)
     module = forward.closed([*nodes, *gradients])
@@ -81,7 +75,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         ),
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(
-            Gradient(None if value is None else GradientOutput(descriptor), value)
+            Gradient(None if value is None else descriptors.GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
@@ -183,9 +177,11 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
             seen = info.mutates_data and info.requires_grad_after and not info.unseen
             differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
             hidden = not info.mutates_data
-            slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None))
+            slots.append(
+                Slot("mutation", i, descriptors.MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None)
+            )
         if info.leaves_data:
-            slots.append(Slot("left", i, LeftBehindOutput(call.graph_inputs[i]), False, True, None))
+            slots.append(Slot("left", i, descriptors.LeftBehindOutput(call.graph_inputs[i]), False, True, None))
     for i, fact in enumerate(meta.output_info):
         if fact.in_graph:
             hidden = not fact.output_type.owns_memory
@@ -197,7 +193,7 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
         differentiable = call.needs_gradients and base.requires_grad
         ref = Ref("base", i)
         version = _version(forward.value("base", i), meta.replayed_writes[ref]) if ref in with_views else None
-        descriptor = IntermediateBaseOutput(call.outputs[base.output])
+        descriptor = descriptors.IntermediateBaseOutput(call.outputs[base.output])
         slots.append(Slot("base", i, descriptor, differentiable, False, version))
     return tuple(slots)
 
@@ -216,7 +212,7 @@ def leaves_graph(info: InputAliasInfo) -> bool:
 
 
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
-    return forward.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
+    return forward.trace.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:

@@ -76,7 +76,7 @@ def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts)
     inputs = list(graphs.values(graphs.placeholders(module.graph)))
     given = _given(module, compiler)
     with lowering(call.fake_mode, facts) as strides:
-        compiled = boxed(compiler(given, inputs), _results(module))
+        compiled = boxed(compiler(given, inputs), len(graphs.outputs(module.graph)))
         reported = list(strides)
         return _with_first_fake(compiled, module.graph, reported, call.fake_mode), reported
 
@@ -106,19 +106,16 @@ def _requests(
 def run_backward(request: BackwardRequest) -> LoweredBackward:
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
-    module = _given(request.backward_module, request.options.bw_compiler)
+    module, inputs = _given(request.backward_module, request.options.bw_compiler), list(request.values)
+    count = len(graphs.outputs(request.backward_module.graph))
     with lowering(fake_mode, facts, context):
-        compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
+        compiled = boxed(request.options.bw_compiler(module, inputs), count)
     return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
 
 
 def _given(module: Any, compiler: Callable[..., Any]) -> Any:
     """A copy of the graph for the compiler, which may edit it."""
     return graphs.copy(module, lazy=getattr(compiler, "takes_lazy_graphs", False))
-
-
-def _results(module: Any) -> int:
-    return len(graphs.outputs(module.graph))
 
 
 def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]], Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import effects, graphs, results
+from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, is_generator, must_save, share
@@ -29,7 +29,7 @@ from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, sharing
-from aotviz.tracing import functional, kept_by_name
+from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
@@ -93,7 +93,7 @@ def run(call: JointGraph) -> Split:
         kept=kept,
         unpacked={},
     )
-    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in results.passed_unsaved(split))))
+    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
 
 
 def _is_clone_of_input(node: fx.Node) -> bool:

@@ -25,7 +25,7 @@ import torch.fx as fx
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import operators, random_numbers
+from aotviz.torch_private import operators, pytree, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
 from aotviz.tracing import functional
 from aotviz.tracing.forward import ForwardTrace, WithMembers
@@ -90,12 +90,8 @@ def run(call: TracedCall) -> TracedCall:
 def _devices(graph: fx.Graph) -> set[torch.device]:
     """The devices on which a graph draws random numbers by a Philox generator."""
     drawn = [node for node in graph.nodes if operators.is_random(node.target) and not node.kwargs.get("generator")]
-    values = [value for node in drawn for value in _values(node.meta.get("val"))]
+    values = [value for node in drawn for value in pytree.tree_leaves(node.meta.get("val"))]
     return {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type in KINDS}
-
-
-def _values(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -29,8 +29,8 @@ from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import operators, pytree, saved_tensor_hooks
 from aotviz.tracing import functional
-from aotviz.tracing.lifetimes import deaths
 from aotviz.tracing.open_trace import OpenTrace
+from aotviz.tracing.saved_values import deaths
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,17 +31,15 @@ _reentrant = checkpoint.CheckpointFunction
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-@contextlib.contextmanager
-def tagging_checkpoints(watch: Watch) -> Iterator[None]:
+def tagging_checkpoints(watch: Watch) -> contextlib.AbstractContextManager[None]:
     """Let checkpointed regions tag the nodes that they trace, each within `watch()`. Other threads do not trace, and
     checkpoint as usual."""
-    with checkpoints.replaced(
+    return checkpoints.replaced(
         functools.partial(_tagging_generator, watch),
         functools.partial(_tagging_by_tuples, watch),
-        _TaggingFunction(watch),
+        SimpleNamespace(apply=functools.partial(_tagging_reentrantly, watch)),
         functools.partial(_tagged_by_dynamo, watch),
-    ):
-        yield
+    )
 
 
 def _tagging_generator(
@@ -100,17 +99,12 @@ def _unpack(kept: tuple[Any, bool]) -> Any:
     return functional.wrapped(value) if is_functional else value
 
 
-class _TaggingFunction:
+def _tagging_reentrantly(watch: Watch, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
     """Replaces the reentrant variant, which calls autograd inside its backward and so cannot be traced."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-
-    def apply(self, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-        if not is_tracing():
-            return _reentrant.apply(function, preserve, *args)
-        if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
-            with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
-                return function(*args)
-        with contextlib.contextmanager(_region)(self.watch):
+    if not is_tracing():
+        return _reentrant.apply(function, preserve, *args)
+    if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+        with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
             return function(*args)
+    with contextlib.contextmanager(_region)(watch):
+        return function(*args)

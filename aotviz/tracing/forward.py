@@ -518,12 +518,6 @@ class ForwardTrace:
         for node, part in zip(placeholders(self.trace.graph), parts, strict=False):
             node.meta["desc"] = part
 
-    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
-        """The nodes of the current values, all writes applied. A constant is returned as itself."""
-        with self.trace.active("is_forward"):
-            now = (functional.inner(value) if functional.is_functional(value) else value for value in values)
-            return list(map(self.trace.node_of, now))
-
     def closed(self, results: Sequence[Any]) -> Any:
         """The graph module that returns `results`. Nothing can be traced after it."""
         graph = self.trace.graph

@@ -20,15 +20,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 import torch.fx.traceback as fx_traceback
-from torch.fx.experimental.proxy_tensor import (
-    ProxyTorchDispatchMode,
-    PythonKeyTracer,
-    disable_autocast_cache,
-    disable_proxy_modes_tracing,
-    get_proxy_slot,
-    set_proxy_slot,
-    track_tensor_tree,
-)
+from torch.fx.experimental import proxy_tensor
 
 from aotviz.ir import effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
@@ -55,13 +47,13 @@ from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.tracing import corrections, fakes, functional, randomness, user_calls
 
 
-class _Tracer(PythonKeyTracer):
+class _Tracer(proxy_tensor.PythonKeyTracer):
     """A proxy tracer that records the line of the user's program for each node."""
 
     def __init__(self, keeps_stacks: bool) -> None:
         super().__init__()
         self.root = torch.nn.Module()
-        self.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        self.graph = fx.Graph(tracer_cls=proxy_tensor.PythonKeyTracer)
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
         self.half = ""  # "is_forward" or "is_backward", the partitioners' tags
@@ -97,15 +89,12 @@ class _Tracer(PythonKeyTracer):
         lines: list[str] = []
         frame = sys._getframe(2)
         while frame is not None:
-            code = frame.f_code
-            name = code.co_filename
-            if name == __file__:  # `watched` is between an operator and its caller
-                frame = frame.f_back  # type: ignore[assignment]
-                continue
-            if name.startswith(user_code.HOUSE):
-                break  # the frames that called the compiler are not part of the program
-            if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
-                lines.append(self._line(frame))
+            name = frame.f_code.co_filename
+            if name != __file__:  # `watched` is between an operator and its caller
+                if name.startswith(user_code.HOUSE):
+                    break  # the frames that called the compiler are not part of the program
+                if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
+                    lines.append(self._line(frame))
             frame = frame.f_back  # type: ignore[assignment]
         text = "".join(reversed(lines))
         return self._stacks.setdefault(text, text)
@@ -136,7 +125,7 @@ class OpenTrace:
             _watch(self.functional_mode, ledger, self.tracer)
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
-        self._proxies = self._make_fx.proxies(ProxyTorchDispatchMode, self.tracer)
+        self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger
         self.logs_views = False  # of subclasses
@@ -165,7 +154,7 @@ class OpenTrace:
                 enter(self._proxies)
                 if self.logs_views:
                     enter(_SubclassLog(self.ledger))
-                enter(disable_autocast_cache())
+                enter(proxy_tensor.disable_autocast_cache())
                 enter(self._make_fx.current())
                 enter(fx_traceback.preserve_node_meta())
                 enter(_current_half(self.tracer, tag))
@@ -193,11 +182,11 @@ class OpenTrace:
         node: fx.Node = proxy.node
         self._last_placeholder = node
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
-            with disable_proxy_modes_tracing():
-                track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            with proxy_tensor.disable_proxy_modes_tracing():
+                proxy_tensor.track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
             return node
         if script_objects.is_stand_in(value):
-            set_proxy_slot(value, self.tracer, proxy)
+            proxy_tensor.set_proxy_slot(value, self.tracer, proxy)
         node.meta["val"] = value
         return node
 
@@ -207,15 +196,21 @@ class OpenTrace:
         if is_subclass(value):
             return tuple(map(self.node_of, leaves(value)))
         if isinstance(value, torch.Tensor):
-            slot = get_proxy_slot(value, self.tracer, None)
+            slot = proxy_tensor.get_proxy_slot(value, self.tracer, None)
             if slot is not None:
                 return slot.proxy.node
             return self.tracer.create_arg(value)
         if isinstance(value, SYMBOLIC):
             if value.node.constant is not None:
                 return value.node.constant
-            return get_proxy_slot(value, self.tracer).force().node
+            return proxy_tensor.get_proxy_slot(value, self.tracer).force().node
         return value
+
+    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
+        """The nodes of the current values, all writes applied, in the forward. A constant is returned as itself."""
+        with self.active("is_forward"):
+            now = (functional.inner(value) if functional.is_functional(value) else value for value in values)
+            return list(map(self.node_of, now))
 
     def close_effects(self) -> None:
         """Order the side effects traced so far before those that follow; see `effects.py`. Call it inside `active`."""
@@ -226,7 +221,7 @@ class OpenTrace:
 
     def knows(self, symbol: Any) -> bool:
         """Whether a symbolic number can be computed from values that are already in the graph."""
-        return get_proxy_slot(symbol, self.tracer, None) is not None
+        return proxy_tensor.get_proxy_slot(symbol, self.tracer, None) is not None
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), whose Python code is not generated yet."""
@@ -249,10 +244,10 @@ class OpenTrace:
         """A functional tensor that does not require grad, around the fake of a placeholder."""
         with self.untraced():
             bare = value.detach()
-        proxy = get_proxy_slot(value, self.tracer).proxy
+        proxy = proxy_tensor.get_proxy_slot(value, self.tracer).proxy
         shown = proxy.node.meta["val"]
-        with disable_proxy_modes_tracing():
-            track_tensor_tree(bare, proxy, constant=None, tracer=self.tracer)
+        with proxy_tensor.disable_proxy_modes_tracing():
+            proxy_tensor.track_tensor_tree(bare, proxy, constant=None, tracer=self.tracer)
         proxy.node.meta["val"] = shown
         return functional.wrapped(bare)
 

@@ -14,6 +14,7 @@ import dis
 import functools
 import gc
 import inspect
+import itertools
 import math
 import operator
 import types
@@ -74,9 +75,8 @@ class _Looking:
         if isinstance(hook, functools.partial):
             held = (*hook.args, *hook.keywords.values())
             return self.function(hook.func) or next(filter(None, map(self.value, held)), "")
-        if isinstance(hook, types.BuiltinMethodType | types.MethodWrapperType) and self.of_the_trace(hook.__self__):
-            return ""
-        if isinstance(hook, types.MethodType) and self.of_the_trace(hook.__self__):
+        methods = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
+        if isinstance(hook, methods) and self.of_the_trace(hook.__self__):
             return ""
         if not isinstance(hook, types.FunctionType):
             return f"it is a {type(hook).__name__}, which may have state that changes from call to call"
@@ -96,12 +96,10 @@ class _Looking:
 
     def _code(self, code: types.CodeType, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
         instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
-        for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-            why = self._instruction(one, following, globals_, cells)
-            if why:
-                return why
+        pairs = zip(instructions, [*instructions[1:], None], strict=True)
+        here = (self._instruction(one, following, globals_, cells) for one, following in pairs)
         inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-        return next(filter(None, (self._code(one, globals_, cells) for one in inner)), "")
+        return next(filter(None, itertools.chain(here, (self._code(one, globals_, cells) for one in inner))), "")
 
     def _instruction(self, one: Any, following: Any, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
         name, argument = one.opname, one.argval

@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +89,7 @@ def put_off(
 
 def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
     """Why one of these hooks cannot become part of the graph; "" if all can."""
-    ours: set[Any] = set()
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
-        ours.add(frame)
-        frame = frame.f_back
+    ours = set(_running())
     whys = (pure_hooks.why_not(one, functional.is_functional, ours.__contains__, of_a_module) for one in hooks)
     return next(filter(None, whys), "")
 
@@ -127,13 +123,17 @@ def _keeps_state(hook: types.FunctionType) -> bool:
     call."""
     held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
     found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
-    frame = inspect.currentframe() if found else None
+    frames = _running() if found else ()
+    shared = ((frame, name) for frame in frames for name in found if name in frame.f_code.co_cellvars)
+    return any(frame.f_locals.get(name) is found[name] for frame, name in shared)
+
+
+def _running() -> Iterator[types.FrameType]:
+    """The frames of the trace and of the traced function."""
+    frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
-        local = set(frame.f_code.co_cellvars) & set(found)
-        if any(frame.f_locals.get(name) is found[name] for name in local):
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
 def _refers_to_trace(value: Any, depth: int) -> bool:

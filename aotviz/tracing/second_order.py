@@ -38,14 +38,14 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs, results, symbolic_sizes
+from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
 from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
-from aotviz.tracing import fakes, functional, views
+from aotviz.tracing import fakes, functional, saved_values, views
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
 
@@ -76,7 +76,6 @@ class GradientTrace:
     """Plays the role of a ForwardTrace for the stages after "differentiate"."""
 
     with_gradients = True
-    grad_enabled_after = None
     part_edges: Sequence[Any] = ()  # the first call refused parts with a grad_fn of their own
     members: Mapping[int, Any] = {}  # this call has no synthetic bases
 
@@ -87,7 +86,6 @@ class GradientTrace:
         nodes = {node.name: node for node in call.forward.trace.graph.nodes}
         self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
         self.trace = call.forward.trace
-        self.bases: list[Any] = []
         # See Note [Where a second derivative leaves the gradients].
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
         self.ends: tuple[Ref, ...] = ()  # those of them where it ends
@@ -99,7 +97,7 @@ class GradientTrace:
             self.output_info = self._output_info()
         self._before = frozenset(graphs.placeholders(self.trace.graph))
         self._extraction = Extraction(self, ())
-        self._shown = self._extraction.graph(self.nodes_of(self.outputs))
+        self._shown = self._extraction.graph(self.trace.nodes_of(self.outputs))
         self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
         self.values_before = [argument.value for argument in self.arguments]
@@ -257,10 +255,6 @@ class GradientTrace:
 
     def value(self, kind: str, index: int) -> Any:
         return self.outputs[index]
-
-    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
-        with self.trace.active("is_forward"):
-            return [self.trace.node_of(functional.inner(value)) for value in values]
 
     def graph(self) -> fx.Graph:
         """The graph of the gradients, without nodes that a later stage traced after it."""
@@ -426,7 +420,7 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
         _origins(call, (*(one.name for one in saved), *call.unpacked)),
         call.kept,
         tuple(call.differentiated),
-        tuple(results.passed(call)),
+        tuple(saved_values.passed(call)),
     )
 
 
