@@ -161,11 +161,9 @@ def _save_besides(
     if not extra:
         return set()
     tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
-    output = graphs.output_node(forward.graph)
-    output.args = ((*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]),)
-    places = graphs.placeholders(backward.graph)
-    first = next(iter(backward.graph.nodes))
-    before = next((node for node in places if node.name not in {n.name for n in tensors}), first)
+    graphs.set_outputs(forward.graph, (*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]))
+    others = (n for n in graphs.placeholders(backward.graph) if n.name not in {tensor.name for tensor in tensors})
+    before = next(others, next(iter(backward.graph.nodes)))
     for node in extra:
         with backward.graph.inserting_before(before):
             backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]

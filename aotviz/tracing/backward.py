@@ -86,12 +86,10 @@ def _gradients(
     # The autograd graph is kept: `second_order` continues from it if the gradients are differentiated.
     with backward_autocast(autocast):  # eager calls a backward outside autocast: only the forward casts
         found = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True, retain_graph=True))
-    gradients = []
-    for edge in edges:
-        gradient = None if edge is None else next(found)
-        gradients.append(None if gradient is None else functional.inner(gradient))
+    raw = (None if edge is None else next(found) for edge in edges)
+    gradients = tuple(None if gradient is None else functional.inner(gradient) for gradient in raw)
     trace.close_effects()
-    return tuple(gradients)
+    return gradients
 
 
 def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:

@@ -70,35 +70,33 @@ def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> 
     return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
 
 
-def _resized(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator itself for bytes, which have no gradient; else torch's replacement."""
+def _for_bytes(own: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """`own` for bytes, which have no gradient; else `otherwise`, which is torch's."""
 
-    def traced(tensor: Any, size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
-        if tensor.dtype is not torch.uint8:
-            return otherwise(tensor, size, align_corners, *scales)
-        with decompositions.below_autograd():
-            return operator(tensor, size, align_corners, *scales)
+    def traced(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return (own if tensor.dtype is torch.uint8 else otherwise)(tensor, *args, **kwargs)
 
     return traced
 
 
-def _resized_by_size_or_factor(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def _below_autograd(operator: Any) -> Callable[..., Any]:
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with decompositions.below_autograd():
+            return operator(*args, **kwargs)
+
+    return traced
+
+
+def _by_size_or_factor(operator: Any) -> Callable[..., Any]:
     def traced(tensor: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
-        if tensor.dtype is not torch.uint8:
-            return otherwise(tensor, size, align_corners, factors)
         size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
         return operator(tensor, size, align_corners, *(factors or (None, None)))
 
     return traced
 
 
-def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that does not apply when bytes are resized."""
-
-    def decomposed(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return NotImplemented if tensor.dtype is torch.uint8 else decomposition(tensor, *args, **kwargs)
-
-    return decomposed
+def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 def _contiguous(result: Any, *args: Any) -> Any:
@@ -209,10 +207,10 @@ _SETTLED = {
 _TRACED_AS = {
     **_LOSSES,
     aten.dropout.default: _dropout,
-    _BILINEAR.default: _resized(_BILINEAR.default, decompositions.upsample_bilinear2d),
-    _BICUBIC.default: _resized(_BICUBIC.default, decompositions.upsample_bicubic2d_default),
-    _BILINEAR.vec: _resized_by_size_or_factor(_BILINEAR.default, decompositions.upsample_linear_vec),
-    _BICUBIC.vec: _resized_by_size_or_factor(_BICUBIC.default, decompositions.upsample_bicubic2d_vec),
+    _BILINEAR.default: _for_bytes(_below_autograd(_BILINEAR.default), decompositions.upsample_bilinear2d),
+    _BICUBIC.default: _for_bytes(_below_autograd(_BICUBIC.default), decompositions.upsample_bicubic2d_default),
+    _BILINEAR.vec: _for_bytes(_by_size_or_factor(_BILINEAR.default), decompositions.upsample_linear_vec),
+    _BICUBIC.vec: _for_bytes(_by_size_or_factor(_BICUBIC.default), decompositions.upsample_bicubic2d_vec),
 }
 
 
@@ -222,7 +220,7 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     In inference mode the dispatcher skips autograd, and with it torch's replacements; only the table is consulted then.
     """
     own = {op for op, found in table.items() if decompositions.is_torchs(found)}
-    resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
+    resizing = {op: _for_bytes(_not_decomposed, table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
     losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
     return {**_SETTLED, **table, **resizing, **losses}
 

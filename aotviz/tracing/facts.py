@@ -210,8 +210,6 @@ class OutputFacts:
 
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
     """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
-    if isinstance(output, nn.Module):
-        return
     found = _hidden_tensor(output, MOST_STEPS)
     if found:
         raise TypeError(

@@ -12,6 +12,7 @@ on a result from which others are computed, and the backward is cut there (`runt
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -121,8 +122,7 @@ def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
 def _keeps_state(hook: types.FunctionType) -> bool:
     """Whether a hook closes over a container that the running function created: eager would have a new one in each
     call."""
-    held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
-    found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
+    found = {name: value for name, value in captured(hook).items() if isinstance(value, _CONTAINERS)}
     frames = _running() if found else ()
     shared = ((frame, name) for frame in frames for name in found if name in frame.f_code.co_cellvars)
     return any(frame.f_locals.get(name) is found[name] for frame, name in shared)
@@ -147,8 +147,7 @@ def _refers_to_trace(value: Any, depth: int) -> bool:
 
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*captured(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
@@ -162,12 +161,13 @@ def _parts(value: Any) -> list[Any]:
     return list(getattr(value, "__dict__", {}).values())
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
+def captured(function: types.FunctionType) -> dict[str, Any]:
+    """The variables of outer functions that a function refers to, except those that are assigned later."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 @dataclass(frozen=True)

@@ -98,18 +98,13 @@ def used_view(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> b
     return False
 
 
-def _used_itself(ledger: Ledger, graph: Any, placeholder: Any, others: Sequence[Any]) -> bool:
-    """Whether one of the `others` is written or moved, and an input that is itself a view of such a leaf is used
-    afterwards."""
+def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
+    """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
     writes = [write for _, write in _writes(ledger, others)]
     place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
     last = max((place[use] for use in placeholder.users if writes and not use.meta.get("under_no_grad")), default=-1)
-    return any(write.node is None or last > place[write.node] for write in writes)
-
-
-def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
-    """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
-    return _used_itself(ledger, graph, placeholder, others) or used_view(ledger, graph, tensor, others)
+    itself = any(write.node is None or last > place[write.node] for write in writes)
+    return itself or used_view(ledger, graph, tensor, others)
 
 
 def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:

@@ -174,11 +174,8 @@ def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: in
 
 def _is_changed(container: Any, owned: bool, before: Any) -> bool:
     keys = range(max(len(container), len(before))) if isinstance(container, list) else {**before, **container}
-    for key in keys:
-        one, other = _at(before, key), _at(container, key)
-        if one is not other and (not owned or _holds_tensors(other, DEPTH)):
-            return True
-    return False
+    pairs = ((_at(before, key), _at(container, key)) for key in keys)
+    return any(one is not other and (not owned or _holds_tensors(other, DEPTH)) for one, other in pairs)
 
 
 def _at(container: Any, key: Any) -> Any:
