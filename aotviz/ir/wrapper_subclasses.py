@@ -98,13 +98,6 @@ def like_in_autograd(value: Any, made: Any) -> Any:
     return made
 
 
-def expected_tangent(output: Any) -> Any:
-    """A value with the structure that the gradient of a subclass output must have: the output, unless its class makes
-    another one."""
-    adapt = getattr(output, "__coerce_tangent_metadata__", None)
-    return output if adapt is None else adapt()
-
-
 def ragged(number: Any) -> bool:
     """Whether a size is that of a jagged dimension. It stands for the offsets, which the class finds by itself."""
     return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())

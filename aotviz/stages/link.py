@@ -151,14 +151,14 @@ class _Wrapper:
         compiled = source.bind("compiled_forward", self.lowered.compiled_forward)
         if isinstance(call, Split):
             star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
+            applied = f"out = {self.apply}({star})"
             if not call.meta.grad_enabled:
-                self._with_gradients(f"out = {self.apply}({star})", grad)
-                return self._results()
-            if self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
-                self._guarded(f"out = {self.apply}({star})", "")
-                return self._results()
-            fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
-            self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
+                self._with_gradients(applied, grad)
+            elif self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
+                self._guarded(applied, "")
+            else:
+                fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
+                self._guarded(f"{applied} if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
             returned.versions(source, self.inner)

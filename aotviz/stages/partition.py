@@ -38,10 +38,10 @@ _BESIDES = "a second derivative would read it, and the tensor that it is compute
 def run(call: JointGraph) -> Split:
     evidence: list[Reason] = []
     module = graphs.copy(call.graph_module)
-    inputs = graphs.values(graphs.placeholders(module.graph))
-    count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))
-    tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
-    joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
+    tokens, late_tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
+    inputs = graphs.placeholders(module.graph)
+    count = sum(not node.name.startswith("tangents_") for node in inputs)
+    joint_inputs = list(graphs.values(inputs[:count])), list(graphs.values(inputs[count:]))
     with partitioning(call.fake_mode, call.options.graphsafe_rng):
         custom = call.options.joint_custom_pass
         if custom is not None:
@@ -63,7 +63,7 @@ def run(call: JointGraph) -> Split:
                 return call.options.partition_fn(
                     joint,
                     joint_inputs,
-                    num_fwd_outputs=len(call.slots) + len(tokens.forward),
+                    num_fwd_outputs=len(call.slots) + tokens,
                     static_lifetime_input_indices=list(call.meta.static_input_indices),
                 )
 
@@ -73,8 +73,8 @@ def run(call: JointGraph) -> Split:
             protected = _protect_old_values(call, untouched)
             forward, backward = cut(untouched)
     drop_repeated_random(backward)
-    effects.unlift(forward, len(call.slots), len(tokens.forward))
-    effects.unlift(backward, len(call.gradients), len(tokens.backward))
+    effects.unlift(forward, len(call.slots), tokens)
+    effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
     extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is)
     saved = _saved(call, forward, protected, extra, as_it_is)

@@ -96,7 +96,8 @@ def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangen
     if not wrapper_subclasses.is_subclass(value):
         return _plain_tangent(trace, names, value)
     with trace.untraced():
-        value = wrapper_subclasses.expected_tangent(value).detach()
+        adapt = getattr(value, "__coerce_tangent_metadata__", None)  # its class may make another one
+        value = (value if adapt is None else adapt()).detach()
         if any(map(tensors.overlaps_itself, wrapper_subclasses.parts(value))):
             value = value.clone(memory_format=torch.contiguous_format)
     parts = tuple(_plain_tangent(trace, names, part) for part in wrapper_subclasses.parts(value))

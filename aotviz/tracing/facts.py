@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -198,16 +198,6 @@ def refuse_new_history(
             raise Refused("a leaf made inside", name)
 
 
-@dataclass(frozen=True)
-class OutputFacts:
-    """What is known about all outputs together."""
-
-    infos: tuple[OutputAliasInfo, ...]  # one per output
-    bases: tuple[Any, ...]  # the intermediates that the graph must return because outputs are views of them
-    base_facts: tuple[IntermediateBase, ...]  # one per base
-    replay: tuple[ReplayStep, ...]  # how the wrapper creates the outputs that are views
-
-
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
     """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
     found = _hidden_tensor(output, MOST_STEPS)
@@ -240,7 +230,8 @@ def _hidden_tensor(value: Any, steps: int) -> str:
 
 
 class Outputs:
-    """Sorts outputs into the eight output types, by the origin of their memory in the ledger.
+    """What is known about all outputs together. `classify` sorts them into the eight output types, by the origin of
+    their memory in the ledger.
 
     Args:
         members: inputs that a rewrite made inside the function, by their position among the user's inputs.
@@ -263,7 +254,10 @@ class Outputs:
         for index, output in enumerate(outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(id(output), index)
-        self.bases: list[Any] = []
+        self.infos: list[OutputAliasInfo] = []  # one per output
+        self.bases: list[Any] = []  # the intermediates that the graph must return because outputs are views of them
+        self.base_info: tuple[IntermediateBase, ...] = ()  # one per base
+        self.replay: tuple[ReplayStep, ...] = ()  # how the wrapper creates the outputs that are views
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[Any] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
@@ -271,9 +265,9 @@ class Outputs:
         self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
         self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
-    def classify(self) -> OutputFacts:
+    def classify(self) -> None:
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
-        infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
+        self.infos = infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
         slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
@@ -302,7 +296,7 @@ class Outputs:
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
-        steps, refs = replay.Builder(self.ledger, wanted).build()
+        self.replay, refs = replay.Builder(self.ledger, wanted).build()
         for hook in self.ledger.hooked:
             ref = refs.get(id(hook.tensor))
             if hook.why or (ref is not None and ref.kind != "base"):
@@ -314,8 +308,8 @@ class Outputs:
         leaves = set(map(id, self.leaf_views))
         tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
         pairs = zip(self.bases, self.first_view, strict=True)
-        bases = tuple(IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
-        return OutputFacts(tuple(infos), tuple(self.bases), bases, steps)
+        bases = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
+        self.base_info = tuple(bases)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not

@@ -199,8 +199,8 @@ class ForwardTrace:
         if not torch.is_inference_mode_enabled():
             self.edges = [functional.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         spelled = (self.output_names, self.program.names)
-        outputs = facts.Outputs(self.ledger, args, whole.members, self.outputs, spelled, self.input_info)
-        self.output_facts = outputs.classify()
+        self.output_facts = facts.Outputs(self.ledger, args, whole.members, self.outputs, spelled, self.input_info)
+        self.output_facts.classify()
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()
         if not self.with_gradients:
@@ -240,8 +240,8 @@ class ForwardTrace:
         known = self.output_facts
         return {
             "input_info": self.input_info,
-            "output_info": known.infos,
-            "intermediate_bases": known.base_facts,
+            "output_info": tuple(known.infos),
+            "intermediate_bases": known.base_info,
             "replay": known.replay,
             "counts_with": {Ref("member", p): Ref("input", g) for p, g in self.shared.items()},
         }
@@ -417,10 +417,10 @@ class ForwardTrace:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""
         together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
-            if together.key not in self.together:
-                handle = self._take(together.tensors, "register_multi_grad_hook", (together.hook, together.mode))
-                self.together[together.key] = handle
-            return self.together[together.key]
+            key, tensors, *arguments = together
+            if key not in self.together:
+                self.together[key] = self._take(tensors, "register_multi_grad_hook", tuple(arguments))
+            return self.together[key]
         return self._take((tensor,), method, hook)
 
     def _take(self, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...]) -> Any:

@@ -18,7 +18,6 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -170,22 +169,13 @@ def captured(function: types.FunctionType) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True)
-class Together:
-    """A call of `register_multi_grad_hook`, identified by `key`."""
-
-    key: Any
-    tensors: tuple[torch.Tensor, ...]
-    hook: Any
-    mode: str
-
-
-def registered_together() -> Together | None:
-    """The running call of `register_multi_grad_hook`, if it is what registers a hook now."""
+def registered_together() -> tuple[Any, tuple[torch.Tensor, ...], Any, str] | None:
+    """(Key, tensors, hook, mode) of the running call of `register_multi_grad_hook`, if that is what registers a hook
+    now. The key identifies the call."""
     frame: Any = sys._getframe(1)
     for _ in range(6):
         if frame is not None and frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
             given = frame.f_locals
-            return Together(given["lock"], tuple(given["tensors"]), given["fn"], given["mode"])
+            return given["lock"], tuple(given["tensors"]), given["fn"], given["mode"]
         frame = None if frame is None else frame.f_back
     return None
