@@ -32,23 +32,16 @@ from aotviz.tracing.functional import inner, wrapped
 
 def run(call: TracedCall) -> ExportCall:
     forward, export = call.forward.take(), call.options.export
-    slots: list[Slot] = []
-    values: list[Any] = []
-    for index, info in enumerate(call.meta.input_info):
-        if info.mutates_data:
-            slots.append(_slot("mutation", index, MutatedInputOutput(call.graph_inputs[index])))
-            values.append(forward.args[index])
-    for index, output in enumerate(call.outputs):
-        slots.append(_slot("output", index, output))
-        values.append(forward.outputs[index])
-    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots if slot.kind != "output")
+    written = [index for index, info in enumerate(call.meta.input_info) if info.mutates_data]
+    slots = [_slot("mutation", index, MutatedInputOutput(call.graph_inputs[index])) for index in written]
+    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots)
+    slots += [_slot("output", index, output) for index, output in enumerate(call.outputs)]
     if export.pre_dispatch:
-        written = [slot.index for slot in slots if slot.kind == "mutation"]
         kinds = effects.kinds(forward.graph())
         module = _trace_before_dispatch(call.fn, call.args, written, kinds, call.options.decompositions)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
-    nodes = forward.trace.nodes_of(values)
+    nodes = forward.trace.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
     if export.joint:
         gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
         for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import InputDescriptor, OutputDescriptor, parts_of
+from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
@@ -395,11 +395,8 @@ class _Inward:
 
     def _evidence(self) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
-        named: list[tuple[InputDescriptor | OutputDescriptor, Plan]] = [
-            *zip(self.outer.graph_inputs, self.plans, strict=True),
-            *((slot.descriptor, one) for slot, one in zip(self.outer.slots, self.slots, strict=True)),
-        ]
-        for descriptor, one in named:
+        descriptors = (*self.outer.graph_inputs, *(slot.descriptor for slot in self.outer.slots))
+        for descriptor, one in zip(descriptors, (*self.plans, *self.slots), strict=True):
             if isinstance(one, SubclassCreationMeta):
                 listed = ", ".join(str(descriptor) + path for path in one.paths())
                 reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
 from aotviz.tracing import functional
+from aotviz.tracing.user_calls import placed
 
 aten = torch.ops.aten
 
@@ -111,17 +113,13 @@ def _settled(
     operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
 ) -> Callable[..., Any]:
     """The operator, followed by a copy of its first result if eager's strides may differ from the fake's."""
-    inside = False
+    running = SimpleNamespace(inside=False)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
-        if inside or is_certain(*args):
+        if running.inside or is_certain(*args):
             return NotImplemented
-        inside = True
-        try:
+        with placed(running, inside=True):
             result = operator(*args, **kwargs)
-        finally:
-            inside = False
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # None for a gradient that is not needed
             first = as_in_eager(first, *args)

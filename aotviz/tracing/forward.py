@@ -366,9 +366,8 @@ class ForwardTrace:
             known = position is not None and position < len(self.program.names)
             raise Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
         self.ledger.leave(tensor)
-        self.ledger.open = False
-        functional.point_to(tensor, value)
-        self.ledger.open = True
+        with user_calls.placed(self.ledger, open=False):
+            functional.point_to(tensor, value)
         self.ledger.assign(tensor, position is not None)
 
     def mark(self, tensor: Any, on: bool, method: str) -> bool:

@@ -62,7 +62,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        if self.half:  # when a graph is interpreted, its nodes' meta replaces that of `_current_half`
+        if self.half:  # when a graph is interpreted, its nodes' meta replaces the current one
             node.meta["partitioner_tag"] = self.half
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
@@ -157,7 +157,10 @@ class OpenTrace:
                 enter(proxy_tensor.disable_autocast_cache())
                 enter(self._make_fx.current())
                 enter(fx_traceback.preserve_node_meta())
-                enter(_current_half(self.tracer, tag))
+                meta = fx_traceback.current_meta
+                enter(user_calls.kept(meta, "partitioner_tag"))
+                meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
+                enter(user_calls.placed(self.tracer, half=tag))
                 if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                     enter(tracers.tracing_flag())
                 enter(decompositions.lstm_chosen_by(_chosen_lstm))
@@ -324,22 +327,10 @@ class _SubclassLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
             return func(*args, **(kwargs or {}))
-        self.inside = True  # a class may run an operator again, to correct the metadata that it shows
-        try:
+        with user_calls.placed(self, inside=True):  # a class may run it again, to correct the metadata that it shows
             result = func(*args, **(kwargs or {}))
-        finally:
-            self.inside = False
         self.ledger.note(func, args, kwargs or {}, result)
         return result
-
-
-@contextlib.contextmanager
-def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
-    """Tag the nodes of `tracer`, and through the current meta those of torch's tracers, which trace subgraphs."""
-    meta = fx_traceback.current_meta
-    with user_calls.placed(tracer, half=tag), user_calls.kept(meta, "partitioner_tag"):
-        meta["partitioner_tag"] = tag
-        yield
 
 
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:

@@ -76,12 +76,13 @@ def put_off(
     Raises:
         Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
+    used = ""
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
-        why = "the hook uses a tensor that the function takes or creates"
-        raise Refused("hook that depends on the call", name, why)
-    for value in hook:
-        if isinstance(value, types.FunctionType) and _keeps_state(value):
-            raise Refused("hook that depends on the call", name, "the hook uses a container that the function creates")
+        used = "a tensor that the function takes or creates"
+    elif any(isinstance(value, types.FunctionType) and _keeps_state(value) for value in hook):
+        used = "a container that the function creates"
+    if used:
+        raise Refused("hook that depends on the call", name, f"the hook uses {used}")
     event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
     return None if method == "retain_grad" else handle_of(ledger, event)
