@@ -176,10 +176,8 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
         if leaves_graph(info):
             seen = info.mutates_data and info.requires_grad_after and not info.unseen
             differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
-            hidden = not info.mutates_data
-            slots.append(
-                Slot("mutation", i, descriptors.MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None)
-            )
+            descriptor: descriptors.OutputDescriptor = descriptors.MutatedInputOutput(call.graph_inputs[i])
+            slots.append(Slot("mutation", i, descriptor, differentiable, not info.mutates_data, None))
         if info.leaves_data:
             slots.append(Slot("left", i, descriptors.LeftBehindOutput(call.graph_inputs[i]), False, True, None))
     for i, fact in enumerate(meta.output_info):

@@ -53,9 +53,8 @@ def run(call: FlatCall) -> TracedCall:
         _refuse_hooked_views(call, forward)
     if rootless:
         forward = forward.rerun(rootless=rootless)
-    forward.input_info = tuple(
-        replace(info, asks_for_root=i in asking or info.history_ends) for i, info in enumerate(forward.input_info)
-    )
+    infos = enumerate(forward.input_info)
+    forward.input_info = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
@@ -115,7 +114,8 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
             continue
         others = {i: _counting_with(call, forward, i) for i in same}
         used = any(_is_used_after(forward, i, others[i]) for i in same)
-        seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
+        written = (infos[j] for j in others[position] if j not in same and infos[j].mutates_data)
+        seen = any(info.requires_grad_after and not info.mutations_hidden_from_autograd for info in written)
         if used and seen and has_no_root(call.args[position]):
             reason = "leaf that is a view" if infos[position].is_leaf else "view whose base does not require grad"
             raise Refused(reason, _name(call, position))
@@ -153,11 +153,6 @@ def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> b
     if forward.input_info[position].is_leaf:
         return rootless.used_view(ledger, graph, argument, written)
     return rootless.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
-
-
-def _gets_history(info: InputAliasInfo) -> bool:
-    """Whether an input is written with a value whose `grad_fn` becomes part of its own."""
-    return info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
 
 
 def _name(call: FlatCall, position: int) -> str:

@@ -167,9 +167,8 @@ def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | Non
     kind = None if isinstance(one, OpaqueMeta) else plain
     if isinstance(one, RuntimeSubclass):
         kind = one.type
-        nested = [
-            test for name, part in one.attrs for test in _types_differ(emit, value + attribute(name), part, plain)
-        ]
+        inner = [_types_differ(emit, value + attribute(name), part, plain) for name, part in one.attrs]
+        nested = [test for tests in inner for test in tests]
     return [] if kind is None else [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
 
 
@@ -256,9 +255,8 @@ class _Inward:
         gradients: tuple[Gradient, ...] = ()
         if isinstance(outer, JointCall):
             tangents, gradients = outer.tangents, outer.gradients
-            changes["tangents"] = tuple(
-                replace(part, slot=places[t.slot][k]) for t in tangents for k, part in enumerate(t.parts or (t,))
-            )
+            plain = ((places[t.slot][k], part) for t in tangents for k, part in enumerate(t.parts or (t,)))
+            changes["tangents"] = tuple(replace(part, slot=place) for place, part in plain)
             changes["gradients"] = self._gradients(gradients)
         stay = [i for i, slot in enumerate(outer.slots) if not self._in_graph(slot)]
         renumbered = {old: new for new, old in enumerate(stay)}
@@ -276,10 +274,11 @@ class _Inward:
             gradients,
             self._shared(stay),
         )
+        pairs = zip(outer.graph_inputs, self.plans, strict=True)
         return replace(
             outer,
             evidence=self._evidence(),
-            graph_inputs=self._graph_inputs(),
+            graph_inputs=tuple(part for descriptor, one in pairs for part in parts_of(descriptor, one.paths())),
             meta=self._meta(),
             slots=inner,
             rewrites=(*outer.rewrites, rewrite),
@@ -312,10 +311,6 @@ class _Inward:
     def _in_graph(self, slot: Slot) -> bool:
         """Whether the graph itself writes the result of a slot."""
         return slot.kind == "mutation" and slot.index in self.outer.meta.in_graph_mutated_indices
-
-    def _graph_inputs(self) -> tuple[InputDescriptor, ...]:
-        pairs = zip(self.outer.graph_inputs, self.plans, strict=True)
-        return tuple(part for descriptor, one in pairs for part in parts_of(descriptor, one.paths()))
 
     def _slots(self) -> tuple[tuple[Slot, ...], list[int], dict[int, list[int]]]:
         """The parts of all slots; their numbers among the graph's results; the places of each slot's tensors among

@@ -206,14 +206,6 @@ def from_custom_function(node: Any) -> bool:
     return isinstance(node, BackwardCFunction)
 
 
-def saved_by(node: Any) -> Sequence[Any]:
-    """What a custom Function passed to `save_for_backward`, or nothing if one of these tensors was written since."""
-    try:
-        return tuple(node.saved_tensors)
-    except RuntimeError:
-        return ()
-
-
 def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
     """What an autograd node saved, except tensors that were written or freed since, or were packed by the
     user's hooks."""
@@ -233,9 +225,8 @@ def _each(value: Any) -> Sequence[Any]:
 
 def has_storage(value: Any) -> bool:
     """Whether a value is a plain strided tensor."""
-    return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not wrapper_subclasses.is_subclass(value)
-    )
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return strided and not wrapper_subclasses.is_subclass(value)
 
 
 def nodes_behind(roots: Iterable[Any], limit: float = math.inf) -> list[Any]:

@@ -89,11 +89,6 @@ class Given:
             return self.seen or (self.ended and self.used)
         return self.seen or (self.kind is Kind.VIEW and self.reordered)
 
-    @property
-    def astray(self) -> bool:
-        """Whether the order of its elements differs from that in the tensor of which the trace takes it for a view."""
-        return self.order != hinted(self.start).order
-
     def loses_some(self, moved: bool) -> bool:
         """Whether eager loses some of its gradients, and the trace loses others. `moved`: the wrapper repeats the ops
         after the graph. Otherwise it bumps the version counter before the graph, and all gradients are lost."""

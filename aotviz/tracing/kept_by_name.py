@@ -11,6 +11,7 @@ are refused.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -35,7 +36,9 @@ def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
     with trace.active("is_forward"):
         for node in custom:
             held = [trace.node_of(functional.inner(tensor)) for tensor in _tensors(vars(node))]
-            saved = functional.saved_by(node) if held else ()
+            saved: Sequence[Any] = ()
+            with contextlib.suppress(RuntimeError):  # one of them was written since
+                saved = node.saved_tensors if held else ()
             checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if _is_plain(tensor)]
             for one in held:
                 if isinstance(one, fx.Node) and one not in checked:

@@ -290,7 +290,8 @@ class Ledger:
             good_for = self._after_move.get(id(first))
             if good_for is not None and operator is not torch.ops.aten.detach.default:
                 given = self.given.get(id(first)) if good_for is GradFn.STALE and base_of(first) is not None else None
-                stale = self._is_stale(first) if given is None else given.astray
+                # Of an argument: the order of its elements differs from that in what the trace takes it for a view of.
+                stale = self._is_stale(first) if given is None else given.order != overlap.hinted(given.start).order
                 if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                     self._after_move.update((id(r), GradFn.WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)

@@ -54,9 +54,8 @@ class Attributes:
     def __init__(self, root: torch.nn.Module, owner: str = "self") -> None:
         self._modules = [(".".join(filter(None, (owner, path))), module) for path, module in root.named_modules()]
         self.mirrors = False
-        self._before = [
-            {name: (value, _copied(value)) for name, value in _own(module).items()} for _, module in self._modules
-        ]
+        own = (_own(module) for _, module in self._modules)
+        self._before = [{name: (value, _copied(value)) for name, value in one.items()} for one in own]
 
     def changes(self) -> list[Change]:
         """Return the tensors that were assigned since, and the plain values that changed.
