@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,15 +52,6 @@ def saved_hook_context() -> SavedHookContext | None:
     True
     """
     return _context.get()
-
-
-@contextlib.contextmanager
-def _within(context: SavedHookContext) -> Iterator[None]:
-    token = _context.set(context)
-    try:
-        yield
-    finally:
-        _context.reset(token)
 
 
 @dataclass(frozen=True)
@@ -166,19 +157,12 @@ class _Inliner:
 
     def _pack(self, saved: SavedTensor) -> list[Reason]:
         """Pack one saved tensor at the end of the forward."""
-        context = SavedHookContext(saved.name, self.call.forward_module.graph, self.call.backward_module.graph)
-        node = self.forward_nodes[saved.name]
-        mode, table = self.call.fake_mode, self.call.options.decompositions
-        packed = _trace_hook("pack", self.pack, saved.value, mode, table, context)
+        packed = self._traced("pack", self.pack, saved.value, saved.name)
         made = self.forward.graph
         with made.inserting_before(graphs.output_node(made)):
-            results = packed.into(self.forward, made, [node], "is_forward")
-        names: list[str] = []
-        what = []
-        for result, value in zip(results, packed.values, strict=True):
-            if not isinstance(result, fx.Node):  # a constant: the unpack hook was traced with it
-                what.append(repr(result))
-                continue
+            results = packed.into(self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
+        kept = [(result, v) for result, v in zip(results, packed.values, strict=True) if isinstance(result, fx.Node)]
+        for result, value in kept:
             one = replace(
                 saved,
                 name=result.name,
@@ -190,12 +174,41 @@ class _Inliner:
                 hook=f"packed from {saved.name}",
             )
             self._keep(one, result)
-            names.append(result.name)
-            what.append(result.name)
-        unpacked = _trace_hook("unpack", self.unpack, packed.packed, mode, table, context)
+        unpacked = self._traced("unpack", self.unpack, packed.packed, saved.name)
         _refuse_another_tensor(saved, unpacked)
-        self.unpacked[saved.name] = (unpacked, names)
+        self.unpacked[saved.name] = (unpacked, [result.name for result, _ in kept])
+        # the unpack hook was traced with the constants among the results
+        what = (result.name if isinstance(result, fx.Node) else repr(result) for result in results)
         return [Reason(saved.name, f"saved as {', '.join(what)}")]
+
+    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> HookGraph:
+        """Trace `hook(argument)` for the saved tensor `name`; `argument` is any pytree, its tensors fake.
+
+        Raises:
+            Refused: the hook takes or returns a tensor subclass, or writes its argument.
+        """
+        call = self.call
+        about = f"the {kind} hook of the saved tensor {name!r}"
+        context = SavedHookContext(name, call.forward_module.graph, call.backward_module.graph)
+        trace = OpenTrace(call.fake_mode, call.options.decompositions, keeps_stacks=False)
+        leaves, spec = pytree.tree_flatten(argument)
+        _refuse_subclasses(about, leaves)
+        with torch.no_grad(), trace.active("is_forward"), contextlib.ExitStack() as stack:
+            stack.callback(_context.reset, _context.set(context))
+            traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
+            inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in traced]
+            given = [trace.functional(leaf) for leaf in leaves]
+            result = hook(pytree.tree_unflatten(given, spec))
+            for value in filter(functional.is_functional, given):
+                if functional.data_mutated(value) or functional.metadata_mutated(value):
+                    raise Refused("saved tensor hook writes", about)
+            found, found_spec = pytree.tree_flatten(result)
+            _refuse_subclasses(about, found)
+            values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
+            results = [trace.node_of(value) for value in values]
+            values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
+        packed = pytree.tree_unflatten(values, found_spec)
+        return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
 
     def _backward(self) -> fx.GraphModule:
         """The backward with other inputs: symbols, then tensors, then the same tangents."""
@@ -205,14 +218,12 @@ class _Inliner:
         copied: dict[fx.Node, fx.Node] = {}
         inputs: dict[str, fx.Node] = {}
         known = {saved.name for saved in self.call.saved}
-
         placeholders = graphs.placeholders(old)
         for saved in (*self.symbols, *self.tensors):
-            if saved.name not in inputs:
-                node = inputs[saved.name] = made.placeholder(saved.name)
-                if node.name != saved.name:
-                    raise AssertionError(f"the backward already has a node {saved.name}")
-                node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
+            node = inputs[saved.name] = made.placeholder(saved.name)
+            if node.name != saved.name:
+                raise AssertionError(f"the backward already has a node {saved.name}")
+            node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
         for node in placeholders:
             if node.name in inputs and node.name in known:
                 inputs[node.name].meta = dict(node.meta)
@@ -220,12 +231,11 @@ class _Inliner:
             elif node.name not in known:
                 copied[node] = made.node_copy(node)
         output = made.output(())
-        for node in placeholders:
-            if node.name in self.unpacked:
-                hook, names = self.unpacked[node.name]
-                with made.inserting_before(output):
-                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
         with made.inserting_before(output):
+            for node in placeholders:
+                if node.name in self.unpacked:
+                    hook, names = self.unpacked[node.name]
+                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
             for node in old.nodes:
                 if node.op not in ("placeholder", "output"):
                     copied[node] = made.node_copy(node, copied.__getitem__)
@@ -246,40 +256,6 @@ def _refuse_another_tensor(saved: SavedTensor, unpacked: HookGraph) -> None:
             f"the unpack hook must return what the pack hook was given: for the saved tensor {saved.name!r}, "
             f"{saved.value.dtype} of shape {tuple(saved.value.shape)}; it returned {found}"
         )
-
-
-def _trace_hook(
-    kind: str,
-    hook: fx.GraphModule,
-    argument: Any,
-    fake_mode: Any,
-    decompositions: Mapping[Any, Any] | None,
-    context: SavedHookContext,
-) -> HookGraph:
-    """Trace `hook(argument)`; `argument` is any pytree, its tensors fake.
-
-    Raises:
-        Refused: the hook takes or returns a tensor subclass, or writes its argument.
-    """
-    about = f"the {kind} hook of the saved tensor {context.name!r}"
-    trace = OpenTrace(fake_mode, decompositions, keeps_stacks=False)
-    leaves, spec = pytree.tree_flatten(argument)
-    _refuse_subclasses(about, leaves)
-    with torch.no_grad(), trace.active("is_forward"), _within(context):
-        traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
-        inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in traced]
-        given = [trace.functional(leaf) for leaf in leaves]
-        result = hook(pytree.tree_unflatten(given, spec))
-        for value in filter(functional.is_functional, given):
-            if functional.data_mutated(value) or functional.metadata_mutated(value):
-                raise Refused("saved tensor hook writes", about)
-        found, found_spec = pytree.tree_flatten(result)
-        _refuse_subclasses(about, found)
-        values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
-        results = [trace.node_of(value) for value in values]
-        values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
-    packed = pytree.tree_unflatten(values, found_spec)
-    return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
 
 
 def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
