@@ -59,15 +59,10 @@ class GraphSignature:
 
     @classmethod
     def of(
-        cls,
-        inputs: Sequence[tuple[str, PlainInput]],
-        outputs: Sequence[tuple[Any, Any]],
-        in_spec: Any,
-        out_spec: Any,
-        loss: int | None,
-        tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        cls, inputs: Sequence[tuple[str, PlainInput]], outputs: Sequence[tuple[Any, Any]], loss: int | None, **rest: Any
     ) -> GraphSignature:
-        """The signature, from (node name, descriptor) pairs. `loss` is the position of the loss in the user outputs."""
+        """The signature, from (node name, descriptor) pairs. `loss` is the position of the loss in the user outputs.
+        `rest` has the specs and tokens."""
         lifted = (ParameterInput, BufferInput)
         node_of: dict[Any, str] = {descriptor: name for name, descriptor in inputs}
         mutated = [(name, d.input) for name, d in outputs if isinstance(d, MutatedInputOutput)]
@@ -94,9 +89,6 @@ class GraphSignature:
             buffers_to_mutate=named(mutated, BufferInput),
             parameters_to_mutate=named(mutated, ParameterInput),
             user_inputs_to_mutate=given(mutated),
-            in_spec=in_spec,
-            out_spec=out_spec,
             backward_signature=backward,
-            input_tokens=tuple(tokens[0]),
-            output_tokens=tuple(tokens[1]),
+            **rest,
         )

@@ -11,7 +11,7 @@ torch's dispatcher see such operators. The open trace is behind it, so the funct
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,8 +37,7 @@ def run(call: TracedCall) -> ExportCall:
     evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots)
     slots += [_slot("output", index, output) for index, output in enumerate(call.outputs)]
     if export.pre_dispatch:
-        kinds = effects.kinds(forward.graph())
-        module = _trace_before_dispatch(call.fn, call.args, written, kinds, call.options.decompositions)
+        module = _trace_before_dispatch(call, written)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
     nodes = forward.trace.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
@@ -76,40 +75,31 @@ def sign(call: ExportCall) -> Exported:
         in_spec=call.convention.in_spec,
         out_spec=call.out_spec,
         loss=call.options.export.loss if call.options.export.joint else None,
-        tokens=tokens,
+        input_tokens=tuple(tokens[0]),
+        output_tokens=tuple(tokens[1]),
     )
     module.recompile()
     return call.then(Exported, graph_module=module, signature=signature)
 
 
-def _trace_before_dispatch(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    written: Sequence[int],
-    kinds: Sequence[Any],
-    decompositions: Mapping[Any, Any] | None,
-) -> fx.GraphModule:
-    """Trace `function(*args)` functionally; see Note [Before the dispatcher]. The graph returns the new values of the
-    inputs `written`, then the flat results.
-
-    Args:
-        args: fakes and plain values, one per graph input.
-        kinds: the kinds of side effects that the function has.
-    """
+def _trace_before_dispatch(call: TracedCall, written: Sequence[int]) -> fx.GraphModule:
+    """Trace the call's function functionally; see Note [Before the dispatcher]. The graph returns the new values of the
+    inputs `written`, then the flat results."""
+    kinds = effects.kinds(call.forward.graph())
     mode = FunctionalTensorMode(pre_dispatch=True, export=True, _allow_token_discovery=True)
 
     def functional(*inputs: Any) -> tuple[Any, ...]:
         given = [wrapped(value) if isinstance(value, torch.Tensor) else value for value in inputs]
         functional_tensors.tokens(mode).update(zip(kinds, given, strict=False))
         given = given[len(kinds) :]
-        results = pytree.tree_flatten(function(*given))[0]
+        results = pytree.tree_flatten(call.fn(*given))[0]
         tokens = (functional_tensors.tokens(mode)[kind] for kind in kinds)
         return tuple(inner(value) for value in (*tokens, *(given[i] for i in written), *results))
 
-    with detect_fake_mode(list(args)) or contextlib.nullcontext():
+    with detect_fake_mode(list(call.args)) or contextlib.nullcontext():
         tokens = [torch.empty(0) for _ in kinds]
     with enable_python_dispatcher(), mode:
-        make = make_fx(functional, dict(decompositions or {}), record_module_stack=True, pre_dispatch=True)
-        module: fx.GraphModule = make(*tokens, *args)
+        make = make_fx(functional, dict(call.options.decompositions or {}), record_module_stack=True, pre_dispatch=True)
+        module: fx.GraphModule = make(*tokens, *call.args)
     effects.close_around(module, len(kinds))
     return module

@@ -118,8 +118,7 @@ def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: O
 
 def _graph_of(module: fx.GraphModule, call: fx.Node) -> fx.GraphModule:
     """The graph that a call of a region runs."""
-    graph: fx.GraphModule = getattr(module, str(call.all_input_nodes[0].target))
-    return graph
+    return getattr(module, str(call.all_input_nodes[0].target))
 
 
 def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:

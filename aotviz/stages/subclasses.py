@@ -224,26 +224,23 @@ def _numbers(kind: str, numbers: Sequence[int | None], symbols: dict[tuple[str, 
 
 def run(call: GraphCall) -> GraphCall:
     """JointCall -> JointCall, or GraphCall -> GraphCall."""
-    forward = call.forward
-    slots = tuple(plan(forward.value(slot.kind, slot.index)) for slot in call.slots)
-    incoming: tuple[Plan, ...] = ()
-    gradients: tuple[Plan | None, ...] = ()
-    if isinstance(call, JointCall):
-        incoming = tuple(plan(tangent.value) for tangent in call.tangents)
-        gradients = tuple(None if one.value is None else plan(one.value) for one in call.gradients)
-    if not any(isinstance(one, SubclassCreationMeta) for one in (*forward.plans, *slots, *incoming, *gradients)):
-        return call
-    return _Inward(call, slots, incoming, gradients).call()
+    inward = _Inward(call)
+    plans = (*inward.plans, *inward.slots, *inward.incoming, *inward.gradients)
+    return inward.call() if any(isinstance(one, SubclassCreationMeta) for one in plans) else call
 
 
 class _Inward:
     """Describes a call in terms of the graph's tensors."""
 
-    def __init__(
-        self, call: GraphCall, slots: tuple[Plan, ...], incoming: tuple[Plan, ...], gradients: tuple[Plan | None, ...]
-    ) -> None:
-        self.outer, self.slots, self.incoming, self.gradients = call, slots, incoming, gradients
+    def __init__(self, call: GraphCall) -> None:
+        self.outer = call
         self.plans: tuple[Plan, ...] = call.forward.plans
+        self.slots = tuple(plan(call.forward.value(slot.kind, slot.index)) for slot in call.slots)
+        self.incoming: tuple[Plan, ...] = ()
+        self.gradients: tuple[Plan | None, ...] = ()
+        if isinstance(call, JointCall):
+            self.incoming = tuple(plan(tangent.value) for tangent in call.tangents)
+            self.gradients = tuple(None if one.value is None else plan(one.value) for one in call.gradients)
         ends = accumulate(one.count for one in self.plans)
         self.spans = [range(end - one.count, end) for one, end in zip(self.plans, ends, strict=True)]  # of the parts
 

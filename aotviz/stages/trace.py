@@ -5,7 +5,7 @@ recomputed for a backward that the function itself calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,8 +69,7 @@ def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) ->
         asked = sum(map(asks_for_inductor, module.graph.nodes))
         reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))
         if asked:
-            inputs = graphs.values(graphs.placeholders(module.graph))
-            module = _decomposed_where_annotated(module, call.options.decompositions or {}, inputs)
+            module = _decomposed_where_annotated(module, call.options.decompositions or {})
     if call.options.remat_using_tags and not isinstance(call, JointCall):
         module, done = _rematerialized(module)
         if done:
@@ -78,17 +77,16 @@ def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) ->
     return module
 
 
-def _decomposed_where_annotated(
-    module: fx.GraphModule, table: Mapping[Any, Any], inputs: Sequence[Any]
-) -> fx.GraphModule:
+def _decomposed_where_annotated(module: fx.GraphModule, table: Mapping[Any, Any]) -> fx.GraphModule:
     """The graph, with `table` applied to the regions that the user annotated for Inductor by
-    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`. `inputs` are the graph's fakes."""
-    before = list(module.graph.find_nodes(op="placeholder"))
+    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`."""
+    before = graphs.placeholders(module.graph)
+    inputs = graphs.values(before)
     with fx_traceback.preserve_node_meta():
         made = selective_decompose(
             module, *inputs, decomposition=table, should_decompose=asks_for_inductor, trace_joint_graph=False
         )
-    for node, known in zip(made.graph.find_nodes(op="placeholder"), before, strict=True):
+    for node, known in zip(graphs.placeholders(made.graph), before, strict=True):
         graph_nodes.rename(node, known.name)
         node.target, node.meta = known.target, dict(known.meta)
     return made

@@ -23,6 +23,8 @@ from aotviz.tracing.fakes import empty_like_layout, rng_preserved
 from aotviz.tracing.open_trace import OpenTrace, mark_backward
 from aotviz.tracing.views import order_of, strides_in
 
+Autocasts = Sequence[Mapping[str, Any]]  # the arguments of each `torch.amp.autocast` that a backward runs under
+
 
 @dataclass(frozen=True)
 class TracedTangent:
@@ -35,12 +37,9 @@ class TracedTangent:
 
 
 def trace_gradients(
-    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], autocast: Sequence[Mapping[str, Any]] = ()
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts = ()
 ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Differentiate `outputs` (functional tensors) with respect to the inputs that have an edge.
-
-    Args:
-        autocast: the arguments of each `torch.amp.autocast` that the backward runs under.
 
     Returns one tangent per output, and per edge a fake gradient and its graph node (for a subclass, the nodes of its
     parts). Both are None where there is no edge or no path.
@@ -49,8 +48,7 @@ def trace_gradients(
         names = map("tangents_{}".format, count(1))
         tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
         incoming = [trace.functional(tangent.value) for tangent in tangents]
-        gradients = _gradients(trace, outputs, edges, incoming, autocast)
-        nodes = tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+        gradients, nodes = _gradients(trace, outputs, edges, incoming, autocast)
         for tangent, value in zip(tangents, incoming, strict=True):
             _write_back(trace, tangent, value)
     return tangents, gradients, nodes
@@ -69,18 +67,13 @@ def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> t
     """Differentiate a loss of one element. There is no tangent: the graph itself creates the 1 that the backward starts
     from."""
     with rng_preserved(), trace.active("is_backward"):
-        gradients = _gradients(trace, [loss], edges, None)
-        return tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+        return _gradients(trace, [loss], edges, None, ())[1]
 
 
 def _gradients(
-    trace: OpenTrace,
-    outputs: Sequence[Any],
-    edges: Sequence[Any],
-    incoming: Sequence[Any] | None,
-    autocast: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Any, ...]:
-    """One fake gradient per edge; None where there is no edge or no path."""
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], incoming: Sequence[Any] | None, autocast: Autocasts
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """One fake gradient per edge, and its node; None where there is no edge or no path."""
     mark_backward([output.grad_fn for output in outputs])
     wanted = [edge for edge in edges if edge is not None]
     # The autograd graph is kept: `second_order` continues from it if the gradients are differentiated.
@@ -89,7 +82,7 @@ def _gradients(
     raw = (None if edge is None else next(found) for edge in edges)
     gradients = tuple(None if gradient is None else functional.inner(gradient) for gradient in raw)
     trace.close_effects()
-    return gradients
+    return gradients, tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
 
 
 def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:

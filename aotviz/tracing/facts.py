@@ -33,7 +33,7 @@ from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, views
 from aotviz.tracing.functional import Before, edge, has_another_history
 from aotviz.tracing.given import Kind
-from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -170,32 +170,6 @@ def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledge
         elif isinstance(event, Moved) and event.tensor is argument and written:
             return True
     return False
-
-
-def refuse_grad_changes(
-    ledger: Ledger, args: Sequence[Any], infos: Sequence[InputAliasInfo], names: Sequence[str]
-) -> None:
-    """Refuse a change of requires_grad that the wrapper cannot repeat on the input.
-
-    `args` are the inputs that `infos` describe, and then those that a rewrite made inside the function.
-    """
-    for event in (event for event in ledger.events if isinstance(event, Marked)):
-        position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
-        if position is None or (position < len(infos) and (infos[position].turned_on or infos[position].turned_off)):
-            continue
-        name = repr(names[position]) if position < len(names) else "an input that overlaps another"
-        raise Refused("requires_grad changes", name, "on" if event.on else "off")
-
-
-def refuse_new_history(
-    args: Sequence[Any], outputs: Sequence[Any], infos: Sequence[OutputAliasInfo], names: Sequence[str]
-) -> None:
-    """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf created inside."""
-    new = {id(output) for output, info in zip(outputs, infos, strict=True) if info.new_leaf}
-    leaving = [(f"output {k}", output) for k, output in enumerate(outputs) if id(output) not in new]
-    for name, value in [*((repr(n), arg) for n, arg in zip(names, args, strict=False)), *leaving]:
-        if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
-            raise Refused("a leaf made inside", name)
 
 
 def _refuse_hidden_tensors(output: Any, place: str) -> None:

@@ -39,7 +39,7 @@ from aotviz.tracing import facts, functional, leaks, registered_hooks, user_call
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
-from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
+from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.rootless import Rootless, viewed_like
 
@@ -192,7 +192,7 @@ class ForwardTrace:
         self.output_names = (*names, *hooked)
         self.args, self.members, self.grown = args, whole.members, whole.grown
         self.input_info = tuple(self._info(i, was, whole) for i, was in enumerate(before))
-        facts.refuse_grad_changes(self.ledger, [*args, *whole.members.values()], self.input_info, self.program.names)
+        self._refuse_grad_changes()
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
             raise facts.TurnsOn
@@ -204,7 +204,7 @@ class ForwardTrace:
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()
         if not self.with_gradients:
-            facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
+            self._refuse_new_history()
 
     def _info(self, position: int, before: functional.Before, whole: WithMembers) -> InputAliasInfo:
         argument, fake = self.args[position], self.program.args[position]
@@ -373,7 +373,8 @@ class ForwardTrace:
     def mark(self, tensor: Any, on: bool, method: str) -> bool:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
-        self.ledger.mark(tensor, on, method)
+        if self.ledger.open and tensor.requires_grad != on:
+            self.ledger.events.append(Marked(tensor, on, method))
         given = self._position(tensor)
         if method == "detach_" and given in self.program.fresh:
             raise Refused("requires_grad changes", self._name(given), "off")
@@ -457,6 +458,26 @@ class ForwardTrace:
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
                 raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
+
+    def _refuse_grad_changes(self) -> None:
+        """Refuse a change of requires_grad that the wrapper cannot repeat on the input."""
+        inputs = [*self.args, *self.members.values()]
+        for event in (event for event in self.ledger.events if isinstance(event, Marked)):
+            position = next((i for i, one in enumerate(inputs) if one is event.tensor), None)
+            info = self.input_info[position] if position is not None and position < len(self.args) else None
+            if position is not None and not (info is not None and (info.turned_on or info.turned_off)):
+                known = position < len(self.program.names)
+                name = self._name(position) if known else "an input that overlaps another"
+                raise Refused("requires_grad changes", name, "on" if event.on else "off")
+
+    def _refuse_new_history(self) -> None:
+        """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf made inside."""
+        infos = zip(self.outputs, self.output_facts.infos, strict=True)
+        new = {id(output) for output, info in infos if info.new_leaf}
+        leaving = [(f"output {k}", output) for k, output in enumerate(self.outputs) if id(output) not in new]
+        for name, value in [*zip(map(repr, self.program.names), self.args, strict=False), *leaving]:
+            if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
+                raise Refused("a leaf made inside", name)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad."""

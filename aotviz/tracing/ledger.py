@@ -173,16 +173,6 @@ class Ledger:
             if given.kind is Kind.ORPHAN:
                 self._orphans.append(argument)
 
-    def mark(self, tensor: Any, on: bool, method: str) -> None:
-        """Called before `requires_grad` of a tensor is set."""
-        if self.open and tensor.requires_grad != on:
-            self.events.append(Marked(tensor, on, method))
-
-    def refuse_overlapping_write(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Called before each operator that writes; see Note [Writes that overlap]."""
-        if torch.Tag.inplace_view not in operator.tags:
-            overlap.refuse_write(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
-
     def is_itself(self, tensor: Any, value: Any) -> bool:
         """Whether `value` is `tensor`, or a detached alias of all of it. Giving the tensor the memory of such a value
         (by `set_` or `.data`) changes nothing. `module.to(dtype)` does this with each parameter that already has the

@@ -44,7 +44,7 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, randomness, user_calls
+from aotviz.tracing import corrections, fakes, functional, overlap, randomness, user_calls
 
 
 class _Tracer(proxy_tensor.PythonKeyTracer):
@@ -278,7 +278,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
-                ledger.refuse_overlapping_write(func, args, kwargs or {})
+                overlap.refuse_write(func, args, kwargs or {}, ledger.root)
                 for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":

@@ -9,7 +9,7 @@ a write the operator runs eagerly on zeros with the same layout, to see if it ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.torch_private import dispatch, pytree
+from aotviz.torch_private import dispatch, operators, pytree
 from aotviz.tracing import functional
 from aotviz.tracing.views import layout
 
@@ -103,19 +103,20 @@ def merged(
     return list(sets)
 
 
-def refuse_write(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], written: Iterable[Any], root: Callable[[Any], Any]
-) -> None:
-    """Raise what eager raises; see Note [Writes that overlap]. `root` returns the owner of a tensor's memory.
+def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], root: Callable[[Any], Any]) -> None:
+    """Called before an operator that writes. Raise what eager raises; see Note [Writes that overlap]. `root` returns
+    the owner of a tensor's memory.
 
     Raises:
         RuntimeError: eager's, where eager refuses the write.
         Refused: "overlapping write", where eager's result depends on the order of its writes.
     """
+    if torch.Tag.inplace_view in operator.tags:
+        return
     given = [value for value in pytree.tree_flatten((args, dict(kwargs)))[0] if functional.is_functional(value)]
     if str(operator.overloadpacket) in _SAME_TO_ALL or not all(layout(value).concrete for value in given):
         return
-    targets = [value for value in written if functional.is_functional(value)]
+    targets = list(filter(functional.is_functional, operators.written(operator, args, kwargs)))
     with dispatch.without_modes():
         if not any(writes_twice(layout(target)) or _reads_of(target, given, root) for target in targets):
             return

@@ -413,15 +413,9 @@ class Traced:
 def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
     """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
     forward gives them."""
-    return AtHand(
-        traced,
-        tuple(saved),
-        call.unpacked,
-        _origins(call, (*(one.name for one in saved), *call.unpacked)),
-        call.kept,
-        tuple(call.differentiated),
-        tuple(saved_values.passed(call)),
-    )
+    origins = _origins(call, (*(one.name for one in saved), *call.unpacked))
+    differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
+    return AtHand(traced, tuple(saved), call.unpacked, origins, call.kept, differentiated, passed)
 
 
 def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
