@@ -294,11 +294,7 @@ _SAID = {
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
     "_nested_tensor_from_tensor_list": "nested tensor inside",
 }
-
-
 _UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor", "leaf that is a view": "a leaf"}
-
-
 _BY_STATEMENT = (
     "resize of a symbolic shape",
     "storage is resized",

@@ -37,7 +37,11 @@ def _checks(form: Form) -> Checks:
         yield len(form.duplicate_of) == len(form.args), "one duplicate_of entry per flat input"
         yield len(form.counter_of) == len(form.args), "one counter_of entry per flat input"
     if isinstance(form, TracedCall):
-        yield from _traced(form)
+        yield len(form.meta.input_info) == len(form.graph_inputs), "one InputAliasInfo per graph input"
+        yield len(form.meta.output_info) == len(form.outputs), "one OutputAliasInfo per flat output"
+        for index, info in enumerate(form.meta.output_info):
+            yield info.same_object_as is None or info.same_object_as < index, "an output repeats an earlier one"
+            yield info.view_chain is None or info.base_index is not None, "a view chain has a base"
     if isinstance(form, GraphCall):
         yield from _graph_call(form)
     if isinstance(form, Split):
@@ -46,15 +50,6 @@ def _checks(form: Form) -> Checks:
         yield callable(form.function), "the program is callable"
         lines = form.source.count("\n") + 1
         yield all(1 <= note.first <= note.last <= lines for note in form.notes), "notes are about lines of the source"
-
-
-def _traced(form: TracedCall) -> Checks:
-    meta = form.meta
-    yield len(meta.input_info) == len(form.graph_inputs), "one InputAliasInfo per graph input"
-    yield len(meta.output_info) == len(form.outputs), "one OutputAliasInfo per flat output"
-    for index, info in enumerate(meta.output_info):
-        yield info.same_object_as is None or info.same_object_as < index, "an output repeats an earlier one"
-        yield info.view_chain is None or info.base_index is not None, "a view chain has a base"
 
 
 def _graph_call(form: GraphCall) -> Checks:

@@ -7,6 +7,7 @@ program is valid only for calls that pass the same tensor in both places, which 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,12 +53,12 @@ def run(call: TracedCall) -> TracedCall:
     changed |= call.forward.hooked_inputs()
     mutated = {first for i, first in duplicates if i in changed or first in changed}
     names = tuple(d.name for d in call.descriptors)
+
+    def told(pairs: Iterable[tuple[int, int]], what: str) -> tuple[Reason, ...]:
+        return tuple(Reason(names[i], f"the same tensor as {names[first]}, {what}") for i, first in pairs)
+
     if not mutated:
-        evidence = tuple(
-            Reason(names[i], f"the same tensor as {names[first]}, never mutated: each is a separate graph input")
-            for i, first in duplicates
-        )
-        return replace(call, evidence=evidence)
+        return replace(call, evidence=told(duplicates, "never mutated: each is a separate graph input"))
     merged = {i: first for i, first in duplicates if first in mutated}
     kept = tuple(i for i in range(len(names)) if i not in merged)
     place = {index: k for k, index in enumerate(kept)}
@@ -67,19 +68,12 @@ def run(call: TracedCall) -> TracedCall:
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
         fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
-        rootless={
-            place[i]: tuple({place[merged.get(j, j)] for j in others} - {place[i]})
-            for i, others in call.forward.program.rootless.items()
-            if i in place
-        },
+        rootless=call.forward.program.rootless_at(dict(enumerate(rewrite.position))),
     )
     return call.retraced(
         forward,
         graph_inputs=tuple(call.graph_inputs[i] for i in kept),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
-        evidence=tuple(
-            Reason(names[i], f"the same tensor as {names[first]}, and mutated: merged into one graph input")
-            for i, first in merged.items()
-        ),
+        evidence=told(merged.items(), "and mutated: merged into one graph input"),
     )

@@ -30,13 +30,12 @@ _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainIn
 
 def run(request: Request) -> FlatCall:
     leaves, in_spec = pytree.tree_flatten((request.args, dict(request.kwargs)))
-    lifted = len(request.named)
     flat = [*(tensor for _, _, tensor in request.named), *leaves]
     descriptors = _descriptors(request, leaves)
     _refuse_unsupported(flat, descriptors, request.is_graph)
     fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
     names = [d.name for d in descriptors]
-    static = lifted + request.options.static_parameters
+    static = len(request.named) + request.options.static_parameters
     stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names, request.symbols)
     duplicate_of = _duplicates(flat)
     same = [(names[i], names[first]) for i, first in enumerate(duplicate_of) if first is not None]

@@ -14,7 +14,7 @@ import torch
 from aotviz.ir import descriptors
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
+from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
@@ -50,7 +50,10 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
-    _refuse_part_gradients(call, forward, values[count:])
+    for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
+        if value is not None:  # autograd sees only the whole
+            name = str(call.graph_inputs[index])
+            raise Refused("part of a subclass by itself", f"{name}{path}", name)
     values, gradients = values[:count], gradients[:count]
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):
@@ -139,14 +142,6 @@ def _moved(result: Any) -> bool:
     return node is not None and len(autograd_nodes.results(node)[result.output_nr].shape) != result.dim()
 
 
-def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:
-    """Refuse a part of a subclass that has a gradient of its own: autograd sees only the whole."""
-    for (index, path, _), value in zip(forward.part_edges, values, strict=True):
-        if value is not None:
-            name = call.graph_inputs[index]
-            raise Refused("part of a subclass by itself", f"{name}{path}", str(name))
-
-
 def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
     value, parts = traced.value, tuple(_as_tangent(slot, part) for part in traced.parts)
     size, stride = tuple(value.shape), tuple(value.stride())
@@ -173,7 +168,8 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     meta = call.meta
     for i, info in enumerate(meta.input_info):
-        if leaves_graph(info):
+        after = info.layout_after
+        if info.mutates_data or info.mutates_storage_metadata or (after is not None and not after.concrete):
             seen = info.mutates_data and info.requires_grad_after and not info.unseen
             differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
             descriptor: descriptors.OutputDescriptor = descriptors.MutatedInputOutput(call.graph_inputs[i])
@@ -199,14 +195,6 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
 def _version(value: Any, replayed: int) -> int | None:
     """The version of a result before the wrapper repeats the user's statements about it and its views."""
     return operators.version(value) - replayed if functional.is_functional(value) else None
-
-
-def leaves_graph(info: InputAliasInfo) -> bool:
-    """Whether the graph must return an input's new state: its data, its storage, or a layout with symbols."""
-    if info.mutates_data or info.mutates_storage_metadata:
-        return True
-    after = info.layout_after
-    return after is not None and not after.concrete
 
 
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:

@@ -312,7 +312,10 @@ def run(call: TracedCall) -> TracedCall:
     while True:
         groups = _groups(call, by_storage)
         if not groups:
-            return replace(call, evidence=_false_sharing(call))
+            why = "they share a storage but do not overlap, so each is a separate graph input"
+            sharing = shared_memory.in_one_storage(call.forward)
+            names = (", ".join(str(call.graph_inputs[p]) for p in places) for places in sharing)
+            return replace(call, evidence=tuple(Reason(name, why) for name in names))
         try:
             return _rewritten(call, tuple(groups))
         except _NewHistory as found:
@@ -332,11 +335,7 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
         fn=rewrite.traced(call.forward.program.fn, rootless),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
-        rootless={
-            place[p]: tuple(place[other] for other in others)
-            for p, others in call.forward.program.rootless.items()
-            if p in place
-        },
+        rootless=call.forward.program.rootless_at(place),
         made_rootless=rootless if any(root.rootless for root in roots) else None,
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
@@ -545,13 +544,6 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))
     return tuple(made)
-
-
-def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
-    """Report inputs that share a storage but do not overlap."""
-    why = "they share a storage but do not overlap, so each is a separate graph input"
-    groups = shared_memory.in_one_storage(call.forward)
-    return tuple(Reason(", ".join(str(call.graph_inputs[p]) for p in group), why) for group in groups)
 
 
 def _refuse_shared_parts(call: TracedCall) -> None:

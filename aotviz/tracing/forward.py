@@ -66,6 +66,11 @@ class Program:
     put_off: frozenset[int] = frozenset()  # numbers of the hooks on results; see tracing/registered_hooks.py
     made_rootless: list[Rootless] | None = None  # `fn` appends those that it creates itself
 
+    def rootless_at(self, place: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+        """`rootless` for inputs that have moved: `place` maps the old positions to the new ones."""
+        moved = {place[i]: {place[j] for j in others} for i, others in self.rootless.items() if i in place}
+        return {i: tuple(others - {i}) for i, others in moved.items()}
+
 
 @dataclass(frozen=True)
 class StandIn:
@@ -126,11 +131,8 @@ class ForwardTrace:
             self.plans = tuple(  # one per graph input
                 plan(value, lambda part: trace.placeholder(next(names), part), trace.knows) for value in program.args
             )
-            with (
-                tagging_checkpoints(self._checkpointed),
-                translated(),
-                user_calls.told(self, map(type, filter(is_subclass, program.args))),
-            ):
+            told = user_calls.told(self, map(type, filter(is_subclass, program.args)))
+            with tagging_checkpoints(self._checkpointed), translated(), told:
                 try:
                     self._run()
                 except (ValueError, IndexError) as error:
