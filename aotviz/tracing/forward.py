@@ -94,7 +94,8 @@ class WithMembers:
     grown: frozenset[int] = frozenset()  # members whose current grad_fn is known to autograd
 
 
-_WITHOUT_TENSORS = ("program", "trace", "plans", "input_info", "edges", "part_edges")  # that user code may keep
+# The attributes without tensors that user code may keep.
+_WITHOUT_TENSORS = ("program", "values_before", "trace", "plans", "input_info", "edges", "part_edges")
 
 
 class ForwardTrace:
